@@ -1,0 +1,47 @@
+# Every target stands alone: in a fresh clone it makes .venv with pip and goes on.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: demo test check format lowest clean
+.DELETE_ON_ERROR:
+
+demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
+	$(BIN)/onmf demo --out demo.png
+
+test: .venv/dev.done  ## all tests, with coverage of src/
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report= -m "not compiled"
+	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-append --cov-report=term -m compiled
+
+check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev.done  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: import, fit, command line
+	.venv-lowest/bin/python tests/lowest_versions.py
+
+.venv/plots.done: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[plots]'
+	touch $@
+
+.venv/dev.done: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@ .venv/plots.done
+
+.venv-lowest/done: pyproject.toml tests/lowest_versions.py
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest_versions.py --list > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install -q --disable-pip-version-check -r .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	touch $@
+
+clean:  ## remove what the other targets made
+	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage* demo.png

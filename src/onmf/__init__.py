@@ -1,0 +1,10 @@
+"""Online nonnegative matrix factorization with general divergences. Samples are rows: X (n, F) ~ H (n, K) @ W (K, F)."""
+
+from onmf import divergences
+from onmf.estimator import DomainWarning, OnlineNMF, Progress
+from onmf.saving import load, save
+from onmf.units import DataError
+
+__version__ = "0.1.0"
+
+__all__ = ["DataError", "DomainWarning", "OnlineNMF", "Progress", "__version__", "divergences", "load", "save"]

@@ -1,0 +1,275 @@
+"""The command line: ``onmf fit | transform | info | demo``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import onmf
+from onmf import divergences, methods, model_file, streams
+from onmf.estimator import OnlineNMF
+from onmf.estimator import Progress as Report
+from onmf.initial import INITS
+
+app = typer.Typer(
+    name="onmf",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Online nonnegative matrix factorization with general divergences: X ~ H W, samples as rows.",
+)
+console = Console()
+errors = Console(stderr=True, soft_wrap=True)
+
+DATA_HELP = "Samples as rows: .npy (memory-mapped), .npz (scipy sparse), .csv or .tsv (a first line may name features)."
+DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
+BATCH = 1024
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
+    "`onmf fit spectra.npy -k 12 --divergence is --passes 5 --seed 0 --out music.safetensors`\n\n"
+    "`onmf fit pixels.csv --divergence huber:0.1 --out parts.safetensors`"
+)
+def fit(
+    data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write (safetensors).", show_default=False)],
+    components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
+    divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(methods.METHODS)}.")] = "paper",
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
+    ] = None,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
+    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "uniform",
+    shuffle: Annotated[bool, typer.Option(help="Shuffle each pass; .csv and .tsv are read in their order.")] = True,
+    seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
+) -> None:
+    """Learn a dictionary from DATA and write it to a model file."""
+    _require_writable(out)
+    source = streams.open_file(data)
+    model = OnlineNMF(
+        components,
+        divergence=divergence,
+        method=method,
+        batch_size=batch_size,
+        max_passes=passes,
+        shuffle=shuffle,
+        init=init,
+        random_state=seed,
+    )
+    with _progress_line() as show:
+        model.set_params(callbacks=[show])
+        try:
+            model.fit(source)
+        except KeyboardInterrupt:
+            _save_interrupted(model, out)
+    model.set_params(callbacks=None)
+    onmf.save(model, out)
+    history = model.history_
+    console.print(
+        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} samples "
+        f"in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
+        soft_wrap=True,
+    )
+
+
+@app.command(epilog="Example:\n\n`onmf transform topics.safetensors counts.npz --out weights.npy`")
+def transform(
+    model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` wrote.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file for H: .npy, .csv or .tsv.", show_default=False)],
+) -> None:
+    """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
+    if out.suffix not in {".npy", ".csv", ".tsv"}:
+        _fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
+    _require_writable(out)
+    nmf = onmf.load(model)
+    source = streams.open_file(data)
+    if source.n_features != nmf.n_features_in_:
+        _fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
+    with _progress_line() as show, model_file.replacing(out) as temporary:
+        started, done = time.perf_counter(), 0
+        write = _writer(temporary, out.suffix, (int(source.n_samples or 0), len(nmf.components_)), nmf)
+        for rows, batch in source.batches(BATCH):
+            onmf.units.refuse_bad_entries(batch, rows)
+            write(done, nmf.transform(batch))
+            done += len(rows)
+            show(Report(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
+    console.print(f"{out}: coefficients of {done} samples, {len(nmf.components_)} each.", soft_wrap=True)
+
+
+@app.command(epilog="Example:\n\n`onmf info topics.safetensors`")
+def info(model: Annotated[Path, typer.Argument(help="A model file.", show_default=False)]) -> None:
+    """Say what a model file holds."""
+    nmf = onmf.load(model)
+    history = nmf.history_
+    parameters = nmf.divergence_.parameters()
+    facts = {
+        "divergence": " ".join([nmf.divergence_.name, *(f"{k}={_short(v)}" for k, v in parameters.items())]),
+        "method": nmf.method,
+        "atoms": len(nmf.components_),
+        "features": nmf.n_features_in_,
+        "type": nmf.components_.dtype,
+        "samples seen": nmf.n_samples_seen_,
+        "dictionary updates": nmf.n_steps_,
+        "scale (mean of the first batch)": f"{nmf.scale_:.6g}",
+        "loss of the first batch": f"{history['loss'][0]:.6g}",
+        "loss of the last batch": f"{history['loss'][-1]:.6g}",
+        "seconds": f"{history['seconds'][-1]:.1f}",
+    }
+    table = Table(title=str(model), show_header=False)
+    for name, value in facts.items():
+        table.add_row(name, str(value))
+    console.print(table)
+
+
+@app.command(epilog="Example:\n\n`onmf demo --out demo.png`")
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path("demo.png"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise and of the initial dictionaries.")] = 0,
+) -> None:
+    """Denoise a photograph, 30 % of whose pixels are noise, with Huber's loss and with squared l2."""
+    from onmf import demo as steps
+    from onmf.plots import gallery, tiles
+
+    _require_writable(out)
+    clean = steps.photograph()
+    noisy = steps.add_noise(clean, np.random.default_rng(seed))
+    n = len(steps.patches(noisy))
+    console.print(
+        f"A photograph of {clean.shape[1]} x {clean.shape[0]} pixels, 30 % of them replaced by noise: "
+        f"{n} patches of {steps.SIDE} x {steps.SIDE} pixels, streamed once through {steps.COMPONENTS} atoms."
+    )
+    results = []
+    with warnings.catch_warnings():
+        # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
+        warnings.simplefilter("ignore", onmf.estimator.ConvergenceWarning)
+        for divergence in steps.DIVERGENCES:
+            with _progress_line(divergence) as show:
+                results.append(steps.denoise(noisy, divergence, seed, show))
+    results.append(steps.median(noisy))
+
+    table = Table("", "PSNR, dB", "seconds", "patches/s")
+    table.add_row("noisy", f"{steps.psnr(noisy, clean):.1f}", "", "")
+    for result in results:
+        rate = f"{n / result.seconds:,.0f}" if result.atoms is not None else ""
+        table.add_row(result.name, f"{steps.psnr(result.picture, clean):.1f}", f"{result.seconds:.1f}", rate)
+    console.print(table)
+    titled = [("clean", clean), (f"noisy, {steps.psnr(noisy, clean):.1f} dB", noisy)]
+    titled += [(f"{r.name}, {steps.psnr(r.picture, clean):.1f} dB", r.picture) for r in results]
+    atoms = results[0].atoms
+    if atoms is not None:
+        titled.append((f"the {len(atoms)} parts learnt with huber", tiles(atoms, steps.SIDE)))
+    gallery(titled, out)
+    console.print(f"Wrote {out}.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"onmf {onmf.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and exit.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+    del version
+
+
+@contextmanager
+def _progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
+    """A live line with samples, samples/s, the running loss and the time left; gives the function that updates it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
+    with Progress(*columns, console=errors) as bar:
+        task = bar.add_task(title, total=None, facts="")
+
+        def show(report: Report) -> None:
+            rate = report.samples / max(report.seconds, 1e-9)
+            loss = "" if np.isnan(report.loss) else f" · loss {report.loss:.5g}"
+            facts = f"{report.samples:,} samples · {rate:,.0f}/s{loss}"
+            bar.update(task, completed=report.samples, total=report.total, facts=facts)
+
+        yield show
+
+
+def _writer(path: Path, suffix: str, shape: tuple[int, int], nmf: OnlineNMF) -> Callable[[int, Any], None]:
+    """A function that appends rows of H to the file, without holding the earlier ones."""
+    if suffix == ".npy":
+        H = np.lib.format.open_memmap(path, mode="w+", dtype=nmf.components_.dtype, shape=shape)
+
+        def write_rows(first: int, block: Any) -> None:
+            H[first : first + len(block)] = block
+
+        return write_rows
+    delimiter = "\t" if suffix == ".tsv" else ","
+    path.write_text(delimiter.join(nmf.get_feature_names_out()) + "\n", encoding="utf-8")
+
+    def write_lines(first: int, block: Any) -> None:
+        del first
+        with path.open("a", encoding="utf-8") as file:
+            np.savetxt(file, block, delimiter=delimiter, fmt="%.9g")
+
+    return write_lines
+
+
+def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
+    """Keep what was learnt before Ctrl-C or SIGTERM."""
+    if hasattr(model, "components_"):
+        onmf.save(model.set_params(callbacks=None), out)
+        errors.print(f"Interrupted after {model.n_samples_seen_} samples; what was learnt is in {out}.")
+    else:
+        errors.print("Interrupted before anything was learnt.")
+    raise typer.Exit(130)
+
+
+def _require_writable(out: Path) -> None:
+    """Find out before hours of work, not after, that the result has nowhere to go."""
+    if out.is_dir() or not out.parent.is_dir():
+        _fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
+
+
+def _short(value: Any) -> str:
+    return f"matrix {value.shape}" if isinstance(value, np.ndarray) else f"{value:.6g}"
+
+
+def _fail(message: str) -> NoReturn:
+    errors.print(f"onmf: {message}", markup=False, highlight=False)
+    raise typer.Exit(2)
+
+
+def _one_line(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    errors.print(f"onmf: {category.__name__}: {message}", markup=False, highlight=False)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run the command line; errors are one sentence and exit status 2."""
+    warnings.showwarning = _one_line
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app()
+    except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
+        errors.print(f"onmf: {error or type(error).__name__}", markup=False, highlight=False)
+        sys.exit(2)

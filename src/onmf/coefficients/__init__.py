@@ -1,0 +1,7 @@
+"""Solvers of the coefficient step, h = argmin d(x || hW) over h in H."""
+
+from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.projected_gradient import Armijo, ConstantStep
+from onmf.coefficients.subgradient import Polyak
+
+__all__ = ["Armijo", "CoefficientSolver", "Coefficients", "ConstantStep", "Polyak"]

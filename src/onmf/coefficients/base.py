@@ -1,0 +1,117 @@
+"""The coefficient step (the paper's Algorithm 2): h = argmin over h in H of d(x || hW) + (m/2) ||h||^2.
+
+All samples of a mini-batch are solved side by side; a sample that has converged takes no more part.
+
+**When is a sample converged?** A first-order bound on what is left to gain, relative to a scale of the problem:
+
+    sum_k max(g_k, 0) (h_k - eps')  +  sum_k max(-g_k, 0) max(r_k - h_k, h_k)   <=   tol * d(x || 2x)
+
+with g the gradient in h and r_k = sum_f x_f / sum_f W_kf, the coefficient at which atom k alone carries the sample's
+whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left side bounds f(h) - f(h*) from above; for
+the others it measures the distance from a critical point. d(x || 2x), the loss of a fit that is off by a factor of two,
+is a scale that every divergence has, and it does not depend on where the iteration started.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from onmf.arrays import Array, Counts, Mask
+from onmf.divergences import Divergence
+from onmf.sets import Box
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What a solver found: H (n, K), and for every sample its iterations and whether it converged."""
+
+    H: Array
+    iterations: Counts
+    converged: Mask
+
+
+@dataclass(frozen=True)
+class CoefficientSolver(ABC):
+    """Immutable settings of a solver; ``solve`` does not change them."""
+
+    box: Box = field(default_factory=Box)
+    ridge: float = 0.0  # the m of Assumption 2
+    tol: float = 1e-3
+    max_iter: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.ridge >= 0:
+            msg = f"ridge must be at least 0, got {self.ridge!r}."
+            raise ValueError(msg)
+        if not self.tol >= 0:
+            msg = f"tol must be at least 0, got {self.tol!r}."
+            raise ValueError(msg)
+        if not self.max_iter >= 1:
+            msg = f"max_iter must be at least 1, got {self.max_iter!r}."
+            raise ValueError(msg)
+
+    @abstractmethod
+    def refuses(self, divergence: Divergence) -> str | None:
+        """Why this solver cannot serve a divergence, with the cure; None if it can."""
+
+    @abstractmethod
+    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
+        """Solve from the start H, a fresh array that may be overwritten."""
+
+    def solve(self, divergence: Divergence, X: Array, W: Array, H0: Array | None = None) -> Coefficients:
+        """The coefficients of the samples X (n, F) in the dictionary W (K, F), from H0 or a uniform start."""
+        reason = self.refuses(divergence)
+        if reason is not None:
+            raise ValueError(reason)
+        start = uniform_start(X, W) if H0 is None else H0.astype(X.dtype)
+        return self._solve(divergence, X, W, self.box.project(start))
+
+    def precise(self, tol: float, max_iter: int) -> Self:
+        """The same solver with other stopping constants."""
+        return replace(self, tol=tol, max_iter=max_iter)
+
+    def gradient(self, divergence: Divergence, X: Array, H: Array, Y: Array, W: Array) -> Array:
+        """The derivative in h of d(x || hW) + (m/2) ||h||^2, where Y = HW."""
+        G: Array = divergence.grad(X, Y) @ W.T
+        if self.ridge:
+            G += self.ridge * H
+        return G
+
+    def objective(self, divergence: Divergence, X: Array, H: Array, Y: Array) -> Array:
+        """d(x || hW) + (m/2) ||h||^2 per sample, where Y = HW."""
+        value = divergence.value(X, Y)
+        if self.ridge:
+            value = value + 0.5 * self.ridge * np.square(H).sum(axis=1)
+        return value
+
+    def tolerance(self, divergence: Divergence, X: Array) -> Array:
+        """tol * d(x || 2x) per sample; no tighter than the arithmetic of the dtype can tell."""
+        resolution = 10 * float(np.finfo(X.dtype).eps)
+        scale: Array = divergence.value(X, 2 * X)
+        return max(self.tol, resolution) * scale
+
+
+def atom_reach(X: Array, W: Array) -> Array:
+    """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
+    weight = W.sum(axis=1)
+    reach: Array = X.sum(axis=1, keepdims=True) / np.where(weight > 0, weight, 1.0)
+    return reach
+
+
+def uniform_start(X: Array, W: Array) -> Array:
+    """The same coefficient for all atoms, such that the fit has the sample's mass."""
+    total = float(W.sum())
+    start = X.sum(axis=1, keepdims=True) / (total if total > 0 else 1.0)
+    return np.repeat(start, len(W), axis=1)
+
+
+def remaining_gain(H: Array, G: Array, reach: Array, low: float) -> Array:
+    """The left side of the convergence test: a first-order bound on f(h) - min f, per sample."""
+    down = np.maximum(G, 0.0) * (H - low)
+    up = np.maximum(-G, 0.0) * np.maximum(reach - H, H)
+    bound: Array = (down + up).sum(axis=1)
+    return bound

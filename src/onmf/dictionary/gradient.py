@@ -1,0 +1,43 @@
+"""The paper's dictionary step (Algorithm 1): stochastic projected subgradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onmf.arrays import Array
+from onmf.dictionary.base import DictionaryUpdate, State, Statistics
+from onmf.divergences import Divergence
+from onmf.schedules import StepSize
+from onmf.sets import DictionarySet
+
+
+@dataclass(frozen=True)
+class ProjectedSubgradient(DictionaryUpdate):
+    """W <- P_C(W - eta_t G), G = sum over the mini-batch of the subgradients h' (d/dy) d(x || hW).
+
+    The gradient is *summed* over the chunk's tau samples, not averaged, and so chunks must stay small: a sum over
+    many samples is too long a step (docs/decisions/0002-reading-of-the-paper.md).
+    """
+
+    chunk: int = 10  # the paper's tau
+    step_size: StepSize = field(default_factory=StepSize)
+    C: DictionarySet = field(default_factory=DictionarySet)
+
+    def __post_init__(self) -> None:
+        if not self.chunk >= 1:
+            msg = f"tau must be at least 1, got {self.chunk!r}."
+            raise ValueError(msg)
+
+    def start(self, W: Array) -> State:
+        """W_0 may be any element of C; one outside is brought in by a change of units."""
+        return State(self.C.rescale_into(W))
+
+    def local(self, divergence: Divergence, X: Array, H: Array, Y: Array) -> Statistics:
+        """The summed subgradient in W."""
+        return Statistics({"gradient": H.T @ divergence.grad(X, Y)}, samples=len(X))
+
+    def apply(self, state: State, statistics: Statistics) -> State:
+        """One projected step, its length set by the samples seen."""
+        samples = state.samples + statistics.samples
+        W = self.C.project(state.W - self.step_size(samples) * statistics.sums["gradient"])
+        return State(W, samples=samples, steps=state.steps + 1)

@@ -1,0 +1,245 @@
+"""What a divergence d(x || y) is, and how one is found by its name.
+
+A new divergence is one class in one file of this folder: giving the class a ``name`` registers it, and the
+estimator, the command line and the tests find it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from onmf.arrays import Array
+
+_registry: dict[str, type[Divergence]] = {}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The half-line of admissible numbers: [low, inf) if closed, (low, inf) if not."""
+
+    low: float = 0.0
+    closed: bool = True
+
+    def outside(self, x: Array) -> Any:
+        """Elementwise: is x below the interval?"""
+        return x < self.low if self.closed else x <= self.low
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where d(x || y) is finite and has a derivative in y: one interval for the data, one for the fit."""
+
+    x: Interval = Interval()
+    y: Interval = Interval()
+
+
+class Divergence(ABC):
+    """d(x || y) between a sample x and its fit y = hW, summed over the features.
+
+    Subclasses are frozen dataclasses whose fields are the parameters. The flags are those of the paper's
+    Remark 1, and instances may override them where they depend on a parameter.
+    """
+
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def domain(self) -> Domain:
+        """Where the divergence is defined; data outside are raised (see ``onmf.units``)."""
+        return Domain()
+
+    @property
+    def smooth(self) -> bool:
+        """Class D1: differentiable in y, with a Lipschitz gradient on compact sets of positive y."""
+        return True
+
+    @property
+    def smooth_unless_exact(self) -> bool:
+        """Differentiable wherever y != x: enough for a line search (the l2 distance)."""
+        return self.smooth
+
+    @property
+    def convex(self) -> bool:
+        """Class D2: convex in y. The paper's theorem speaks of this class only."""
+        return False
+
+    @property
+    def lipschitz(self) -> float | None:
+        """A global Lipschitz constant of the gradient in y, or None if there is none."""
+        return None
+
+    @property
+    def degree(self) -> float | None:
+        """The p of d(c x || c y) = c^p d(x || y), parameters in data units scaling along; None if there is none."""
+        return None
+
+    @abstractmethod
+    def value(self, X: Array, Y: Array) -> Array:
+        """d(x_n || y_n) for every row n: shape (n,)."""
+
+    @abstractmethod
+    def grad(self, X: Array, Y: Array) -> Array:
+        """The derivative of d(x_n || y_n) in y_n, an element of the subdifferential at kinks: shape (n, F)."""
+
+    def in_units(self, unit: float) -> Divergence:
+        """The same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
+
+        A homogeneous divergence is its own; one with a parameter in data units overrides this.
+        """
+        return self if self.degree is not None else _InUnits(self, unit)
+
+    def loss_unit(self, unit: float) -> float:
+        """d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
+        return 1.0 if self.degree is None else float(unit) ** self.degree
+
+    def for_data(self, mean: float, n_features: int) -> Self:
+        """The divergence with what it takes from the data filled in, checked against the number of features."""
+        del mean, n_features
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The instance that ``"name:text"`` means; by default, numbers separated by commas."""
+        try:
+            return cls(*(float(part) for part in text.split(",") if part))
+        except (TypeError, ValueError) as error:
+            msg = f"cannot read {cls.name}:{text}: {error}; write {cls.usage()}."
+            raise ValueError(msg) from None
+
+    @classmethod
+    def usage(cls) -> str:
+        """How the divergence is written as a string, e.g. ``beta:1.5``."""
+        fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+        return ":".join([cls.name, *([",".join(f.name.upper() for f in fields)] if fields else [])])
+
+    @classmethod
+    def examples(cls, n_features: int) -> Iterator[Self]:
+        """Instances that stand for the whole family in the tests, for data with ``n_features`` features."""
+        del n_features
+        yield cls()
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name: numbers and arrays, all that a model file needs to store."""
+        if not dataclasses.is_dataclass(self):
+            return {}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __init_subclass__(cls, name: str = "", aliases: tuple[str, ...] = (), **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not name:
+            return
+        cls.name, cls.aliases = name, aliases
+        for key in (name, *aliases):
+            known = _registry.get(key)
+            if known is not None and known.__qualname__ != cls.__qualname__:
+                msg = f"the divergence name {key!r} is taken by {known.__qualname__}; choose another."
+                raise ValueError(msg)
+            _registry[key] = cls
+
+
+class Separable(Divergence):
+    """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp."""
+
+    @abstractmethod
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """The divergence of each entry."""
+
+    @abstractmethod
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """The derivative of each entry in y."""
+
+    def value(self, X: Array, Y: Array) -> Array:
+        """Sum over the features of d(x, y)."""
+        total: Array = self.d(np, X, Y).sum(axis=1)
+        return total
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        """dy, entry by entry."""
+        slope: Array = self.dy(np, X, Y)
+        return slope
+
+
+@dataclass(frozen=True)
+class _InUnits(Divergence):
+    """d(unit x || unit y): a divergence that is not homogeneous, seen from data divided by ``unit``."""
+
+    inner: Divergence
+    unit: float
+
+    @property
+    def domain(self) -> Domain:
+        """As the inner one: zero is zero in any unit."""
+        return self.inner.domain
+
+    @property
+    def smooth(self) -> bool:
+        """As the inner one."""
+        return self.inner.smooth
+
+    @property
+    def smooth_unless_exact(self) -> bool:
+        """As the inner one."""
+        return self.inner.smooth_unless_exact
+
+    @property
+    def convex(self) -> bool:
+        """As the inner one."""
+        return self.inner.convex
+
+    def value(self, X: Array, Y: Array) -> Array:
+        """The inner value, in the data's own units."""
+        return self.inner.value(self.unit * X, self.unit * Y)
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        """The chain rule."""
+        return self.unit * self.inner.grad(self.unit * X, self.unit * Y)
+
+
+def names() -> list[str]:
+    """The names of all divergences, in alphabetical order, without aliases."""
+    return sorted({cls.name for cls in _registry.values()})
+
+
+def find(name: str) -> type[Divergence]:
+    """The class registered under a name or an alias."""
+    if name not in _registry:
+        msg = f"unknown divergence {name!r}; choose one of {', '.join(names())}."
+        raise ValueError(msg)
+    return _registry[name]
+
+
+def get(divergence: Divergence | str) -> Divergence:
+    """The divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``)."""
+    if isinstance(divergence, Divergence):
+        return divergence
+    if not isinstance(divergence, str):
+        msg = f"divergence must be a name or a Divergence, not {type(divergence).__name__}; see names()."
+        raise TypeError(msg)
+    name, colon, text = divergence.partition(":")
+    cls = find(name)
+    if colon:
+        return cls.parse(text)
+    try:
+        return cls()
+    except TypeError:
+        msg = f"{name!r} needs a parameter; write {cls.usage()}."
+        raise ValueError(msg) from None
+
+
+def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
+    """The divergence that ``name`` and ``parameters()`` came from."""
+    return find(name)(**parameters)
+
+
+def finite_number(owner: str, field: str, value: float) -> None:
+    """Refuse a parameter that is not a finite real number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        msg = f"{owner}: {field} must be a finite number, got {value!r}."
+        raise ValueError(msg)

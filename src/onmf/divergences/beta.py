@@ -1,0 +1,101 @@
+"""The beta family (Bregman divergences, Table 2): sum_f y^beta phi_beta(x / y). Convex in y for 1 <= beta <= 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from onmf.divergences.base import Domain, Interval, Separable, finite_number
+from onmf.divergences.power import deformed_log
+
+POSITIVE = Interval(closed=False)
+
+
+@dataclass(frozen=True)
+class Beta(Separable, name="beta"):
+    """d(x || y) = sum_f (x^beta - y^beta - beta y^(beta-1) (x - y)) / (beta (beta - 1)).
+
+    beta = 2 is half the squared l2 distance, beta = 1 Kullback-Leibler, beta = 0 Itakura-Saito.
+    """
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        finite_number("beta", "beta", self.beta)
+
+    @property
+    def domain(self) -> Domain:
+        """Zeros in the data are admissible for beta > 0, zeros in the fit for beta >= 2."""
+        return Domain(x=Interval(closed=self.beta > 0), y=Interval(closed=self.beta >= 2))
+
+    @property
+    def convex(self) -> bool:
+        """Remark 1: class D2 holds for 1 <= beta <= 2."""
+        return 1.0 <= self.beta <= 2.0
+
+    @property
+    def degree(self) -> float:
+        """d(cx || cy) = c^beta d(x || y)."""
+        return self.beta
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """y^beta phi_beta(x/y), in the form of ``power`` that keeps its digits, without the power of a ratio."""
+        beta = self.beta
+        if beta < 0.5:
+            u = x / y
+            return xp.maximum(y**beta * (u - 1.0 - deformed_log(xp, beta, u)) / (1.0 - beta), 0.0)
+        if beta >= 2:  # y = 0 is in the domain: no ratio, and no limit is near
+            value = x**beta - y**beta - beta * y ** (beta - 1.0) * (x - y)
+            return xp.maximum(value / (beta * (beta - 1.0)), 0.0)
+        log_u = deformed_log(xp, beta - 1.0, xp.where(x > 0, x, y) / y)
+        return xp.maximum(y ** (beta - 1.0) * (x * log_u - x + y) / beta, 0.0)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """y^(beta-2) (y - x)."""
+        del xp
+        return y ** (self.beta - 2.0) * (y - x)
+
+    @classmethod
+    def examples(cls, n_features: int) -> Iterator[Beta]:
+        """Both sides of the limits, inside and outside the convex range."""
+        del n_features
+        for beta in (-0.5, 0.0, 0.5, 1.0, 1.0 + 1e-8, 1.5, 2.0, 3.0):
+            yield cls(beta)
+
+
+@dataclass(frozen=True)
+class ItakuraSaito(Separable, name="is"):
+    """d(x || y) = sum_f x/y - log(x/y) - 1: multiplicative noise, power spectra of sound."""
+
+    domain = Domain(x=POSITIVE, y=POSITIVE)
+    degree = 0.0
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """u - log u - 1 at u = x/y: blind to the scale of a sample."""
+        u = x / y
+        return xp.maximum(u - xp.log(u) - 1.0, 0.0)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """(y - x) / y^2."""
+        del xp
+        return (1.0 - x / y) / y
+
+
+@dataclass(frozen=True)
+class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
+    """d(x || y) = ||x - y||^2 / 2: Gaussian noise."""
+
+    convex = True
+    lipschitz = 1.0
+    degree = 2.0
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """(x - y)^2 / 2."""
+        del xp
+        return 0.5 * (x - y) ** 2
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """y - x."""
+        del xp
+        return y - x

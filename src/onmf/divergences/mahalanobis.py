@@ -1,0 +1,92 @@
+"""The Mahalanobis distance (Table 2): Gaussian noise that is correlated between the features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.divergences.base import Divergence
+
+
+@dataclass(frozen=True, eq=False)
+class Mahalanobis(Divergence, name="mahalanobis"):
+    """d(x || y) = (x - y)' A (x - y) / 2 with A (F, F) symmetric and positive definite, e.g. an inverse covariance."""
+
+    A: Array = field(repr=False)
+
+    def __post_init__(self) -> None:
+        A = np.array(self.A, dtype=np.float64)
+        if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.size:
+            msg = f"mahalanobis: A must be a square matrix, one row a feature; got shape {A.shape}."
+            raise ValueError(msg)
+        if not np.isfinite(A).all():
+            msg = "mahalanobis: A has NaN or infinite entries."
+            raise ValueError(msg)
+        if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
+            msg = "mahalanobis: A must be symmetric; take (A + A.T) / 2 if it is so up to rounding."
+            raise ValueError(msg)
+        A = (A + A.T) / 2
+        try:
+            np.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            msg = "mahalanobis: A must be positive definite; add a multiple of the identity to it."
+            raise ValueError(msg) from None
+        A.setflags(write=False)
+        object.__setattr__(self, "A", A)
+
+    convex = True
+    degree = 2.0
+
+    @property
+    def lipschitz(self) -> float:
+        """The largest eigenvalue of A."""
+        return float(np.linalg.eigvalsh(self.A)[-1])
+
+    def value(self, X: Array, Y: Array) -> Array:
+        """r' A r / 2 per row."""
+        R = X - Y
+        half: Array = 0.5 * np.einsum("nf,nf->n", R, R @ self._matrix(R))
+        return half
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        """A (y - x)."""
+        R = Y - X
+        product: Array = R @ self._matrix(R)
+        return product
+
+    def _matrix(self, R: Array) -> Array:
+        return self.A.astype(R.dtype, copy=False)
+
+    def for_data(self, mean: float, n_features: int) -> Self:
+        """A has one row a feature."""
+        del mean
+        if len(self.A) != n_features:
+            msg = f"mahalanobis: A is {len(self.A)} x {len(self.A)}, but the data have {n_features} features."
+            raise ValueError(msg)
+        return self
+
+    @classmethod
+    def usage(cls) -> str:
+        """On the command line A comes from a file."""
+        return "mahalanobis:A.npy"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A from a .npy file."""
+        try:
+            A: Any = np.load(text, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            msg = f"cannot read the matrix of mahalanobis from {text!r}: {error}"
+            raise ValueError(msg) from None
+        return cls(A)
+
+    @classmethod
+    def examples(cls, n_features: int) -> Iterator[Self]:
+        """A correlation that falls with the distance between features, and one with very unequal variances."""
+        distance = np.abs(np.subtract.outer(np.arange(n_features), np.arange(n_features)))
+        yield cls(np.linalg.inv(0.7**distance))
+        yield cls(np.diag(np.geomspace(0.1, 10.0, n_features)) + 0.05)

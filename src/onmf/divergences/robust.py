@@ -1,0 +1,111 @@
+"""The robust metrics (Table 3): l1, l2 and Huber, which an outlier moves by a bounded amount.
+
+The kink rule, once for all: the subgradient at a zero residual is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.divergences.base import Divergence, Separable, finite_number
+
+DEFAULT_DELTA = 0.1  # of the data's mean
+
+
+@dataclass(frozen=True)
+class L1(Separable, name="l1"):
+    """d(x || y) = sum_f |x - y|: many entries are outliers, the rest is exact."""
+
+    smooth = False
+    convex = True
+    degree = 1.0
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """|x - y|."""
+        return xp.abs(x - y)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """sign(y - x)."""
+        return xp.sign(y - x)
+
+
+@dataclass(frozen=True)
+class L2(Divergence, name="l2"):
+    """d(x || y) = ||x - y||, not squared: whole samples are outliers."""
+
+    smooth = False
+    smooth_unless_exact = True
+    convex = True
+    degree = 1.0
+
+    def value(self, X: Array, Y: Array) -> Array:
+        """||x - y|| per row."""
+        norm: Array = np.sqrt(np.square(X - Y).sum(axis=1))
+        return norm
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        """(y - x) / ||y - x||, and 0 where the fit is exact."""
+        R = Y - X
+        norm = np.sqrt(np.square(R).sum(axis=1, keepdims=True))
+        return R / np.where(norm > 0, norm, 1.0)
+
+
+@dataclass(frozen=True)
+class Huber(Separable, name="huber"):
+    """d(x || y) = sum_f h(x - y), h(r) = r^2/2 for |r| <= delta and delta (|r| - delta/2) beyond.
+
+    Entries are outliers, the rest has Gaussian noise. ``delta`` is measured in the data's units; without one it
+    becomes 0.1 of the mean of the first batch.
+    """
+
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.delta is not None:
+            finite_number("huber", "delta", self.delta)
+            if self.delta <= 0:
+                msg = f"huber: delta must be positive, got {self.delta!r}."
+                raise ValueError(msg)
+
+    convex = True
+    lipschitz = 1.0
+    degree = 2.0
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """c (|r| - c/2) with c = min(|r|, delta)."""
+        r = xp.abs(x - y)
+        c = xp.minimum(r, self._known_delta)
+        return c * (r - 0.5 * c)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """The residual y - x cut off at +-delta."""
+        delta = self._known_delta
+        return xp.minimum(xp.maximum(y - x, -delta), delta)
+
+    @property
+    def _known_delta(self) -> float:
+        if self.delta is None:
+            msg = "huber has no delta yet: give one, Huber(delta=...), or let a fit take it from the data."
+            raise ValueError(msg)
+        return self.delta
+
+    def in_units(self, unit: float) -> Huber:
+        """delta is measured in the units of the data."""
+        return replace(self, delta=self._known_delta / unit)
+
+    def for_data(self, mean: float, n_features: int) -> Huber:
+        """The default delta: a tenth of the data's mean."""
+        del n_features
+        return self if self.delta is not None else replace(self, delta=DEFAULT_DELTA * mean)
+
+    @classmethod
+    def examples(cls, n_features: int) -> Iterator[Huber]:
+        """Mostly linear and mostly quadratic."""
+        del n_features
+        yield cls(0.1)
+        yield cls(2.0)

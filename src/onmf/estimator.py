@@ -1,0 +1,415 @@
+"""``OnlineNMF``: the scikit-learn skin. No mathematics here: it checks, converts units, and calls ``online.learn``."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from onmf import divergences, methods
+from onmf.arrays import Array
+from onmf.coefficients import CoefficientSolver
+from onmf.dictionary import State
+from onmf.initial import initial_dictionary
+from onmf.online import Method, gradient_mapping_norm, learn
+from onmf.sets import DictionarySet
+from onmf.streams import Rows, Source
+from onmf.units import Units, checked_clip, refuse_bad_entries
+
+BLOCK = 1024  # samples that transform solves side by side: enough for BLAS, little memory
+
+
+class DomainWarning(UserWarning):
+    """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every batch."""
+
+    samples: int  # learnt from so far
+    total: int | None  # samples in all passes, if known
+    steps: int
+    seconds: float
+    loss: float  # mean loss of the batch before it was learnt from, in the data's units
+    W: Array  # the dictionary now
+
+
+class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
+
+    **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does not
+    grow with their number.
+
+    Parameters
+    ----------
+    n_components : int, default 40
+        K, the number of atoms of the dictionary.
+    divergence : str or Divergence, default "kl"
+        The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
+        ``"huber:0.1"``), or an object (``Beta(1.5)``).
+    method : str, default "paper"
+        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W.
+    batch_size : int or None, default None
+        Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
+    max_passes : int, default 1
+        Passes of ``fit`` over the data.
+    shuffle : bool, default True
+        Whether ``fit`` shuffles the samples in each pass.
+    init : {"uniform", "samples", "nndsvda"} or array (K, F), default "uniform"
+        The initial dictionary. An array outside the set C is brought in by a change of units.
+    scale : {"mean", "none"}, default "mean"
+        "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges. "none": the
+        literal reading.
+    clip : (low, high) or None, default None
+        Clip the data first: the paper's compact set V, in the data's units.
+    ridge : float, default 0
+        m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
+    solver : {"auto", "armijo", "armijo-literal", "constant", "polyak"}, default "auto"
+        The coefficient solver. "auto" is the paper's choice for each divergence.
+    tol, max_iter : float and int, default 1e-3 and 100
+        When the coefficients count as found while learning: see ``onmf.coefficients.base``.
+    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
+        The same for ``transform``, ``loss``, ``score`` and ``stationarity``.
+    delta_tol : float, default 0.01
+        Tolerance of Polyak's step, relative to a sample's mean entry.
+    tau : int, default 10
+        Samples per dictionary update; larger batches are split.
+    a, b, power : float, default 2e4, 2e4, 1
+        The step size a / (samples + b)^power.
+    any_power : bool, default False
+        Allow powers outside (1/2, 1], which break the Robbins-Monro conditions.
+    eps, eps_prime, U : float, default 1e-8, 1e-8, 1e8
+        The constants of the sets C and H, in internal units.
+    random_state : int, RandomState, Generator or None, default None
+        Seeds the initial dictionary and the shuffling.
+    callbacks : iterable of callables or None
+        Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
+
+    Attributes
+    ----------
+    components_ : array (K, F)
+        The dictionary W, entries in [0, 1].
+    divergence_ : Divergence
+        The divergence in the data's units, with all parameters known.
+    scale_ : float
+        The internal unit: the mean of the first batch, or 1.
+    n_samples_seen_, n_steps_ : int
+        Samples learnt from and dictionary updates.
+    history_ : dict of arrays "samples", "seconds", "loss"
+        After every batch: the samples and seconds so far, and the mean loss of the batch before it was learnt from.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    """
+
+    components_: Array
+    n_samples_seen_: int
+    n_steps_: int
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_components: int = 40,
+        *,
+        divergence: divergences.Divergence | str = "kl",
+        method: str = "paper",
+        batch_size: int | None = None,
+        max_passes: int = 1,
+        shuffle: bool = True,
+        init: Any = "uniform",
+        scale: str = "mean",
+        clip: tuple[float, float] | None = None,
+        ridge: float = 0.0,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        transform_tol: float = 1e-4,
+        transform_max_iter: int = 5000,
+        delta_tol: float = 0.01,
+        tau: int = 10,
+        a: float = 2e4,
+        b: float = 2e4,
+        power: float = 1.0,
+        any_power: bool = False,
+        eps: float = 1e-8,
+        eps_prime: float = 1e-8,
+        U: float = 1e8,
+        random_state: Any = None,
+        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.divergence = divergence
+        self.method = method
+        self.batch_size = batch_size
+        self.max_passes = max_passes
+        self.shuffle = shuffle
+        self.init = init
+        self.scale = scale
+        self.clip = clip
+        self.ridge = ridge
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.transform_tol = transform_tol
+        self.transform_max_iter = transform_max_iter
+        self.delta_tol = delta_tol
+        self.tau = tau
+        self.a = a
+        self.b = b
+        self.power = power
+        self.any_power = any_power
+        self.eps = eps
+        self.eps_prime = eps_prime
+        self.U = U
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    # Learning
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the dictionary from X afresh: an array, a sparse matrix, a data frame or a ``Source``."""
+        del y
+        for name in ("max_passes", "n_components"):
+            _require_positive_integer(name, getattr(self, name))
+        if isinstance(X, Source):
+            source = X
+            self._take_features_of(source)
+        else:
+            X = self._validated(X, reset=True)
+            refuse_bad_entries(X)
+            source = Rows(X)
+        _, shuffling = self._generators()
+        if hasattr(self, "components_"):
+            del self.components_
+        total = None if source.n_samples is None else source.n_samples * self.max_passes
+        for _ in range(self.max_passes):
+            order = shuffling if self.shuffle and source.any_order else None
+            for rows, batch in source.batches(self._batch_size(), order):
+                if self._learn(batch, rows, total):
+                    return self
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Go on learning from one more batch. An error leaves the model as it was."""
+        del y
+        first = not hasattr(self, "components_")
+        if first:
+            _require_positive_integer("n_components", self.n_components)
+        self._learn(self._validated(X, reset=first), None, None)
+        return self
+
+    def _learn(self, batch: Any, rows: Any, total: int | None) -> bool:
+        """Learn from one batch; the truth of the result says that a callback wants to end."""
+        started = time.perf_counter()
+        refuse_bad_entries(batch, rows)
+        X = _dense(batch)
+        if not hasattr(self, "components_"):
+            start = self._start(X)
+        else:
+            start = None
+        units, divergence, state = start or (self._units, self.divergence_, self._state())
+        internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
+        inside = divergence.in_units(units.scale)
+        learnt = learn(self._method(inside), inside, state, internal)
+        loss = learnt.loss * divergence.loss_unit(units.scale)
+
+        if start is not None:
+            self._units, self.divergence_, self.scale_ = units, divergence, units.scale
+            self._history: dict[str, list[float]] = {"samples": [], "seconds": [], "loss": []}
+            self._raised = False
+        if raised and not self._raised:
+            _warn_raised(divergence, units, raised)
+            self._raised = True
+        self.components_ = learnt.state.W
+        self.n_samples_seen_, self.n_steps_ = learnt.state.samples, learnt.state.steps
+        seconds = time.perf_counter() - started + (self._history["seconds"] or [0.0])[-1]
+        for key, value in (("samples", learnt.state.samples), ("seconds", seconds), ("loss", loss)):
+            self._history[key].append(value)
+        progress = Progress(learnt.state.samples, total, learnt.state.steps, seconds, loss, learnt.state.W)
+        return any([callback(progress) is True for callback in self.callbacks or ()])
+
+    def _start(self, X: Array) -> tuple[Units, divergences.Divergence, State]:
+        """The units, the divergence and the initial dictionary, all from the first batch."""
+        if self.scale not in {"mean", "none"}:
+            msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
+            raise ValueError(msg)
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=self.scale == "mean")
+        divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
+        internal, _ = units.inside(X, divergence)
+        rng, _ = self._generators()
+        W = initial_dictionary(self.init, internal, self.n_components, rng)
+        return units, divergence, self._method(divergence.in_units(units.scale)).dictionary.start(W)
+
+    # Using what was learnt
+
+    def transform(self, X: Any) -> Array:
+        """The coefficients H (n, K) of X in the dictionary, solved precisely."""
+        X = self._checked(X)
+        H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
+        for rows, h, _ in self._solved(X):
+            H[rows] = h
+        H *= self.scale_
+        return H
+
+    def inverse_transform(self, X: Any) -> Array:
+        """The fit H @ W of coefficients H (n, K)."""
+        check_is_fitted(self)
+        H = np.asarray(X)
+        if H.ndim != 2 or H.shape[1] != len(self.components_):
+            msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
+            raise ValueError(msg)
+        fit: Array = H @ self.components_
+        return fit
+
+    def loss(self, X: Any) -> float:
+        """The mean divergence per sample at the precise coefficients, in the data's units."""
+        X = self._checked(X)
+        divergence = self._inside
+        W = self._dictionary(X.dtype)
+        total = sum(float(divergence.value(V, h @ W).sum(dtype=np.float64)) for _, h, V in self._solved(X))
+        return total / X.shape[0] * self.divergence_.loss_unit(self.scale_)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the loss: higher is better."""
+        del y
+        return -self.loss(X)
+
+    def stationarity(self, X: Any) -> float:
+        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
+
+        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
+        """
+        X = self._checked(X)
+        solved = [(h, V) for _, h, V in self._solved(X)]
+        H, V = (np.concatenate(parts) for parts in zip(*solved, strict=True))
+        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), V, H)
+
+    @property
+    def history_(self) -> dict[str, Array]:
+        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
+        if not hasattr(self, "components_"):
+            msg = "history_ is there after fit or partial_fit."
+            raise AttributeError(msg)
+        return {key: np.asarray(values) for key, values in self._history.items()}
+
+    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
+        """Block by block: the rows, their precise coefficients and their data, in internal units."""
+        divergence = self._inside
+        solver: CoefficientSolver = self._method(divergence).coefficients
+        solver = solver.precise(self.transform_tol, self.transform_max_iter)
+        W = self._dictionary(X.dtype)
+        raised = unsolved = 0
+        for first in range(0, X.shape[0], BLOCK):
+            rows = slice(first, min(first + BLOCK, X.shape[0]))
+            V, count = self._units.inside(_dense(X[rows]), self.divergence_)
+            found = solver.solve(divergence, V, W)
+            raised += count
+            unsolved += int(np.count_nonzero(~found.converged))
+            yield rows, found.H, V
+        if raised and not self._raised:
+            _warn_raised(self.divergence_, self._units, raised)
+        if unsolved:
+            warnings.warn(
+                f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
+                f"{self.transform_tol:g}; raise transform_max_iter ({self.transform_max_iter}) or transform_tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # Plumbing
+
+    @property
+    def _inside(self) -> divergences.Divergence:
+        """The divergence in internal units."""
+        return self.divergence_.in_units(self.scale_)
+
+    def _method(self, divergence: divergences.Divergence) -> Method:
+        names = (field.name for field in dataclasses.fields(methods.Settings))
+        return methods.build(self.method, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
+
+    def _state(self) -> State:
+        return State(self.components_, samples=self.n_samples_seen_, steps=self.n_steps_)
+
+    def _dictionary(self, dtype: np.dtype[Any]) -> Array:
+        return self.components_.astype(dtype, copy=False)
+
+    def _batch_size(self) -> int:
+        if self.batch_size is None:
+            return max(5 * self.n_components, 200)
+        _require_positive_integer("batch_size", self.batch_size)
+        return int(self.batch_size)
+
+    def _generators(self) -> tuple[np.random.Generator, np.random.Generator]:
+        """Two independent generators: the initial dictionary must not depend on whether samples are shuffled."""
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = int(seed.randint(2**31 - 1))
+        if isinstance(seed, np.random.Generator):
+            seed = int(seed.integers(2**63))
+        first, second = np.random.SeedSequence(seed).spawn(2)
+        return np.random.default_rng(first), np.random.default_rng(second)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        refuse_bad_entries(X)
+        return X
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
+        types = [np.float64, np.float32]
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
+
+    def _take_features_of(self, source: Source) -> None:
+        self.n_features_in_ = source.n_features
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if source.feature_names is not None:
+            self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _dense(batch: Any) -> Array:
+    """A batch as a C-contiguous array of floats; sparse ones are densified batch by batch, never the whole."""
+    X = batch.toarray() if scipy.sparse.issparse(batch) else batch
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    dense: Array = np.ascontiguousarray(X, dtype=dtype)
+    return dense
+
+
+def _require_positive_integer(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        msg = f"{name} must be a positive integer, got {value!r}."
+        raise ValueError(msg)
+
+
+def _warn_raised(divergence: divergences.Divergence, units: Units, count: int) -> None:
+    warnings.warn(
+        f"{count} entries are zero, outside the domain of {divergence.name}; they are raised to {units.floor:.3g}, "
+        "a millionth of the data's mean. Said once per fit.",
+        DomainWarning,
+        stacklevel=4,
+    )

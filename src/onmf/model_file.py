@@ -1,0 +1,88 @@
+"""Files that hold arrays and facts, and never code: safetensors with one JSON text in its metadata.
+
+Writing is atomic: a reader finds the old file or the new one, never half of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+FORMAT = "onmf-model"
+VERSION = 1
+
+
+class ModelFileError(ValueError):
+    """A model file that cannot be read or written; the message names the file and the reason."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # as an ordinary new file, not as mkstemp's private one
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Write arrays and JSON-able facts to a file, replacing it in one stroke."""
+    path = Path(path)
+    metadata = {"format": FORMAT, "version": str(VERSION), "facts": json.dumps(facts, allow_nan=False)}
+    content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, metadata=metadata)
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror or error}."
+        raise ModelFileError(msg) from None
+
+
+def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The arrays and facts of a file; nothing in it is executed."""
+    path = Path(path)
+    if not path.is_file():
+        msg = f"there is no model file {path}."
+        raise ModelFileError(msg)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            _require_our_format(path, metadata)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        facts = json.loads(metadata["facts"])
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError, TypeError, RecursionError) as error:
+        msg = f"{path} is not a model of onmf, or it is damaged: {error}."
+        raise ModelFileError(msg) from None
+    if not isinstance(facts, dict):
+        msg = f"{path} is damaged: its facts are not a JSON object."
+        raise ModelFileError(msg)
+    return arrays, facts
+
+
+def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        msg = f"{path} is a safetensors file, but not a model of onmf."
+        raise ModelFileError(msg)
+    version = metadata.get("version", "")
+    if not version.isdecimal() or int(version) > VERSION:
+        msg = f"{path} has model format {version!r}; this onmf reads up to {VERSION}: install a newer one."
+        raise ModelFileError(msg)

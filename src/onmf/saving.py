@@ -1,0 +1,125 @@
+"""``save`` and ``load``: a fitted model as a file that holds numbers and text only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onmf import divergences, model_file
+from onmf.estimator import OnlineNMF
+from onmf.model_file import ModelFileError
+from onmf.sets import DictionarySet
+from onmf.units import Units
+
+NOT_STORED = ("callbacks", "divergence", "init", "random_state")
+
+
+def save(model: OnlineNMF, path: str | Path) -> None:
+    """Write a fitted model to ``path`` (safetensors); a later ``partial_fit`` goes on where this one stopped.
+
+    Callbacks are not stored, nor is a ``random_state`` that is not an integer.
+    """
+    if not hasattr(model, "components_"):
+        msg = "only a fitted model can be saved; call fit or partial_fit first."
+        raise ModelFileError(msg)
+    divergence = model.divergence_
+    if not divergence.name:
+        msg = f"{type(divergence).__name__} has no name to be found by; define it with class ...(Separable, name='...')."
+        raise ModelFileError(msg)
+    settings = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_STORED}
+    settings["init"] = model.init if isinstance(model.init, str) else None
+    seed = model.random_state
+    settings["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
+    parameters = divergence.parameters()
+    arrays = {f"divergence.{key}": value for key, value in parameters.items() if isinstance(value, np.ndarray)}
+    arrays |= {f"history.{key}": value for key, value in model.history_.items()}
+    arrays["components"] = model.components_
+    if settings["init"] is None:
+        arrays["init"] = np.asarray(model.init, dtype=np.float64)
+    facts = {
+        "settings": {key: _plain(value) for key, value in settings.items()},
+        "divergence": {
+            "name": divergence.name,
+            "given": model.divergence if isinstance(model.divergence, str) else None,
+            "parameters": {k: _plain(v) for k, v in parameters.items() if not isinstance(v, np.ndarray)},
+        },
+        "units": {"scale": model.scale_, "floor": model._units.floor, "clip": model._units.clip},
+        "samples": model.n_samples_seen_,
+        "steps": model.n_steps_,
+        "raised": model._raised,
+        "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])] or None,
+    }
+    model_file.write(path, arrays, facts)
+
+
+def load(path: str | Path) -> OnlineNMF:
+    """The model that ``save`` wrote to ``path``. Everything read is checked; nothing is executed."""
+    arrays, facts = model_file.read(path)
+    try:
+        return _restored(arrays, facts)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        msg = f"{path} is damaged or not a model of this onmf: {error}."
+        raise ModelFileError(msg) from None
+
+
+def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
+    kept = facts["divergence"]
+    parameters = dict(kept["parameters"])
+    parameters |= {k.removeprefix("divergence."): v for k, v in arrays.items() if k.startswith("divergence.")}
+    divergence = divergences.restore(kept["name"], parameters)
+    settings = dict(facts["settings"])
+    if settings["init"] is None:
+        settings["init"] = arrays["init"]
+    if isinstance(settings["clip"], list):
+        settings["clip"] = tuple(settings["clip"])
+    model = OnlineNMF(**settings, divergence=kept["given"] if kept["given"] is not None else divergence)
+
+    W = arrays["components"]
+    if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
+        msg = f"the dictionary has shape {W.shape} and type {W.dtype}"
+        raise ValueError(msg)
+    if not DictionarySet(model.eps).contains(W) or len(W) != model.n_components:
+        msg = "the dictionary does not lie in the set C of its settings"
+        raise ValueError(msg)
+    units = facts["units"]
+    scale, floor = float(units["scale"]), float(units["floor"])
+    if not (0 < scale < np.inf and 0 < floor < np.inf):
+        msg = f"the scale is {scale!r}, the floor {floor!r}"
+        raise ValueError(msg)
+    samples, steps = facts["samples"], facts["steps"]
+    if not (isinstance(samples, int) and isinstance(steps, int) and samples >= 1 and steps >= 1):
+        msg = f"the counters are {samples!r} and {steps!r}"
+        raise ValueError(msg)
+    history = {key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}
+    if len({a.shape for a in history.values()}) != 1 or any(a.ndim != 1 or not len(a) for a in history.values()):
+        msg = "the columns of its history are not equally long"
+        raise ValueError(msg)
+    names = facts["feature_names"]
+    if names is not None:
+        if not isinstance(names, list) or len(names) != W.shape[1]:
+            msg = "its feature names do not fit its dictionary"
+            raise ValueError(msg)
+        model.feature_names_in_ = np.asarray([str(name) for name in names], dtype=object)
+
+    model.components_ = W
+    model.n_features_in_ = W.shape[1]
+    model.n_samples_seen_, model.n_steps_ = samples, steps
+    model.scale_ = scale
+    model._units = Units(scale, floor, model.clip)
+    model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
+    model._raised = bool(facts["raised"])
+    model._history = {key: values.tolist() for key, values in history.items()}
+    model._method(model._inside)  # refuses settings that do not fit
+    return model
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON takes it: NumPy's scalars become Python's, pairs become lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    return value

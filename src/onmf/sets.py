@@ -1,0 +1,105 @@
+"""The constraint sets of the paper's Problem Formulation, with their exact Euclidean projections.
+
+    C = {W >= 0, sum_k W_kf >= eps for every feature f, W_kf <= 1}        dictionaries
+    H = {eps' <= h_k <= U}                                                coefficients
+
+Together they keep the fit y = hW above eps * eps', where every divergence is finite. The robust losses need no
+such floor: for them eps and eps' may be 0 (Remark 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.divergences import Divergence
+
+
+def project_on_simplex(V: Array, size: float) -> Array:
+    """argmin ||P - V||_F over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting)."""
+    K = len(V)
+    descending = -np.sort(-V, axis=0)
+    excess = np.cumsum(descending, axis=0) - size
+    ranks = np.arange(1, K + 1, dtype=V.dtype)[:, None]
+    support = np.count_nonzero(descending * ranks > excess, axis=0)
+    support = np.maximum(support, 1)  # rounding can empty it when size is far below the spacing of V
+    threshold = np.take_along_axis(excess, support[None, :] - 1, axis=0) / support
+    P: Array = np.maximum(V - threshold, 0.0)
+    return P
+
+
+@dataclass(frozen=True)
+class DictionarySet:
+    """C: entries in [0, 1], every feature with at least ``eps`` of total weight over the atoms."""
+
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eps < 1:
+            msg = f"eps must lie in [0, 1), got {self.eps!r}."
+            raise ValueError(msg)
+
+    def project(self, V: Array) -> Array:
+        """argmin ||W - V||_F over W in C.
+
+        Clipping to [0, 1] is the answer for a feature whose clipped weights reach eps. Otherwise the constraint on
+        the sum is active, and the *unclipped* weights are projected on the simplex of size eps; since eps < 1,
+        the upper bound then holds by itself.
+        """
+        W: Array = np.clip(V, 0.0, 1.0)
+        if self.eps > 0:
+            short = W.sum(axis=0) < self.eps
+            if short.any():
+                # In double precision: eps may be far below the rounding of V. The last line undoes the loss of
+                # a feature's few ulps, so that a projection is feasible and stays where it is when repeated.
+                P = project_on_simplex(V[:, short].astype(np.float64), self.eps)
+                P *= np.maximum(self.eps / P.sum(axis=0), 1.0)
+                W[:, short] = P
+        return W
+
+    def contains(self, W: Array, rtol: float = 1e-6) -> bool:
+        """Is W in C, up to rounding?"""
+        inside = np.isfinite(W).all() and (W >= 0).all() and (W <= 1 + rtol).all()
+        return bool(inside and (W.sum(axis=0) >= self.eps * (1 - rtol)).all())
+
+    def rescale_into(self, W: Array) -> Array:
+        """The same atoms in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
+
+        Only features without any weight have to be projected, since no change of units can give them some.
+        """
+        return self.project(W / np.maximum(W.max(axis=1, keepdims=True), 1.0))
+
+
+@dataclass(frozen=True)
+class Box:
+    """H: every coefficient in [low, high]; the paper's eps' and U."""
+
+    low: float = 1e-8
+    high: float = 1e8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            msg = f"the coefficients' bounds need 0 <= eps_prime < U, got {self.low!r} and {self.high!r}."
+            raise ValueError(msg)
+
+    def project(self, H: Array) -> Array:
+        """argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
+        P: Array = np.minimum(np.maximum(H, self.low), self.high)
+        return P
+
+    def contains(self, H: Array) -> bool:
+        """Is every entry of H in [low, high], up to the rounding of its dtype?"""
+        low, high = np.asarray([self.low, self.high], dtype=H.dtype)
+        return bool(((H >= low) & (H <= high)).all())
+
+
+def require_positive_fit(divergence: Divergence, dictionary: DictionarySet, box: Box) -> None:
+    """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""
+    if not divergence.domain.y.closed and (dictionary.eps == 0 or box.low == 0):
+        msg = (
+            f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero: "
+            "eps and eps_prime must be positive; 0 is for losses that are, such as huber, l1, l2 and squared_l2."
+        )
+        raise ValueError(msg)

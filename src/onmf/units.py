@@ -1,0 +1,113 @@
+"""From the user's data to the units in which the library computes, in one place.
+
+Inside, data are divided by a scale (the mean of the first batch), fixed once and stored: the paper's step sizes and
+constants fit data of unit mean only (docs/decisions/0002-reading-of-the-paper.md), and X * c then gives H * c with
+the same W. Also here:
+
+- ``clip``: the paper's compact set V, optional, in the user's units;
+- entries outside the domain of the divergence (zeros under Itakura-Saito, alpha <= 0, beta <= 0) are raised to
+  ``FLOOR`` times the mean of the first batch. Only such entries change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onmf.arrays import Array
+from onmf.divergences import Divergence
+
+FLOOR = 1e-6  # of the data's mean: 60 dB below it
+
+
+class DataError(ValueError):
+    """Data that cannot be learnt from: NaN, infinite or negative entries, named by row and column."""
+
+
+def refuse_bad_entries(X: Any, rows: Any = None) -> None:
+    """Refuse NaN, infinite and negative entries; name the first by row and column, ``rows`` giving the row numbers."""
+    values = X.data if scipy.sparse.issparse(X) else X
+    with np.errstate(invalid="ignore"):
+        # One pass without temporaries: a NaN or an infinity survives in the sum or in an extremum.
+        low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
+        if low >= 0 and np.isfinite(high):
+            return
+        bad = ~np.isfinite(values) | (values < 0)
+    if scipy.sparse.issparse(X):
+        entries = X.tocoo()
+        order = np.lexsort((entries.col[bad], entries.row[bad]))[0]
+        row, column, value = (a[bad][order] for a in (entries.row, entries.col, entries.data))
+    else:
+        row, column = np.unravel_index(np.argmax(bad), bad.shape)
+        value = X[row, column]
+    number = row if rows is None else rows[row]
+    if np.isnan(value):
+        what, cure = "NaN in the data", "fill or drop missing values first"
+    elif np.isinf(value):
+        what, cure = "Infinity (inf) in the data", "remove it first"
+    else:
+        what, cure = f"Negative values in data, the first {value:.6g},", "NMF needs x >= 0: shift or clip the data first"
+    msg = f"{what} at row {number}, column {column} (counted from 0); {cure}."
+    raise DataError(msg)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The stored change of units: internal X = max(clip(X), floor where outside the domain) / scale."""
+
+    scale: float
+    floor: float
+    clip: tuple[float, float] | None = None
+
+    @classmethod
+    def of_first_batch(cls, X: Array, clip: tuple[float, float] | None, rescale: bool) -> Units:
+        """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
+        mean = _mean(X if clip is None else np.clip(X, *clip))
+        if not (np.isfinite(mean) and mean > 0):
+            msg = (
+                "The first batch is all zeros, so the data have no scale to learn at; "
+                "begin with a batch that has positive entries, or take a larger batch_size."
+            )
+            raise DataError(msg)
+        return cls(scale=mean if rescale else 1.0, floor=FLOOR * mean, clip=clip)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the first batch."""
+        return self.floor / FLOOR
+
+    def inside(self, X: Array, divergence: Divergence) -> tuple[Array, int]:
+        """The data in internal units, and how many entries had to be raised into the divergence's domain."""
+        if self.clip is not None:
+            X = np.clip(X, *self.clip)
+        outside = divergence.domain.x.outside(X)
+        raised = int(np.count_nonzero(outside))
+        if raised:
+            X = np.where(outside, np.asarray(self.floor, dtype=X.dtype), X)
+        internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")
+        return internal, raised
+
+
+def _mean(X: Array) -> float:
+    """The mean in double precision, without overflow for entries near the largest double."""
+    largest = float(X.max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    return float(np.mean(X / largest, dtype=np.float64)) * largest
+
+
+def checked_clip(clip: Any) -> tuple[float, float] | None:
+    """``clip`` as a pair 0 <= low < high, or None."""
+    if clip is None:
+        return None
+    try:
+        low, high = (float(bound) for bound in clip)
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    if not 0 <= low < high:
+        msg = f"clip must be a pair (low, high) with 0 <= low < high, in the data's units; got {clip!r}."
+        raise ValueError(msg)
+    return low, high
