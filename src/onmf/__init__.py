@@ -1,7 +1,11 @@
-"""Online nonnegative matrix factorization with general divergences. Samples are rows: X (n, F) ~ H (n, K) @ W (K, F)."""
+"""Online nonnegative matrix factorization with general divergences.
+
+Samples are rows: X (n, F) ~ H (n, K) @ W (K, F), and ``components_`` is W.
+"""
 
 from onmf import divergences
-from onmf.estimator import DomainWarning, OnlineNMF, Progress
+from onmf.estimator import OnlineNMF, Progress
+from onmf.fitted import DomainWarning
 from onmf.saving import load, save
 from onmf.units import DataError
 

@@ -16,12 +16,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
 
 import onmf
 from onmf import divergences, methods, model_file, streams
 from onmf.estimator import OnlineNMF
 from onmf.estimator import Progress as Report
 from onmf.initial import INITS
+from onmf.units import refuse_bad_entries
 
 app = typer.Typer(
     name="onmf",
@@ -47,7 +49,7 @@ BATCH = 1024
 )
 def fit(
     data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write (safetensors).", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
     components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(methods.METHODS)}.")] = "paper",
@@ -82,8 +84,8 @@ def fit(
     onmf.save(model, out)
     history = model.history_
     console.print(
-        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} samples "
-        f"in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
+        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
+        f"samples in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
 
@@ -106,7 +108,7 @@ def transform(
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix, (int(source.n_samples or 0), len(nmf.components_)), nmf)
         for rows, batch in source.batches(BATCH):
-            onmf.units.refuse_bad_entries(batch, rows)
+            refuse_bad_entries(batch, rows)
             write(done, nmf.transform(batch))
             done += len(rows)
             show(Report(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
@@ -158,7 +160,7 @@ def demo(
     results = []
     with warnings.catch_warnings():
         # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
-        warnings.simplefilter("ignore", onmf.estimator.ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for divergence in steps.DIVERGENCES:
             with _progress_line(divergence) as show:
                 results.append(steps.denoise(noisy, divergence, seed, show))

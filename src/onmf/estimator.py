@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from onmf import divergences, methods
 from onmf.arrays import Array
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
+from onmf.fitted import FittedNMF, dense, warn_raised
 from onmf.initial import initial_dictionary
-from onmf.online import Method, gradient_mapping_norm, learn
-from onmf.sets import DictionarySet
+from onmf.online import Method, learn
 from onmf.streams import Rows, Source
 from onmf.units import Units, checked_clip, refuse_bad_entries
-
-BLOCK = 1024  # samples that transform solves side by side: enough for BLAS, little memory
-
-
-class DomainWarning(UserWarning):
-    """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +34,11 @@ class Progress:
     W: Array  # the dictionary now
 
 
-class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class OnlineNMF(FittedNMF):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
-    **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does not
-    grow with their number.
+    **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
+    not grow with their number.
 
     Parameters
     ----------
@@ -69,8 +58,8 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     init : {"uniform", "samples", "nndsvda"} or array (K, F), default "uniform"
         The initial dictionary. An array outside the set C is brought in by a change of units.
     scale : {"mean", "none"}, default "mean"
-        "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges. "none": the
-        literal reading.
+        "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
+        "none": the literal reading.
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
     ridge : float, default 0
@@ -106,16 +95,18 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The internal unit: the mean of the first batch, or 1.
     n_samples_seen_, n_steps_ : int
         Samples learnt from and dictionary updates.
+    n_iter_ : int
+        Passes that ``fit`` has begun.
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of the batch before it was learnt from.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
-    components_: Array
     n_samples_seen_: int
     n_steps_: int
-    n_features_in_: int
+    n_iter_: int
+    feature_names_in_: Any
 
     def __init__(
         self,
@@ -192,7 +183,8 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if hasattr(self, "components_"):
             del self.components_
         total = None if source.n_samples is None else source.n_samples * self.max_passes
-        for _ in range(self.max_passes):
+        for number in range(1, self.max_passes + 1):
+            self.n_iter_ = number
             order = shuffling if self.shuffle and source.any_order else None
             for rows, batch in source.batches(self._batch_size(), order):
                 if self._learn(batch, rows, total):
@@ -212,11 +204,8 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn from one batch; the truth of the result says that a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
-        X = _dense(batch)
-        if not hasattr(self, "components_"):
-            start = self._start(X)
-        else:
-            start = None
+        X = dense(batch)
+        start = None if hasattr(self, "components_") else self._start(X)
         units, divergence, state = start or (self._units, self.divergence_, self._state())
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
@@ -225,10 +214,11 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         if start is not None:
             self._units, self.divergence_, self.scale_ = units, divergence, units.scale
-            self._history: dict[str, list[float]] = {"samples": [], "seconds": [], "loss": []}
+            self._history = {"samples": [], "seconds": [], "loss": []}
             self._raised = False
+            self.n_iter_ = 1
         if raised and not self._raised:
-            _warn_raised(divergence, units, raised)
+            warn_raised(divergence, units, raised)
             self._raised = True
         self.components_ = learnt.state.W
         self.n_samples_seen_, self.n_steps_ = learnt.state.samples, learnt.state.steps
@@ -236,7 +226,8 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for key, value in (("samples", learnt.state.samples), ("seconds", seconds), ("loss", loss)):
             self._history[key].append(value)
         progress = Progress(learnt.state.samples, total, learnt.state.steps, seconds, loss, learnt.state.W)
-        return any([callback(progress) is True for callback in self.callbacks or ()])
+        wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
+        return any(wish is True for wish in wishes)
 
     def _start(self, X: Array) -> tuple[Units, divergences.Divergence, State]:
         """The units, the divergence and the initial dictionary, all from the first batch."""
@@ -250,98 +241,17 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         W = initial_dictionary(self.init, internal, self.n_components, rng)
         return units, divergence, self._method(divergence.in_units(units.scale)).dictionary.start(W)
 
-    # Using what was learnt
-
-    def transform(self, X: Any) -> Array:
-        """The coefficients H (n, K) of X in the dictionary, solved precisely."""
-        X = self._checked(X)
-        H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
-        for rows, h, _ in self._solved(X):
-            H[rows] = h
-        H *= self.scale_
-        return H
-
-    def inverse_transform(self, X: Any) -> Array:
-        """The fit H @ W of coefficients H (n, K)."""
-        check_is_fitted(self)
-        H = np.asarray(X)
-        if H.ndim != 2 or H.shape[1] != len(self.components_):
-            msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
-            raise ValueError(msg)
-        fit: Array = H @ self.components_
-        return fit
-
-    def loss(self, X: Any) -> float:
-        """The mean divergence per sample at the precise coefficients, in the data's units."""
-        X = self._checked(X)
-        divergence = self._inside
-        W = self._dictionary(X.dtype)
-        total = sum(float(divergence.value(V, h @ W).sum(dtype=np.float64)) for _, h, V in self._solved(X))
-        return total / X.shape[0] * self.divergence_.loss_unit(self.scale_)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the loss: higher is better."""
-        del y
-        return -self.loss(X)
-
-    def stationarity(self, X: Any) -> float:
-        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
-
-        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
-        """
-        X = self._checked(X)
-        solved = [(h, V) for _, h, V in self._solved(X)]
-        H, V = (np.concatenate(parts) for parts in zip(*solved, strict=True))
-        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), V, H)
-
-    @property
-    def history_(self) -> dict[str, Array]:
-        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
-        if not hasattr(self, "components_"):
-            msg = "history_ is there after fit or partial_fit."
-            raise AttributeError(msg)
-        return {key: np.asarray(values) for key, values in self._history.items()}
-
-    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
-        """Block by block: the rows, their precise coefficients and their data, in internal units."""
-        divergence = self._inside
-        solver: CoefficientSolver = self._method(divergence).coefficients
-        solver = solver.precise(self.transform_tol, self.transform_max_iter)
-        W = self._dictionary(X.dtype)
-        raised = unsolved = 0
-        for first in range(0, X.shape[0], BLOCK):
-            rows = slice(first, min(first + BLOCK, X.shape[0]))
-            V, count = self._units.inside(_dense(X[rows]), self.divergence_)
-            found = solver.solve(divergence, V, W)
-            raised += count
-            unsolved += int(np.count_nonzero(~found.converged))
-            yield rows, found.H, V
-        if raised and not self._raised:
-            _warn_raised(self.divergence_, self._units, raised)
-        if unsolved:
-            warnings.warn(
-                f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
-                f"{self.transform_tol:g}; raise transform_max_iter ({self.transform_max_iter}) or transform_tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
     # Plumbing
-
-    @property
-    def _inside(self) -> divergences.Divergence:
-        """The divergence in internal units."""
-        return self.divergence_.in_units(self.scale_)
 
     def _method(self, divergence: divergences.Divergence) -> Method:
         names = (field.name for field in dataclasses.fields(methods.Settings))
         return methods.build(self.method, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
 
+    def _solver(self) -> CoefficientSolver:
+        return self._method(self._inside).coefficients
+
     def _state(self) -> State:
         return State(self.components_, samples=self.n_samples_seen_, steps=self.n_steps_)
-
-    def _dictionary(self, dtype: np.dtype[Any]) -> Array:
-        return self.components_.astype(dtype, copy=False)
 
     def _batch_size(self) -> int:
         if self.batch_size is None:
@@ -359,17 +269,6 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         first, second = np.random.SeedSequence(seed).spawn(2)
         return np.random.default_rng(first), np.random.default_rng(second)
 
-    def _checked(self, X: Any) -> Any:
-        check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        refuse_bad_entries(X)
-        return X
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        types = [np.float64, np.float32]
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
-
     def _take_features_of(self, source: Source) -> None:
         self.n_features_in_ = source.n_features
         if hasattr(self, "feature_names_in_"):
@@ -377,39 +276,8 @@ class OnlineNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if source.feature_names is not None:
             self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-
-def _dense(batch: Any) -> Array:
-    """A batch as a C-contiguous array of floats; sparse ones are densified batch by batch, never the whole."""
-    X = batch.toarray() if scipy.sparse.issparse(batch) else batch
-    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-    dense: Array = np.ascontiguousarray(X, dtype=dtype)
-    return dense
-
 
 def _require_positive_integer(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         msg = f"{name} must be a positive integer, got {value!r}."
         raise ValueError(msg)
-
-
-def _warn_raised(divergence: divergences.Divergence, units: Units, count: int) -> None:
-    warnings.warn(
-        f"{count} entries are zero, outside the domain of {divergence.name}; they are raised to {units.floor:.3g}, "
-        "a millionth of the data's mean. Said once per fit.",
-        DomainWarning,
-        stacklevel=4,
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -35,9 +37,9 @@ def projected_gradient_on_gram(
         raise ValueError(msg)
     iterations = np.zeros(n, dtype=np.int64)
     converged = np.zeros(n, dtype=np.bool_)
-    _projected_gradient_on_gram(
-        Q, B, H, reach, tolerance, dtype.type(step), dtype.type(low), dtype.type(high), max_iter, iterations, converged
-    )
+    # Scalars of the arrays' own type: a double among floats would make the kernel compute in double precision.
+    numbers: Any = (dtype.type(step), dtype.type(low), dtype.type(high))
+    _projected_gradient_on_gram(Q, B, H, reach, tolerance, *numbers, max_iter, iterations, converged)
     return iterations, converged
 
 

@@ -27,7 +27,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         raise ModelFileError(msg)
     divergence = model.divergence_
     if not divergence.name:
-        msg = f"{type(divergence).__name__} has no name to be found by; define it with class ...(Separable, name='...')."
+        msg = f"{type(divergence).__name__} has no name to be found by; define it with class C(Separable, name='c')."
         raise ModelFileError(msg)
     settings = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_STORED}
     settings["init"] = model.init if isinstance(model.init, str) else None
@@ -49,6 +49,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         "units": {"scale": model.scale_, "floor": model._units.floor, "clip": model._units.clip},
         "samples": model.n_samples_seen_,
         "steps": model.n_steps_,
+        "passes": model.n_iter_,
         "raised": model._raised,
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])] or None,
     }
@@ -107,7 +108,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model.components_ = W
     model.n_features_in_ = W.shape[1]
     model.n_samples_seen_, model.n_steps_ = samples, steps
-    model.scale_ = scale
+    model.scale_, model.n_iter_ = scale, int(facts["passes"])
     model._units = Units(scale, floor, model.clip)
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
     model._raised = bool(facts["raised"])

@@ -18,7 +18,7 @@ from onmf.divergences import Divergence
 
 
 def project_on_simplex(V: Array, size: float) -> Array:
-    """argmin ||P - V||_F over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting)."""
+    """Argmin ||P - V||_F over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting)."""
     K = len(V)
     descending = -np.sort(-V, axis=0)
     excess = np.cumsum(descending, axis=0) - size
@@ -42,7 +42,7 @@ class DictionarySet:
             raise ValueError(msg)
 
     def project(self, V: Array) -> Array:
-        """argmin ||W - V||_F over W in C.
+        """Argmin ||W - V||_F over W in C.
 
         Clipping to [0, 1] is the answer for a feature whose clipped weights reach eps. Otherwise the constraint on
         the sum is active, and the *unclipped* weights are projected on the simplex of size eps; since eps < 1,
@@ -61,7 +61,7 @@ class DictionarySet:
 
     def contains(self, W: Array, rtol: float = 1e-6) -> bool:
         """Is W in C, up to rounding?"""
-        inside = np.isfinite(W).all() and (W >= 0).all() and (W <= 1 + rtol).all()
+        inside = np.isfinite(W).all() and (W >= 0).all() and (1 + rtol >= W).all()
         return bool(inside and (W.sum(axis=0) >= self.eps * (1 - rtol)).all())
 
     def rescale_into(self, W: Array) -> Array:
@@ -85,14 +85,14 @@ class Box:
             raise ValueError(msg)
 
     def project(self, H: Array) -> Array:
-        """argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
+        """Argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
         P: Array = np.minimum(np.maximum(H, self.low), self.high)
         return P
 
     def contains(self, H: Array) -> bool:
         """Is every entry of H in [low, high], up to the rounding of its dtype?"""
         low, high = np.asarray([self.low, self.high], dtype=H.dtype)
-        return bool(((H >= low) & (H <= high)).all())
+        return bool(((low <= H) & (high >= H)).all())
 
 
 def require_positive_fit(divergence: Divergence, dictionary: DictionarySet, box: Box) -> None:

@@ -49,7 +49,10 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
-        what, cure = f"Negative values in data, the first {value:.6g},", "NMF needs x >= 0: shift or clip the data first"
+        what, cure = (
+            f"Negative values in data, the first {value:.6g},",
+            "NMF needs x >= 0: shift or clip them first",
+        )
     msg = f"{what} at row {number}, column {column} (counted from 0); {cure}."
     raise DataError(msg)
 

@@ -89,7 +89,7 @@ class CoefficientSolver(ABC):
         return value
 
     def tolerance(self, divergence: Divergence, X: Array) -> Array:
-        """tol * d(x || 2x) per sample; no tighter than the arithmetic of the dtype can tell."""
+        """Tol * d(x || 2x) per sample; no tighter than the arithmetic of the dtype can tell."""
         resolution = 10 * float(np.finfo(X.dtype).eps)
         scale: Array = divergence.value(X, 2 * X)
         return max(self.tol, resolution) * scale

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.divergences import Divergence, Mahalanobis, SquaredL2
 
@@ -49,15 +49,12 @@ class Armijo(CoefficientSolver):
         reach, tolerance = atom_reach(X, W), self.tolerance(divergence, X)
         Y = H @ W
         f = self.objective(divergence, X, H, Y)
-        xi = np.ones((n, 1), dtype=X.dtype)
+        xi: Array = np.ones((n, 1), dtype=X.dtype)
         for _ in range(self.max_iter):
             G = self.gradient(divergence, X, H, Y, W)
             done = remaining_gain(H, G, reach, self.box.low) <= tolerance
             if not done.all():
-                if not self.literal:
-                    xi = np.minimum(xi / self.gamma, 1.0)
-                else:
-                    xi = np.ones_like(xi)
+                xi = np.ones_like(xi) if self.literal else np.minimum(xi / self.gamma, 1.0)
                 H, Y, f, xi, stuck = self._line_search(divergence, X, W, H, Y, f, G, xi, done)
                 iterations[active[~done]] += 1
             else:
@@ -75,15 +72,15 @@ class Armijo(CoefficientSolver):
         return Coefficients(result, iterations, converged)
 
     def _line_search(
-        self, divergence: Divergence, X: Array, W: Array, H: Array, Y: Array, f: Array, G: Array, xi: Array, done: Array
-    ) -> tuple[Array, Array, Array, Array, Array]:
+        self, divergence: Divergence, X: Array, W: Array, H: Array, Y: Array, f: Array, G: Array, xi: Array, done: Mask
+    ) -> tuple[Array, Array, Array, Array, Mask]:
         """Backtrack from the steps xi for the samples that are not ``done``; the last result says where none served."""
         H, Y, f, xi = H.copy(), Y.copy(), f.copy(), xi.copy()
         pending = np.flatnonzero(~done)
         rounding = 4 * float(np.finfo(X.dtype).eps)
         for _ in range(self.q + 1):
             h, g, step = H[pending], G[pending], xi[pending]
-            trial = h - step * g
+            trial: Array = h - step * g
             if self.literal:
                 fall = step[:, 0] * np.square(g).sum(axis=1)
                 with np.errstate(all="ignore"):  # an unprojected trial point may lie outside the domain

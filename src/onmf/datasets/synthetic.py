@@ -1,4 +1,4 @@
-"""The paper's synthetic data: V = noise(H W) with a planted dictionary, noise as its Table 4 pairs it with divergences."""
+"""The paper's synthetic data: noisy V = HW of a planted dictionary, its noise suited to each divergence (Table 4)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Planted:
         return Batch(np.clip(V, *CLIP), clean)
 
     def stream(self, n: int, batch_size: int, rng: np.random.Generator) -> Iterator[Array]:
-        """n samples in batches, never more than one batch in memory."""
+        """N samples in batches, never more than one batch in memory."""
         for first in range(0, n, batch_size):
             yield self.sample(min(batch_size, n - first), rng).V
 

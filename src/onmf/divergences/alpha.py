@@ -31,7 +31,7 @@ class Alpha(Separable, name="alpha"):
 
     @property
     def convex(self) -> bool:
-        """y phi(x/y) is the perspective of a convex function."""
+        """Y phi(x/y) is the perspective of a convex function."""
         return True
 
     @property
@@ -40,7 +40,7 @@ class Alpha(Separable, name="alpha"):
         return 1.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """y phi_alpha(x/y)."""
+        """Y phi_alpha(x/y)."""
         return y * phi(xp, self.alpha, x / y)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
@@ -81,7 +81,7 @@ class KullbackLeibler(Separable, name="kl"):
     degree = 1.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """x log(x/y) - x + y, with 0 log 0 = 0."""
+        """X log(x/y) - x + y, with 0 log 0 = 0."""
         log_ratio = xp.log(xp.where(x > 0, x, y) / y)
         return xp.maximum(x * log_ratio - x + y, 0.0)
 

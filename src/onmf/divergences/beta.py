@@ -72,7 +72,7 @@ class ItakuraSaito(Separable, name="is"):
     degree = 0.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """u - log u - 1 at u = x/y: blind to the scale of a sample."""
+        """U - log u - 1 at u = x/y: blind to the scale of a sample."""
         u = x / y
         return xp.maximum(u - xp.log(u) - 1.0, 0.0)
 
@@ -96,6 +96,6 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
         return 0.5 * (x - y) ** 2
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """y - x."""
+        """Y - x."""
         del xp
         return y - x

@@ -47,7 +47,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         return float(np.linalg.eigvalsh(self.A)[-1])
 
     def value(self, X: Array, Y: Array) -> Array:
-        """r' A r / 2 per row."""
+        """R' A r / 2 per row."""
         R = X - Y
         half: Array = 0.5 * np.einsum("nf,nf->n", R, R @ self._matrix(R))
         return half

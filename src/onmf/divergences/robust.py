@@ -77,7 +77,7 @@ class Huber(Separable, name="huber"):
     degree = 2.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """c (|r| - c/2) with c = min(|r|, delta)."""
+        """C (|r| - c/2) with c = min(|r|, delta)."""
         r = xp.abs(x - y)
         c = xp.minimum(r, self._known_delta)
         return c * (r - 0.5 * c)
@@ -95,7 +95,7 @@ class Huber(Separable, name="huber"):
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
-        """delta is measured in the units of the data."""
+        """Delta is measured in the units of the data."""
         return replace(self, delta=self._known_delta / unit)
 
     def for_data(self, mean: float, n_features: int) -> Huber:

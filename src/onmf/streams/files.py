@@ -59,7 +59,7 @@ def _npz(path: Path) -> Source:
 
 def _require_numbers(path: Path, X: Any) -> None:
     if X.ndim != 2 or X.dtype.kind not in "buif" or 0 in X.shape:
-        msg = f"{path} must hold a 2-D array of real numbers, samples as rows; it has shape {X.shape} and type {X.dtype}."
+        msg = f"{path} must hold a 2-D array of real numbers, samples as rows; it has shape {X.shape}, type {X.dtype}."
         raise SourceError(msg)
 
 

@@ -1,0 +1,171 @@
+"""What every fitted model does: ``transform``, ``loss``, ``stationarity``. Nothing here learns or changes the model."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from onmf.arrays import Array
+from onmf.coefficients import CoefficientSolver
+from onmf.divergences import Divergence
+from onmf.online import gradient_mapping_norm
+from onmf.sets import DictionarySet
+from onmf.units import Units, refuse_bad_entries
+
+BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
+
+
+class DomainWarning(UserWarning):
+    """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
+
+
+class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """The half of an estimator that uses a dictionary; a subclass learns one."""
+
+    components_: Array  # W (K, F)
+    divergence_: Divergence  # in the data's units
+    scale_: float
+    n_features_in_: int
+    eps: float
+    transform_tol: float
+    transform_max_iter: int
+    _units: Units
+    _history: dict[str, list[float]]
+    _raised: bool  # has the user been told of entries outside the domain?
+
+    @abstractmethod
+    def _solver(self) -> CoefficientSolver:
+        """The solver of the coefficient step, for the divergence in internal units."""
+
+    def transform(self, X: Any) -> Array:
+        """The coefficients H (n, K) of X in the dictionary, solved precisely."""
+        X = self._checked(X)
+        H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
+        for rows, h, _ in self._solved(X):
+            H[rows] = h
+        H *= self.scale_
+        return H
+
+    def inverse_transform(self, X: Any) -> Array:
+        """The fit H @ W of coefficients H (n, K)."""
+        check_is_fitted(self)
+        H = np.asarray(X)
+        if H.ndim != 2 or H.shape[1] != len(self.components_):
+            msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
+            raise ValueError(msg)
+        fit: Array = H @ self.components_
+        return fit
+
+    def loss(self, X: Any) -> float:
+        """The mean divergence per sample at the precise coefficients, in the data's units."""
+        X = self._checked(X)
+        divergence = self._inside
+        W = self._dictionary(X.dtype)
+        total: float = sum(float(divergence.value(V, h @ W).sum(dtype=np.float64)) for _, h, V in self._solved(X))
+        n: int = X.shape[0]
+        return total / n * self.divergence_.loss_unit(self.scale_)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the loss: higher is better."""
+        del y
+        return -self.loss(X)
+
+    def stationarity(self, X: Any) -> float:
+        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
+
+        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
+        """
+        X = self._checked(X)
+        solved = [(h, V) for _, h, V in self._solved(X)]
+        H, V = (np.concatenate(parts) for parts in zip(*solved, strict=True))
+        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), V, H)
+
+    @property
+    def history_(self) -> dict[str, Array]:
+        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
+        if not hasattr(self, "components_"):
+            msg = "history_ is there after fit or partial_fit."
+            raise AttributeError(msg)
+        return {key: np.asarray(values) for key, values in self._history.items()}
+
+    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
+        """Block by block: the rows, their precise coefficients and their data, in internal units."""
+        divergence = self._inside
+        solver = self._solver().precise(self.transform_tol, self.transform_max_iter)
+        W = self._dictionary(X.dtype)
+        raised = unsolved = 0
+        for first in range(0, X.shape[0], BLOCK):
+            rows = slice(first, min(first + BLOCK, X.shape[0]))
+            V, count = self._units.inside(dense(X[rows]), self.divergence_)
+            found = solver.solve(divergence, V, W)
+            raised += count
+            unsolved += int(np.count_nonzero(~found.converged))
+            yield rows, found.H, V
+        if raised and not self._raised:
+            warn_raised(self.divergence_, self._units, raised)
+        if unsolved:
+            warnings.warn(
+                f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
+                f"{self.transform_tol:g}; raise transform_max_iter ({self.transform_max_iter}) or transform_tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def _inside(self) -> Divergence:
+        """The divergence in internal units."""
+        return self.divergence_.in_units(self.scale_)
+
+    def _dictionary(self, dtype: np.dtype[Any]) -> Array:
+        return self.components_.astype(dtype, copy=False)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        refuse_bad_entries(X)
+        return X
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
+        types = [np.float64, np.float32]
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def dense(batch: Any) -> Array:
+    """A batch as a C-contiguous array of floats; sparse ones are densified batch by batch, never the whole."""
+    X = batch.toarray() if scipy.sparse.issparse(batch) else batch
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    rows: Array = np.ascontiguousarray(X, dtype=dtype)
+    return rows
+
+
+def warn_raised(divergence: Divergence, units: Units, count: int) -> None:
+    """Say, once per fit, that entries were raised into the domain."""
+    warnings.warn(
+        f"{count} entries are zero, outside the domain of {divergence.name}; they are raised to {units.floor:.3g}, "
+        "a millionth of the data's mean. Said once per fit.",
+        DomainWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,32 @@
+"""Shared by all tests: random generators with names, and the divergences of the registry as parameters."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from onmf import divergences
+from onmf.divergences.base import find
+
+F = 12  # features of the registry's examples (Mahalanobis carries a matrix of this size)
+
+
+def examples(n_features: int = F) -> list[divergences.Divergence]:
+    """Every divergence of the registry, with all its example parameters."""
+    return [example for name in divergences.names() for example in find(name).examples(n_features)]
+
+
+def example_id(divergence: divergences.Divergence) -> str:
+    values = [v for v in divergence.parameters().values() if not isinstance(v, np.ndarray)]
+    return divergence.name + "".join(f":{v:.9g}" for v in values)
+
+
+every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded by the test's own name: tests do not change each other's numbers."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
