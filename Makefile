@@ -9,9 +9,9 @@ JOBS ?= 2
 demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
 	$(BIN)/onmf demo --out demo.png
 
-test: .venv/dev.done  ## all tests, with coverage of src/
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report= -m "not compiled"
-	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-append --cov-report=term -m compiled
+test: .venv/dev.done  ## all tests, with coverage of src/; the kernels once more as plain Python, for their coverage
+	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report=
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append --cov-report=term tests/test_kernels.py
 
 check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
 	$(BIN)/ruff check .

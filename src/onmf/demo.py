@@ -83,6 +83,7 @@ def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress
         COMPONENTS,
         divergence=divergence,
         random_state=seed,
+        max_iter=100,
         transform_tol=1e-2,
         transform_max_iter=300,
         callbacks=[report] if report else None,

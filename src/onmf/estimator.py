@@ -66,8 +66,9 @@ class OnlineNMF(FittedNMF):
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
     solver : {"auto", "armijo", "armijo-literal", "constant", "polyak"}, default "auto"
         The coefficient solver. "auto" is the paper's choice for each divergence.
-    tol, max_iter : float and int, default 1e-3 and 100
-        When the coefficients count as found while learning: see ``onmf.coefficients.base``.
+    tol, max_iter : float and int or None, default 1e-3 and None
+        When the coefficients count as found while learning: see ``onmf.coefficients.base``. None means 300 iterations
+        for the constant step, 100 for the others.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         The same for ``transform``, ``loss``, ``score`` and ``stationarity``.
     delta_tol : float, default 0.01
@@ -123,7 +124,7 @@ class OnlineNMF(FittedNMF):
         ridge: float = 0.0,
         solver: str = "auto",
         tol: float = 1e-3,
-        max_iter: int = 100,
+        max_iter: int | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         delta_tol: float = 0.01,

@@ -38,8 +38,10 @@ def projected_gradient_on_gram(
     iterations = np.zeros(n, dtype=np.int64)
     converged = np.zeros(n, dtype=np.bool_)
     # Scalars of the arrays' own type: a double among floats would make the kernel compute in double precision.
-    numbers: Any = (dtype.type(step), dtype.type(low), dtype.type(high))
-    _projected_gradient_on_gram(Q, B, H, reach, tolerance, *numbers, max_iter, iterations, converged)
+    a: Any = dtype.type(step)
+    lo: Any = dtype.type(low)
+    hi: Any = dtype.type(high)
+    _projected_gradient_on_gram(Q, B, H, reach, tolerance, a, lo, hi, max_iter, iterations, converged)
     return iterations, converged
 
 

@@ -21,7 +21,7 @@ class Settings:
 
     solver: str = "auto"
     tol: float = 1e-3
-    max_iter: int = 100
+    max_iter: int | None = None
     delta_tol: float = 0.01
     ridge: float = 0.0
     tau: int = 10
@@ -50,7 +50,10 @@ def coefficient_solver(divergence: Divergence, settings: Settings) -> Coefficien
         else:
             name = "armijo" if divergence.smooth_unless_exact else "polyak"
     box = Box(settings.eps_prime, settings.U)
-    ridge, tol, max_iter = settings.ridge, settings.tol, settings.max_iter
+    max_iter = settings.max_iter
+    if max_iter is None:
+        max_iter = 300 if name == "constant" else 100  # an iteration without a line search costs a third
+    ridge, tol = settings.ridge, settings.tol
     if name == "constant":
         solver: CoefficientSolver = ConstantStep(box, ridge, tol, max_iter)
     elif name == "polyak":

@@ -25,6 +25,9 @@ from onmf.divergences import Divergence
 from onmf.sets import Box
 
 
+TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
+
+
 @dataclass(frozen=True)
 class Coefficients:
     """What a solver found: H (n, K), and for every sample its iterations and whether it converged."""
@@ -91,7 +94,7 @@ class CoefficientSolver(ABC):
     def tolerance(self, divergence: Divergence, X: Array) -> Array:
         """Tol * d(x || 2x) per sample; no tighter than the arithmetic of the dtype can tell."""
         resolution = 10 * float(np.finfo(X.dtype).eps)
-        scale: Array = divergence.value(X, 2 * X)
+        scale: Array = divergence.value(X, np.maximum(2 * X, TINY))
         return max(self.tol, resolution) * scale
 
 

@@ -47,7 +47,7 @@ class Armijo(CoefficientSolver):
         result = H
         active = np.arange(n)
         reach, tolerance = atom_reach(X, W), self.tolerance(divergence, X)
-        Y = H @ W
+        Y: Array = H @ W
         f = self.objective(divergence, X, H, Y)
         xi: Array = np.ones((n, 1), dtype=X.dtype)
         for _ in range(self.max_iter):

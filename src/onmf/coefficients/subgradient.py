@@ -50,6 +50,7 @@ class Polyak(CoefficientSolver):
         delta = np.maximum(0.1 * f, least)
         shrink = (least / np.where(delta > 0, delta, 1.0)) ** (1.0 / (0.8 * self.max_iter))
         missed = np.zeros(n, dtype=np.int64)
+        rounding = 100 * float(np.finfo(X.dtype).eps)
         for _ in range(self.max_iter):
             G = self.gradient(divergence, X, H, H @ W, W)
             # Directions that leave the box are no part of the step (projected subgradient).
@@ -61,11 +62,13 @@ class Polyak(CoefficientSolver):
             f = self.objective(divergence, X, H, H @ W)
             iterations[active] += 1
 
-            reached = f <= target
-            at_least = delta <= least
+            # Where no residual changes its sign a step lands on its target exactly, up to rounding, and values repeat:
+            # neither test may hang on the last bits.
+            reached = f <= best_f - 0.9 * delta
+            at_least = delta <= 1.001 * least
             missed = np.where(at_least & ~reached, missed + 1, 0)
             delta = np.where(reached, 1.2 * delta, np.maximum(shrink * delta, least))
-            better = f < best_f
+            better = f < best_f * (1 - rounding)
             best_f = np.where(better, f, best_f)
             best_H = np.where(better[:, None], H, best_H)
 

@@ -165,13 +165,24 @@ class Separable(Divergence):
         slope: Array = self.dy(np, X, Y)
         return slope
 
+    def in_units(self, unit: float) -> Divergence:
+        """As in the base class; one that is not homogeneous is measured by its loss at a fit of twice the unit."""
+        return self if self.degree is not None else _InUnits(self, unit, self.loss_unit(unit))
+
+    def loss_unit(self, unit: float) -> float:
+        """unit^degree, or for want of a degree d(unit, 2 unit): losses inside are then of order one."""
+        if self.degree is not None:
+            return super().loss_unit(unit)
+        return float(self.d(np, np.float64(unit), np.float64(2 * unit))) or 1.0
+
 
 @dataclass(frozen=True)
 class _InUnits(Divergence):
-    """d(unit x || unit y): a divergence that is not homogeneous, seen from data divided by ``unit``."""
+    """d(unit x || unit y) / loss: a divergence that is not homogeneous, seen from data divided by ``unit``."""
 
     inner: Divergence
     unit: float
+    loss: float = 1.0
 
     @property
     def domain(self) -> Domain:
@@ -194,12 +205,12 @@ class _InUnits(Divergence):
         return self.inner.convex
 
     def value(self, X: Array, Y: Array) -> Array:
-        """The inner value, in the data's own units."""
-        return self.inner.value(self.unit * X, self.unit * Y)
+        """The inner value at the data's own units."""
+        return self.inner.value(self.unit * X, self.unit * Y) / self.loss
 
     def grad(self, X: Array, Y: Array) -> Array:
         """The chain rule."""
-        return self.unit * self.inner.grad(self.unit * X, self.unit * Y)
+        return self.unit / self.loss * self.inner.grad(self.unit * X, self.unit * Y)
 
 
 def names() -> list[str]:

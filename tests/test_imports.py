@@ -1,0 +1,51 @@
+"""``import onmf`` is quick and quiet: what is heavy waits until it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def imported() -> set[str]:
+    done = python("-c", "import onmf, sys; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["numba", "llvmlite", "matplotlib", "PIL", "typer", "click", "rich"])
+def test_import_onmf_does_not_import(imported: set[str], module: str) -> None:
+    assert module not in imported
+
+
+@pytest.mark.parametrize("module", ["onmf.cli", "onmf.demo", "onmf.plots", "onmf.kernels"])
+def test_import_onmf_leaves_its_outer_layers_alone(imported: set[str], module: str) -> None:
+    assert module not in imported
+
+
+def test_import_onmf_is_silent_even_where_warnings_are_errors() -> None:
+    done = python("-W", "error", "-c", "import onmf")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_import_onmf_leaves_numpys_random_state_error_state_and_warning_filters_alone() -> None:
+    done = python(
+        "-c",
+        "import numpy as np, warnings, sklearn.utils.validation, scipy.sparse\n"
+        "facts = lambda: (str(np.random.get_state()), np.geterr(), list(warnings.filters), np.get_printoptions())\n"
+        "before = facts()\n"
+        "import onmf\n"
+        "assert facts() == before\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_everything_in_all_is_there() -> None:
+    done = python("-c", "from onmf import *; import onmf; [getattr(onmf, name) for name in onmf.__all__]")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,173 @@
+"""Initial dictionaries: in the set C, without zeros that could not be left, whatever the first batch looks like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onmf.initial import INITS, initial_dictionary
+
+every_init = pytest.mark.parametrize("init", INITS)
+every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def require_a_start(W: np.ndarray, shape: tuple[int, int], dtype: type) -> None:
+    assert W.shape == shape
+    assert W.dtype == dtype
+    assert (W > 0).all()
+    assert (W <= 1).all()
+
+
+def batch(rng: np.random.Generator, n: int, F: int, dtype: type = np.float64) -> np.ndarray:
+    return rng.gamma(1.0, 1.0, (n, F)).astype(dtype)
+
+
+@every_dtype
+@every_init
+@pytest.mark.parametrize(("n", "F", "K"), [(30, 8, 4), (30, 8, 8), (3, 8, 5), (30, 4, 9), (1, 1, 3), (2, 3, 7)])
+def test_the_dictionary_has_its_shape_and_type_and_entries_between_0_and_1(
+    rng: np.random.Generator, init: str, n: int, F: int, K: int, dtype: type
+) -> None:
+    require_a_start(initial_dictionary(init, batch(rng, n, F, dtype), K, rng), (K, F), dtype)
+
+
+@every_dtype
+@every_init
+def test_samples_of_zeros_do_no_harm(rng: np.random.Generator, init: str, dtype: type) -> None:
+    X = batch(rng, 12, 5, dtype)
+    X[3:] = 0
+    require_a_start(initial_dictionary(init, X, 6, rng), (6, 5), dtype)
+
+
+@every_init
+def test_a_feature_absent_from_the_first_batch_can_still_be_learnt(rng: np.random.Generator, init: str) -> None:
+    X = batch(rng, 20, 6)
+    X[:, 2] = 0
+    require_a_start(initial_dictionary(init, X, 4, rng), (4, 6), np.float64)
+
+
+@every_init
+def test_counts_that_are_mostly_zero_are_a_fine_start(rng: np.random.Generator, init: str) -> None:
+    X = rng.poisson(0.1, (60, 15)).astype(np.float64)
+    X[0] = 1.0  # every feature occurs
+    require_a_start(initial_dictionary(init, X, 8, rng), (8, 15), np.float64)
+
+
+@every_init
+def test_a_single_positive_entry_is_enough(rng: np.random.Generator, init: str) -> None:
+    X = np.zeros((10, 4))
+    X[6, 1] = 3.0
+    W = initial_dictionary(init, X, 3, rng)
+    assert W.shape == (3, 4)
+    assert np.isfinite(W).all()
+    assert (W[:, 1] > 0).all()
+
+
+@every_init
+def test_the_same_generator_gives_the_same_dictionary_and_another_another(rng: np.random.Generator, init: str) -> None:
+    X = batch(rng, 30, 8)
+    one, same, other = (initial_dictionary(init, X, 12, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@every_init
+def test_the_first_batch_is_left_as_it_was(rng: np.random.Generator, init: str) -> None:
+    X = batch(rng, 30, 8)
+    before = X.copy()
+    initial_dictionary(init, X, 4, rng)
+    assert np.array_equal(X, before)
+
+
+@every_init
+def test_no_two_atoms_are_the_same(rng: np.random.Generator, init: str) -> None:
+    W = initial_dictionary(init, batch(rng, 5, 8), 12, rng)
+    assert len(np.unique(W, axis=0)) == 12
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 12),
+    F=st.integers(1, 12),
+    K=st.integers(1, 15),
+    share=st.floats(0.05, 1.0),
+    init=st.sampled_from(INITS),
+)
+def test_any_batch_of_unit_mean_gives_a_dictionary_between_0_and_1(
+    seed: int, n: int, F: int, K: int, share: float, init: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = batch(rng, n, F) * (rng.random((n, F)) < share)
+    X[rng.integers(n), rng.integers(F)] = 1.0
+    W = initial_dictionary(init, X / X.mean(), K, rng)
+    assert W.shape == (K, F)
+    assert np.isfinite(W).all()
+    assert (W >= 0).all()
+    assert (W <= 1).all()
+    assert (W.max(axis=1) > 0).all()
+
+
+def test_samples_are_different_samples_of_the_batch(rng: np.random.Generator) -> None:
+    X = np.eye(6) + 1e-3
+    W = initial_dictionary("samples", X, 6, rng)
+    assert sorted(W.argmax(axis=1)) == list(range(6))
+
+
+def test_nndsvda_finds_the_parts_of_block_data(rng: np.random.Generator) -> None:
+    parts = np.kron(np.eye(3), np.ones((1, 4)))
+    X = np.kron(np.diag([3.0, 2.0, 1.0]), np.ones((10, 1))) @ parts
+    W = initial_dictionary("nndsvda", X, 3, rng)
+    for part in parts:
+        similarity = W @ part / np.linalg.norm(W, axis=1) / np.linalg.norm(part)
+        assert similarity.max() > 0.8
+
+
+# The user's own array
+
+
+def test_the_users_array_is_taken_in_the_type_of_the_data(rng: np.random.Generator) -> None:
+    mine = rng.random((3, 5))
+    W = initial_dictionary(mine, batch(rng, 9, 5, np.float32), 3, rng)
+    assert W.dtype == np.float32
+    assert np.array_equal(W, mine.astype(np.float32))
+
+
+def test_the_users_array_is_copied(rng: np.random.Generator) -> None:
+    mine = rng.random((3, 5))
+    assert not np.shares_memory(initial_dictionary(mine, batch(rng, 9, 5), 3, rng), mine)
+
+
+def test_nested_lists_are_an_array(rng: np.random.Generator) -> None:
+    W = initial_dictionary([[1, 0.5], [0, 1]], batch(rng, 9, 2), 2, rng)
+    assert np.array_equal(W, [[1, 0.5], [0, 1]])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 5), (3, 4), (15,), (3, 5, 1), ()])
+def test_an_array_of_another_shape_is_refused_with_both_shapes(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match=r"\(3, 5\), got") as error:
+        initial_dictionary(np.ones(shape), batch(rng, 9, 5), 3, rng)
+    assert str(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, np.nan, np.inf, -np.inf])
+def test_an_array_with_a_bad_entry_is_refused(rng: np.random.Generator, bad: float) -> None:
+    mine = np.ones((3, 5))
+    mine[1, 2] = bad
+    with pytest.raises(ValueError, match="negative, NaN or infinite"):
+        initial_dictionary(mine, batch(rng, 9, 5), 3, rng)
+
+
+@pytest.mark.parametrize("bad", [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]]])
+def test_what_is_no_array_of_numbers_is_refused(rng: np.random.Generator, bad: object) -> None:
+    with pytest.raises(ValueError, match="array of numbers"):
+        initial_dictionary(bad, batch(rng, 9, 2), 1, rng)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match="unknown init 'random'") as error:
+        initial_dictionary("random", batch(rng, 9, 2), 1, rng)
+    assert all(name in str(error.value) for name in INITS)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import DataError
+from onmf.divergences import Alpha, Beta, Divergence, ItakuraSaito, KullbackLeibler
+from onmf.units import FLOOR, Units, checked_clip, refuse_bad_entries
+from tests.conftest import F, every_divergence
+
+LAYOUTS = {
+    "dense": lambda X: X,
+    "fortran": np.asfortranarray,
+    "csr": scipy.sparse.csr_array,
+    "csc": scipy.sparse.csc_array,
+    "coo": scipy.sparse.coo_array,
+    "csr_matrix": scipy.sparse.csr_matrix,
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+# Bad entries
+
+
+@every_layout
+@every_dtype
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "NaN in the data at row 3, column 2 .*fill or drop missing values first"),
+        (np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
+        (-np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
+        (-0.25, "Negative values in data, the first -0.25, at row 3, column 2 .*shift or clip them first"),
+    ],
+)
+def test_the_first_bad_entry_is_named_by_row_and_column(layout, dtype: type, value: float, message: str) -> None:
+    X = np.arange(30, dtype=dtype).reshape(6, 5)
+    X[3, 2] = X[3, 4] = X[4, 0] = X[5, 1] = value
+    with pytest.raises(DataError, match=message):
+        refuse_bad_entries(layout(X))
+
+
+@every_layout
+def test_rows_are_named_by_their_number_in_the_data(layout) -> None:
+    X = np.ones((3, 4))
+    X[1, 3] = -1
+    with pytest.raises(DataError, match=r"at row 70, column 3 \(counted from 0\)"):
+        refuse_bad_entries(layout(X), rows=np.array([5, 70, 6]))
+
+
+@every_layout
+def test_of_different_faults_the_first_is_named(layout) -> None:
+    X = np.ones((3, 4))
+    X[0, 3], X[1, 0], X[2, 0] = np.inf, np.nan, -1
+    with pytest.raises(DataError, match=r"Infinity .*row 0, column 3"):
+        refuse_bad_entries(layout(X))
+
+
+@every_layout
+def test_good_data_pass(layout, rng: np.random.Generator) -> None:
+    X = rng.random((5, 4)) * (rng.random((5, 4)) < 0.5)
+    refuse_bad_entries(layout(X))
+    refuse_bad_entries(layout(np.zeros((2, 3))))
+    refuse_bad_entries(layout(np.full((2, 3), 1.7e308)))
+
+
+def test_explicit_zeros_of_a_sparse_matrix_pass() -> None:
+    X = scipy.sparse.csr_array((np.array([0.0, 1.0, -0.0]), (np.array([0, 1, 2]), np.array([1, 1, 0]))), shape=(3, 2))
+    assert X.nnz == 3
+    refuse_bad_entries(X)
+
+
+def test_integers_are_checked_as_well() -> None:
+    refuse_bad_entries(np.arange(6).reshape(2, 3))
+    with pytest.raises(DataError, match="the first -2, at row 0, column 1"):
+        refuse_bad_entries(np.array([[1, -2]]))
+
+
+def test_a_data_error_is_a_value_error() -> None:
+    assert issubclass(DataError, ValueError)
+
+
+# Units
+
+
+@every_dtype
+def test_internal_data_have_unit_mean(dtype: type, rng: np.random.Generator) -> None:
+    X = (300 * rng.random((20, 7))).astype(dtype)
+    units = Units.of_first_batch(X, None, rescale=True)
+    inside, raised = units.inside(X, KullbackLeibler())
+    assert inside.dtype == dtype
+    assert inside.flags.c_contiguous
+    assert raised == 0
+    assert units.scale == pytest.approx(X.mean(dtype=np.float64), rel=1e-6)
+    assert units.mean == pytest.approx(units.scale, rel=1e-12)
+    assert units.floor == pytest.approx(FLOOR * units.mean)
+    np.testing.assert_allclose(inside * units.scale, X, rtol=1e-6)
+
+
+def test_without_rescaling_data_stay_as_they_are(rng: np.random.Generator) -> None:
+    X = 300 * rng.random((20, 7))
+    units = Units.of_first_batch(X, None, rescale=False)
+    inside, _ = units.inside(X, KullbackLeibler())
+    np.testing.assert_array_equal(inside, X)
+    assert inside is not X
+    assert units.scale == 1.0
+    assert units.mean == pytest.approx(X.mean())
+
+
+def test_clipping_comes_before_the_mean(rng: np.random.Generator) -> None:
+    X = 300 * rng.random((20, 7))
+    clipped = np.clip(X, 50, 100)
+    units = Units.of_first_batch(X, (50.0, 100.0), rescale=True)
+    assert units.scale == pytest.approx(clipped.mean())
+    inside, _ = units.inside(X, KullbackLeibler())
+    np.testing.assert_allclose(inside, clipped / clipped.mean())
+
+
+@every_dtype
+@pytest.mark.parametrize("divergence", [ItakuraSaito(), Alpha(0.0), Alpha(-1.0), Beta(0.0), Beta(-0.5)])
+def test_zeros_outside_the_domain_are_raised_and_counted_and_nothing_else_changes(
+    divergence: Divergence, dtype: type, rng: np.random.Generator
+) -> None:
+    X = (1 + rng.random((20, F))).astype(dtype)
+    X[::3, 2] = 0
+    before = X.copy()
+    units = Units.of_first_batch(X, None, rescale=True)
+    inside, raised = units.inside(X, divergence)
+    assert raised == 7
+    assert inside.dtype == dtype
+    np.testing.assert_allclose(inside[::3, 2], FLOOR, rtol=1e-6)
+    np.testing.assert_allclose(np.delete(inside, 2, axis=1), np.delete(X / units.scale, 2, axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(X, before)
+
+
+@every_divergence
+def test_zeros_inside_the_domain_stay_zero(divergence: Divergence, rng: np.random.Generator) -> None:
+    X = rng.random((5, F))
+    X[0] = 0
+    inside, raised = Units(2.0, 1e-6).inside(X, divergence)
+    assert (raised == 0) == divergence.domain.x.closed
+    assert not divergence.domain.x.outside(inside).any()
+
+
+def test_zeros_that_the_clip_makes_or_mends_are_counted_rightly() -> None:
+    X = np.array([[0.0, 0.5, 3.0]])
+    assert Units(1.0, 1e-6, clip=(0.1, 2.0)).inside(X, ItakuraSaito())[1] == 0
+    assert Units(1.0, 1e-6, clip=(0.0, 2.0)).inside(X, ItakuraSaito())[1] == 1
+
+
+@every_dtype
+def test_entries_that_vanish_in_the_new_units_are_raised_too(dtype: type) -> None:
+    X = np.array([[np.finfo(dtype).smallest_subnormal, 20.0]], dtype=dtype)
+    inside, _ = Units.of_first_batch(X, None, rescale=True).inside(X, ItakuraSaito())
+    assert (inside > 0).all()
+
+
+@pytest.mark.parametrize("clip", [None, (0.0, 5.0)])
+def test_an_all_zero_first_batch_is_refused(clip: tuple[float, float] | None) -> None:
+    with pytest.raises(DataError, match=r"The first batch is all zeros.*begin with a batch that has positive entries"):
+        Units.of_first_batch(np.zeros((4, 3)), clip, rescale=True)
+
+
+@pytest.mark.parametrize("size", [1e-321, 1e-318, 1e-310, 1e-200, 1.0, 1e200, 1e300, 1.7e308])
+def test_data_of_any_size_get_their_mean(size: float) -> None:
+    X = np.array([[0.0, 0.5], [0.25, 1.0]]) * size
+    units = Units.of_first_batch(X, None, rescale=True)
+    tolerance = 0.05 if size < 1e-300 else 1e-12
+    assert units.scale / size == pytest.approx(0.4375, rel=tolerance)
+    assert units.mean / size == pytest.approx(0.4375, rel=tolerance)
+    inside, raised = units.inside(X, ItakuraSaito())
+    assert raised == 1
+    assert (inside > 0).all()
+    np.testing.assert_allclose(inside.ravel()[1:], np.array([0.5, 0.25, 1.0]) / 0.4375, rtol=tolerance)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30, 3e38])
+def test_single_precision_data_of_any_size_get_their_mean(size: float) -> None:
+    X = np.full((50, 40), size, dtype=np.float32)
+    units = Units.of_first_batch(X, None, rescale=True)
+    inside, _ = units.inside(X, KullbackLeibler())
+    assert units.scale == pytest.approx(size, rel=1e-6)
+    np.testing.assert_allclose(inside, 1, rtol=1e-6)
+
+
+# Clip
+
+
+@pytest.mark.parametrize("clip", [(0, 1), [0.5, 2], np.array([0.0, 4000.0])])
+def test_a_clip_is_a_pair_of_floats(clip) -> None:
+    assert checked_clip(clip) == (float(clip[0]), float(clip[1]))
+    assert all(type(bound) is float for bound in checked_clip(clip))
+
+
+def test_no_clip_is_no_clip() -> None:
+    assert checked_clip(None) is None
+
+
+@pytest.mark.parametrize(
+    "clip", [(1, 1), (2, 1), (-1, 1), (np.nan, 1), (0, np.nan), (1,), (0, 1, 2), "ab", 3, (0, "x")]
+)
+def test_a_clip_that_is_no_interval_is_refused(clip) -> None:
+    with pytest.raises(ValueError, match=r"clip must be a pair \(low, high\) with 0 <= low < high"):
+        checked_clip(clip)
+
+
+@pytest.mark.parametrize("high", [np.inf, 1e300])
+def test_a_clip_without_an_upper_end_suits_single_precision(high: float) -> None:
+    X = np.array([[0.0, 2.0], [4.0, 6.0]], dtype=np.float32)
+    units = Units.of_first_batch(X, (1.0, high), rescale=True)
+    inside, _ = units.inside(X, KullbackLeibler())
+    assert inside.dtype == np.float32
+    np.testing.assert_allclose(inside, np.maximum(X, 1) / 3.25, rtol=1e-6)
