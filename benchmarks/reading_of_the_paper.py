@@ -2,8 +2,8 @@
 
     python benchmarks/reading_of_the_paper.py [--samples 20000] [--features 200] [--divergences is,kl,...] [--literal]
 
-The canonical setting (N = 1e5, tau = 1e-4 N, a = b = 2e4 = 0.2 N, K = 40) shrinks to any N with the same ratios, so that
-N = 2e4 has tau = 2 and a = b = 4000. Prints a table in Markdown: the one in docs/decisions/0002-reading-of-the-paper.md.
+The canonical setting (N = 1e5, tau = 1e-4 N, a = b = 2e4 = 0.2 N, K = 40) shrinks to any N with the same ratios, so
+that N = 2e4 has tau = 2 and a = b = 4000. Prints the table of docs/decisions/0002-reading-of-the-paper.md.
 """
 
 from __future__ import annotations

@@ -227,7 +227,8 @@ def test_feature_names_and_data_frames_come_out(rng):
 def test_zeros_outside_the_domain_are_raised_with_one_warning(name, rng):
     X = data(60, rng)
     X[3, 4] = X[25, 0] = X[41, 2] = 0
-    with pytest.warns(DomainWarning) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         model = quick(name, shuffle=False, max_passes=2).fit(X)
         model.transform(X)
     assert sum(issubclass(warning.category, DomainWarning) for warning in caught) == 1
@@ -240,7 +241,7 @@ def test_zeros_that_come_with_transform_only_are_told_there(rng):
     X = data(40, rng)
     model = quick("is").fit(X)
     with pytest.warns(DomainWarning, match="outside the domain of is"):
-        model.transform(np.where(X < X.mean(), 0.0, X))
+        model.transform(np.where(X.mean() > X, 0.0, X))
 
 
 @pytest.mark.parametrize("name", ["kl", "hellinger", "huber", "l1", "l2", "squared_l2", "beta:1.5"])
@@ -313,7 +314,7 @@ def test_settings_that_cannot_work_are_refused_with_the_reason(settings, message
         quick(**settings).fit(data(30, rng))
 
 
-def test_an_all_zero_first_batch_is_refused(rng):
+def test_an_all_zero_first_batch_is_refused():
     with pytest.raises(DataError, match="The first batch is all zeros"):
         quick().partial_fit(np.zeros((20, F)))
 

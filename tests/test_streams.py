@@ -17,7 +17,9 @@ from hypothesis.extra import numpy as hnp
 from onmf.streams import Rows, SourceError, open_file
 
 SIZES = (1, 3, 7, 23, 1000)
-quiet = pytest.mark.filterwarnings("ignore::UserWarning")  # NumPy doubts some headers aloud
+quiet = pytest.mark.filterwarnings(  # NumPy, and Python's own parser beneath it, doubt some headers aloud
+    "ignore::UserWarning", "ignore::SyntaxWarning", "ignore::DeprecationWarning"
+)
 FORMATS = ("npy", "npz", "csv", "csv without names", "tsv")
 
 
@@ -270,7 +272,7 @@ def test_an_npy_file_that_is_no_table_of_real_numbers_is_refused(tmp_path: Path,
     refusal(tmp_path / "x.npy")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"not an array", bytes(range(256)) * 4])
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"not an array", b"PK\x03\x04 no zip", bytes(range(256)) * 4])
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_a_binary_file_of_something_else_is_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
     refusal(written(tmp_path, content, f"x.{suffix}"))

@@ -46,7 +46,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
             "given": model.divergence if isinstance(model.divergence, str) else None,
             "parameters": {k: _plain(v) for k, v in parameters.items() if not isinstance(v, np.ndarray)},
         },
-        "units": {"scale": model.scale_, "floor": model._units.floor, "clip": model._units.clip},
+        "units": {"scale": model.scale_, "mean": model._units.mean, "clip": model._units.clip},
         "samples": model.n_samples_seen_,
         "steps": model.n_steps_,
         "passes": model.n_iter_,
@@ -86,9 +86,9 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
         msg = "the dictionary does not lie in the set C of its settings"
         raise ValueError(msg)
     units = facts["units"]
-    scale, floor = float(units["scale"]), float(units["floor"])
-    if not (0 < scale < np.inf and 0 < floor < np.inf):
-        msg = f"the scale is {scale!r}, the floor {floor!r}"
+    scale, mean = float(units["scale"]), float(units["mean"])
+    if not (0 < scale < np.inf and 0 < mean < np.inf):
+        msg = f"the scale is {scale!r}, the mean {mean!r}"
         raise ValueError(msg)
     samples, steps = facts["samples"], facts["steps"]
     if not (isinstance(samples, int) and isinstance(steps, int) and samples >= 1 and steps >= 1):
@@ -109,7 +109,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model.n_features_in_ = W.shape[1]
     model.n_samples_seen_, model.n_steps_ = samples, steps
     model.scale_, model.n_iter_ = scale, int(facts["passes"])
-    model._units = Units(scale, floor, model.clip)
+    model._units = Units(scale, mean, model.clip)
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
     model._raised = bool(facts["raised"])
     model._history = {key: values.tolist() for key, values in history.items()}

@@ -34,5 +34,5 @@ class StepSize:
             raise ValueError(msg)
 
     def __call__(self, samples: int) -> float:
-        """Eta after ``samples`` samples."""
+        """eta after ``samples`` samples."""
         return float(self.a / (samples + self.b) ** self.power)

@@ -59,39 +59,46 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
 
 @dataclass(frozen=True)
 class Units:
-    """The stored change of units: internal X = max(clip(X), floor where outside the domain) / scale."""
+    """The stored change of units: internal X = clip(X) / scale, raised where that lies outside the domain."""
 
     scale: float
-    floor: float
+    mean: float  # of the first batch
     clip: tuple[float, float] | None = None
 
     @classmethod
     def of_first_batch(cls, X: Array, clip: tuple[float, float] | None, rescale: bool) -> Units:
         """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
-        mean = _mean(X if clip is None else np.clip(X, *clip))
+        mean = _mean(X if clip is None else _clipped(X, clip))
         if not (np.isfinite(mean) and mean > 0):
             msg = (
                 "The first batch is all zeros, so the data have no scale to learn at; "
                 "begin with a batch that has positive entries, or take a larger batch_size."
             )
             raise DataError(msg)
-        return cls(scale=mean if rescale else 1.0, floor=FLOOR * mean, clip=clip)
+        return cls(scale=mean if rescale else 1.0, mean=mean, clip=clip)
 
     @property
-    def mean(self) -> float:
-        """The mean of the first batch."""
-        return self.floor / FLOOR
+    def floor(self) -> float:
+        """What entries outside the domain are raised to, in the user's units."""
+        return FLOOR * self.mean
 
     def inside(self, X: Array, divergence: Divergence) -> tuple[Array, int]:
         """The data in internal units, and how many entries had to be raised into the divergence's domain."""
         if self.clip is not None:
-            X = np.clip(X, *self.clip)
-        outside = divergence.domain.x.outside(X)
+            X = _clipped(X, self.clip)
+        internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")
+        outside = divergence.domain.x.outside(internal)
         raised = int(np.count_nonzero(outside))
         if raised:
-            X = np.where(outside, np.asarray(self.floor, dtype=X.dtype), X)
-        internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")
+            internal[outside] = FLOOR * (self.mean / self.scale)
         return internal, raised
+
+
+def _clipped(X: Array, clip: tuple[float, float]) -> Array:
+    """X between the bounds, which may lie beyond the range of its type."""
+    largest = float(np.finfo(X.dtype).max)
+    low, high = (min(bound, largest) for bound in clip)
+    return np.clip(X, low, high)
 
 
 def _mean(X: Array) -> float:

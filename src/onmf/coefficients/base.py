@@ -24,7 +24,6 @@ from onmf.arrays import Array, Counts, Mask
 from onmf.divergences import Divergence
 from onmf.sets import Box
 
-
 TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
 
 

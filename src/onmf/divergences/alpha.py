@@ -22,7 +22,7 @@ class Alpha(Separable, name="alpha"):
     alpha: float
 
     def __post_init__(self) -> None:
-        finite_number("alpha", "alpha", self.alpha)
+        object.__setattr__(self, "alpha", finite_number("alpha", "alpha", self.alpha))
 
     @property
     def domain(self) -> Domain:
@@ -31,7 +31,7 @@ class Alpha(Separable, name="alpha"):
 
     @property
     def convex(self) -> bool:
-        """Y phi(x/y) is the perspective of a convex function."""
+        """y phi(x/y) is the perspective of a convex function."""
         return True
 
     @property
@@ -40,7 +40,7 @@ class Alpha(Separable, name="alpha"):
         return 1.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """Y phi_alpha(x/y)."""
+        """y phi_alpha(x/y)."""
         return y * phi(xp, self.alpha, x / y)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
@@ -81,9 +81,9 @@ class KullbackLeibler(Separable, name="kl"):
     degree = 1.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """X log(x/y) - x + y, with 0 log 0 = 0."""
-        log_ratio = xp.log(xp.where(x > 0, x, y) / y)
-        return xp.maximum(x * log_ratio - x + y, 0.0)
+        """x log(x/y) - x + y, with 0 log 0 = 0."""
+        u = x / y
+        return xp.maximum(x * xp.log(xp.where(u > 0, u, 1.0)) - x + y, 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """1 - x/y."""

@@ -135,13 +135,16 @@ class Divergence(ABC):
         super().__init_subclass__(**kwargs)
         if not name:
             return
-        cls.name, cls.aliases = name, aliases
         for key in (name, *aliases):
-            known = _registry.get(key)
-            if known is not None and known.__qualname__ != cls.__qualname__:
-                msg = f"the divergence name {key!r} is taken by {known.__qualname__}; choose another."
+            known = _registry.get(key, cls)
+            # The same class once more is a notebook cell run again or a module reloaded: the newer one counts.
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                msg = (
+                    f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}."
+                )
                 raise ValueError(msg)
-            _registry[key] = cls
+        cls.name, cls.aliases = name, aliases
+        _registry.update(dict.fromkeys((name, *aliases), cls))
 
 
 class Separable(Divergence):
@@ -249,8 +252,9 @@ def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
     return find(name)(**parameters)
 
 
-def finite_number(owner: str, field: str, value: float) -> None:
-    """Refuse a parameter that is not a finite real number."""
+def finite_number(owner: str, field: str, value: float) -> float:
+    """The parameter as a Python float, which leaves single precision single; refused if it is no finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
         msg = f"{owner}: {field} must be a finite number, got {value!r}."
         raise ValueError(msg)
+    return float(value)

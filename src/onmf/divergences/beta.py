@@ -22,7 +22,7 @@ class Beta(Separable, name="beta"):
     beta: float
 
     def __post_init__(self) -> None:
-        finite_number("beta", "beta", self.beta)
+        object.__setattr__(self, "beta", finite_number("beta", "beta", self.beta))
 
     @property
     def domain(self) -> Domain:
@@ -72,9 +72,8 @@ class ItakuraSaito(Separable, name="is"):
     degree = 0.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """U - log u - 1 at u = x/y: blind to the scale of a sample."""
-        u = x / y
-        return xp.maximum(u - xp.log(u) - 1.0, 0.0)
+        """u - log u - 1 at u = x/y: blind to the scale of a sample. Two logarithms, since the ratio may underflow."""
+        return xp.maximum(x / y - (xp.log(x) - xp.log(y)) - 1.0, 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """(y - x) / y^2."""
@@ -96,6 +95,6 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
         return 0.5 * (x - y) ** 2
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """Y - x."""
+        """y - x."""
         del xp
         return y - x

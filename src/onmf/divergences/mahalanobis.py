@@ -47,7 +47,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         return float(np.linalg.eigvalsh(self.A)[-1])
 
     def value(self, X: Array, Y: Array) -> Array:
-        """R' A r / 2 per row."""
+        """r' A r / 2 per row."""
         R = X - Y
         half: Array = 0.5 * np.einsum("nf,nf->n", R, R @ self._matrix(R))
         return half
@@ -79,7 +79,10 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         """A from a .npy file."""
         try:
             A: Any = np.load(text, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            if not isinstance(A, np.ndarray) or A.dtype.kind not in "uif":
+                msg = "it is not one array of numbers"
+                raise ValueError(msg)
+        except (OSError, ValueError, EOFError) as error:
             msg = f"cannot read the matrix of mahalanobis from {text!r}: {error}"
             raise ValueError(msg) from None
         return cls(A)

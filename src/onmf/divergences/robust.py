@@ -67,7 +67,7 @@ class Huber(Separable, name="huber"):
 
     def __post_init__(self) -> None:
         if self.delta is not None:
-            finite_number("huber", "delta", self.delta)
+            object.__setattr__(self, "delta", finite_number("huber", "delta", self.delta))
             if self.delta <= 0:
                 msg = f"huber: delta must be positive, got {self.delta!r}."
                 raise ValueError(msg)
@@ -77,7 +77,7 @@ class Huber(Separable, name="huber"):
     degree = 2.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """C (|r| - c/2) with c = min(|r|, delta)."""
+        """c (|r| - c/2) with c = min(|r|, delta)."""
         r = xp.abs(x - y)
         c = xp.minimum(r, self._known_delta)
         return c * (r - 0.5 * c)
@@ -95,7 +95,7 @@ class Huber(Separable, name="huber"):
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
-        """Delta is measured in the units of the data."""
+        """delta is measured in the units of the data."""
         return replace(self, delta=self._known_delta / unit)
 
     def for_data(self, mean: float, n_features: int) -> Huber:
