@@ -20,15 +20,14 @@ HELD_OUT = 200
 MARKS = (0.0, 0.05, 0.25, 1.0)  # shares of the run at which the held-out loss is measured
 
 
-def run(name: str, samples: int, features: int, seed: int, scale: str) -> list[float]:
+def run(name: str, samples: int, features: int, seed: int, scale: str, max_iter: int | None) -> list[float]:
     """Held-out losses at the marks, divided by the planted dictionary's, then the seconds of learning."""
     rng = np.random.default_rng(seed)
     planted = Planted.draw(features, 40, NOISE_OF[name], rng)
     held_out = planted.sample(HELD_OUT, rng).V
     tau = max(1, round(1e-4 * samples))
-    model = OnlineNMF(
-        40, divergence=name, tau=tau, a=0.2 * samples, b=0.2 * samples, random_state=seed, clip=CLIP, scale=scale
-    )
+    step = {"tau": tau, "a": 0.2 * samples, "b": 0.2 * samples, "max_iter": max_iter}
+    model = OnlineNMF(40, divergence=name, random_state=seed, clip=CLIP, scale=scale, **step)
     # Before the first sample: a model whose dictionary is the initial one (a vanishing step), and the planted one.
     first = planted.sample(200, np.random.default_rng(seed + 1)).V
     still = OnlineNMF(40, divergence=name, a=1e-12, random_state=seed, clip=CLIP, scale=scale)
@@ -51,13 +50,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--divergences", default=",".join(NOISE_OF))
     parser.add_argument("--literal", action="store_true", help="scale='none': the data as they are")
+    parser.add_argument("--max-iter", type=int, help="limit of the coefficient step while learning")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # the scorer's limit on iterations is the estimator's default
     print("| divergence | " + " | ".join(f"{share:.0%} of the samples" for share in MARKS) + " | s |")
     print("|" + "---|" * (len(MARKS) + 2))
     for name in arguments.divergences.split(","):
         scale = "none" if arguments.literal else "mean"
-        *losses, seconds = run(name, arguments.samples, arguments.features, arguments.seed, scale)
+        *losses, seconds = run(name, arguments.samples, arguments.features, arguments.seed, scale, arguments.max_iter)
         print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in losses) + f" | {seconds:.0f} |", flush=True)
 
 

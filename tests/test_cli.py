@@ -33,8 +33,8 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "
 X = (np.random.default_rng(0).gamma(2.0, 1.0, (60, 3)) @ np.random.default_rng(1).random((3, 8))).round(3)
 SPARSE = X * (X > 3)
 NAMES = [f"feature {i}" for i in range(8)]
-OPTIONS = ["-k", "3", "--divergence", "squared_l2", "--batch-size", "25", "--passes", "2", "--seed", "5"]
-SAME_OPTIONS = {"divergence": "squared_l2", "batch_size": 25, "max_passes": 2, "random_state": 5}
+OPTIONS = ["-k", "3", "--divergence", "huber:0.5", "--batch-size", "25", "--passes", "2", "--seed", "5"]
+SAME_OPTIONS: dict[str, Any] = {"divergence": "huber:0.5", "batch_size": 25, "max_passes": 2, "random_state": 5}
 
 
 def onmf_command(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -112,7 +112,7 @@ def test_transform_writes_what_the_loaded_model_gives(folder: Path, tmp_path: Pa
 
 def test_info_says_what_a_model_holds(learnt: Path) -> None:
     said = succeed("info", learnt)
-    for fact, value in (("divergence", "squared_l2"), ("atoms", "3"), ("features", "8"), ("samples seen", "120")):
+    for fact, value in (("divergence", "huber delta=0.5"), ("atoms", "3"), ("features", "8"), ("samples seen", "120")):
         assert re.search(rf"{fact}\W+{value}\b", said), fact
 
 
@@ -301,10 +301,10 @@ def test_an_interrupted_fit_saves_what_was_learnt_and_says_so(
 
 
 def test_an_interrupted_transform_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
-    many = np.lib.format.open_memmap(tmp_path / "many.npy", mode="w+", dtype=np.float32, shape=(500_000, 8))
-    many[:] = np.tile(X, (8334, 1))[:500_000]
+    many = np.lib.format.open_memmap(tmp_path / "many.npy", mode="w+", dtype=np.float32, shape=(300_000, 8))
+    many[:] = np.tile(X, (5000, 1))
     many.flush()
-    onmf.save(OnlineNMF(3, divergence="kl", random_state=0).fit(X), tmp_path / "m")
+    onmf.save(OnlineNMF(3, divergence="kl", transform_tol=1e-2, random_state=0).fit(X), tmp_path / "m")
     (tmp_path / "out").mkdir()
     with Running("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "out" / "h.npy") as run:
         status, error = run.stop(signal.SIGTERM)
@@ -328,11 +328,14 @@ def run_main(
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
+        status: object = None
+        try:
             cli.main()
+        except SystemExit as stop:
+            status = stop.code
+        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
         captured = capsys.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, captured.out, captured.err
+        return status or 0, captured.out, captured.err
 
     yield run
     signal.signal(signal.SIGTERM, handler)
@@ -395,7 +398,7 @@ def test_a_warning_is_one_line(folder: Path, tmp_path: Path, run_main: Callable[
 def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
     status, output, error = run_main("info", folder / "model.safetensors")
     assert (status, error) == (0, "")
-    assert "squared_l2" in output
+    assert "huber delta=0.5" in output
 
 
 def test_sigterm_interrupts_like_ctrl_c(folder: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
@@ -498,7 +501,7 @@ def test_transform_goes_through_many_blocks_in_order(folder: Path, tmp_path: Pat
     assert np.array_equal(np.load(tmp_path / "h.npy"), load(folder / "model.safetensors").transform(many))
 
 
-@pytest.mark.parametrize("name", ["topics[k20].safetensors", "[red]m", "a[/b]", "ünïcödé 模型"])
+@pytest.mark.parametrize("name", ["topics[k20].safetensors", "[red]m", "a[/b]", "m:x:", "ünïcödé 模型"])
 def test_a_file_may_have_any_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)

@@ -32,7 +32,7 @@ def method_of(divergence: Divergence, tau: int = 10, **options: float) -> Method
 
 
 def exact(divergence: Divergence) -> CoefficientSolver:
-    return coefficient_solver(divergence, Settings(tol=1e-12, max_iter=100_000))
+    return coefficient_solver(divergence, Settings(tol=1e-7, max_iter=2000))
 
 
 # Algorithm 1
@@ -178,16 +178,17 @@ def mean_loss(divergence: Divergence, X: np.ndarray, W: np.ndarray) -> float:
 def test_gradient_mapping_is_the_gradient_of_the_mean_of_minima_inside_the_set(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    W = rng.uniform(0.4, 0.6, (K, F))
-    X = rng.uniform(0.5, 1.0, (3, K)) @ W * rng.uniform(0.98, 1.02, (3, F))
-    H = exact(divergence).solve(divergence, X, W).H
+    W = np.where(np.arange(F) % K == np.arange(K)[:, None], 0.8, 0.1) + rng.uniform(0, 0.1, (K, F))
+    X = rng.uniform(0.5, 1.0, (3, K)) @ W * rng.uniform(0.9, 1.1, (3, F))
+    found = exact(divergence).solve(divergence, X, W)
+    assert found.converged.all()
     slopes = np.empty_like(W)
     for index in np.ndindex(W.shape):
         step = np.zeros_like(W)
         step[index] = 1e-4
         slopes[index] = (mean_loss(divergence, X, W + step) - mean_loss(divergence, X, W - step)) / 2e-4
-    assert np.abs(slopes).max() < 0.4  # so that the step stays inside C
-    norm = gradient_mapping_norm(divergence, DictionarySet(), W, X, H)
+    assert np.abs(slopes).max() < 0.1  # so that the step stays inside C
+    norm = gradient_mapping_norm(divergence, DictionarySet(), W, X, found.H)
     assert norm == pytest.approx(np.linalg.norm(slopes), rel=1e-4)
 
 
@@ -220,6 +221,6 @@ def test_gradient_mapping_falls_while_learning(divergence: Divergence, rng: np.r
         return gradient_mapping_norm(divergence, C, W, X, solver.solve(divergence, X, W).H)
 
     before = norm(state.W)
-    for _ in range(200):
+    for _ in range(100):
         state = learn(method, divergence, state, X).state
-    assert norm(state.W) < 0.2 * before
+    assert norm(state.W) < 0.3 * before

@@ -41,7 +41,7 @@ def test_poisson_samples_are_counts(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("n_features", [10, 37, 200])
 def test_three_tenths_of_every_sample_are_outliers_of_bounded_size(n_features: int, rng: np.random.Generator) -> None:
     batch = Planted.draw(n_features, K, "outliers", rng).sample(500, rng)
-    hit = batch.V != batch.clean
+    hit = batch.clean != batch.V
     assert (hit.sum(axis=1) == round(0.3 * n_features)).all()
     np.testing.assert_allclose(hit.mean(axis=0), round(0.3 * n_features) / n_features, atol=0.12)
     size = np.abs(batch.V - batch.clean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
@@ -33,8 +35,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Online nonnegative matrix factorization with general divergences: X ~ H W, samples as rows.",
 )
-console = Console()
-errors = Console(stderr=True, soft_wrap=True)
+# No markup and no emoji: file names and messages are printed as they are.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 DATA_HELP = "Samples as rows: .npy (memory-mapped), .npz (scipy sparse), .csv or .tsv (a first line may name features)."
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
@@ -97,16 +100,21 @@ def transform(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file for H: .npy, .csv or .tsv.", show_default=False)],
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
-    if out.suffix not in {".npy", ".csv", ".tsv"}:
+    if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         _fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
     _require_writable(out)
     nmf = onmf.load(model)
     source = streams.open_file(data)
     if source.n_features != nmf.n_features_in_:
         _fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
+    names = getattr(nmf, "feature_names_in_", None)
+    if names is not None:
+        if source.feature_names is not None and source.feature_names != names.tolist():
+            _fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
+        del nmf.feature_names_in_  # compared here: batches carry no names
     with _progress_line() as show, model_file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
-        write = _writer(temporary, out.suffix, (int(source.n_samples or 0), len(nmf.components_)), nmf)
+        write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
         for rows, batch in source.batches(BATCH):
             refuse_bad_entries(batch, rows)
             write(done, nmf.transform(batch))
@@ -134,7 +142,7 @@ def info(model: Annotated[Path, typer.Argument(help="A model file.", show_defaul
         "loss of the last batch": f"{history['loss'][-1]:.6g}",
         "seconds": f"{history['seconds'][-1]:.1f}",
     }
-    table = Table(title=str(model), show_header=False)
+    table = Table(title=Text(str(model)), show_header=False)
     for name, value in facts.items():
         table.add_row(name, str(value))
     console.print(table)
@@ -147,9 +155,10 @@ def demo(
 ) -> None:
     """Denoise a photograph, 30 % of whose pixels are noise, with Huber's loss and with squared l2."""
     from onmf import demo as steps
-    from onmf.plots import gallery, tiles
+    from onmf.plots import gallery, require_writable_format, tiles
 
     _require_writable(out)
+    require_writable_format(out)
     clean = steps.photograph()
     noisy = steps.add_noise(clean, np.random.default_rng(seed))
     n = len(steps.patches(noisy))
@@ -178,7 +187,7 @@ def demo(
     if atoms is not None:
         titled.append((f"the {len(atoms)} parts learnt with huber", tiles(atoms, steps.SIDE)))
     gallery(titled, out)
-    console.print(f"Wrote {out}.")
+    console.print(f"Wrote {out}.", soft_wrap=True)
 
 
 def _version(wanted: bool) -> None:
@@ -213,12 +222,15 @@ def _progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
         yield show
 
 
-def _writer(path: Path, suffix: str, shape: tuple[int, int], nmf: OnlineNMF) -> Callable[[int, Any], None]:
+def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable[[int, Any], None]:
     """A function that appends rows of H to the file, without holding the earlier ones."""
     if suffix == ".npy":
-        H = np.lib.format.open_memmap(path, mode="w+", dtype=nmf.components_.dtype, shape=shape)
+        H: Any = None
 
         def write_rows(first: int, block: Any) -> None:
+            nonlocal H
+            if H is None:
+                H = np.lib.format.open_memmap(path, "w+", dtype=block.dtype, shape=(n_samples, block.shape[1]))
             H[first : first + len(block)] = block
 
         return write_rows
@@ -247,6 +259,10 @@ def _require_writable(out: Path) -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
     if out.is_dir() or not out.parent.is_dir():
         _fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        _fail(f"cannot write {out}: {error.strerror}.")
 
 
 def _short(value: Any) -> str:
@@ -254,12 +270,12 @@ def _short(value: Any) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    errors.print(f"onmf: {message}", markup=False, highlight=False)
+    errors.print(f"onmf: {message}")
     raise typer.Exit(2)
 
 
 def _one_line(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-    errors.print(f"onmf: {category.__name__}: {message}", markup=False, highlight=False)
+    errors.print(f"onmf: {category.__name__}: {message}")
 
 
 def _terminated(*_: Any) -> NoReturn:
@@ -271,7 +287,17 @@ def main() -> None:
     warnings.showwarning = _one_line
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
-        errors.print(f"onmf: {error or type(error).__name__}", markup=False, highlight=False)
+        errors.print(f"onmf: {str(error) or type(error).__name__}")
+        sys.exit(2)
+    except Exception as error:
+        # Typer's own refusals of arguments; told by their method, since Typer keeps its Click where it likes.
+        if not hasattr(error, "format_message"):
+            raise
+        text = error.format_message()
+        if text.startswith("Usage:") or not text.strip():  # no command given: the help has been asked for
+            console.print(text)
+        else:
+            errors.print(f"onmf: {text} See onmf --help.")
         sys.exit(2)

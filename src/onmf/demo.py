@@ -72,7 +72,8 @@ def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
 
 def psnr(picture: Array, clean: Array) -> float:
     """Peak signal-to-noise ratio in dB for pictures in [0, 1]."""
-    return float(-10 * np.log10(np.mean(np.square(np.clip(picture, 0, 1) - clean))))
+    error = float(np.mean(np.square(np.clip(picture, 0, 1) - clean)))
+    return float(-10 * np.log10(error)) if error else float("inf")
 
 
 def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:

@@ -13,6 +13,7 @@ import numpy as np
 
 from onmf import divergences, methods
 from onmf.arrays import Array
+from onmf.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
 from onmf.fitted import FittedNMF, dense, warn_raised
@@ -171,8 +172,7 @@ class OnlineNMF(FittedNMF):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the dictionary from X afresh: an array, a sparse matrix, a data frame or a ``Source``."""
         del y
-        for name in ("max_passes", "n_components"):
-            _require_positive_integer(name, getattr(self, name))
+        self._check_settings()
         if isinstance(X, Source):
             source = X
             self._take_features_of(source)
@@ -197,7 +197,7 @@ class OnlineNMF(FittedNMF):
         del y
         first = not hasattr(self, "components_")
         if first:
-            _require_positive_integer("n_components", self.n_components)
+            self._check_settings()
         self._learn(self._validated(X, reset=first), None, None)
         return self
 
@@ -213,28 +213,29 @@ class OnlineNMF(FittedNMF):
         learnt = learn(self._method(inside), inside, state, internal)
         loss = learnt.loss * divergence.loss_unit(units.scale)
 
+        samples, steps, W = learnt.state.samples, learnt.state.steps, learnt.state.W
+        history = [] if start is not None else self._history
+        seconds = time.perf_counter() - started + (history[-1][1] if history else 0.0)
+        history.append((samples, seconds, loss))
+        warned = start is None and self._raised
+        news = {"components_": W, "n_samples_seen_": samples, "n_steps_": steps, "_raised": warned or raised > 0}
         if start is not None:
-            self._units, self.divergence_, self.scale_ = units, divergence, units.scale
-            self._history = {"samples": [], "seconds": [], "loss": []}
-            self._raised = False
-            self.n_iter_ = 1
-        if raised and not self._raised:
+            news |= {
+                "_units": units,
+                "divergence_": divergence,
+                "scale_": units.scale,
+                "_history": history,
+                "n_iter_": 1,
+            }
+        self.__dict__.update(news)  # at one stroke: an interrupt finds the model as before the batch or as after it
+        if raised and not warned:
             warn_raised(divergence, units, raised)
-            self._raised = True
-        self.components_ = learnt.state.W
-        self.n_samples_seen_, self.n_steps_ = learnt.state.samples, learnt.state.steps
-        seconds = time.perf_counter() - started + (self._history["seconds"] or [0.0])[-1]
-        for key, value in (("samples", learnt.state.samples), ("seconds", seconds), ("loss", loss)):
-            self._history[key].append(value)
-        progress = Progress(learnt.state.samples, total, learnt.state.steps, seconds, loss, learnt.state.W)
+        progress = Progress(samples, total, steps, seconds, loss, W)
         wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
         return any(wish is True for wish in wishes)
 
     def _start(self, X: Array) -> tuple[Units, divergences.Divergence, State]:
         """The units, the divergence and the initial dictionary, all from the first batch."""
-        if self.scale not in {"mean", "none"}:
-            msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
-            raise ValueError(msg)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=self.scale == "mean")
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         internal, _ = units.inside(X, divergence)
@@ -243,6 +244,24 @@ class OnlineNMF(FittedNMF):
         return units, divergence, self._method(divergence.in_units(units.scale)).dictionary.start(W)
 
     # Plumbing
+
+    def _check_settings(self) -> None:
+        """Refuse settings that no data could make work; the solvers, sets and schedules check their own."""
+        for name in ("n_components", "max_passes", "batch_size"):
+            value = getattr(self, name)
+            if not (name == "batch_size" and value is None):
+                _require_positive_integer(name, value)
+        if self.scale not in ("mean", "none"):
+            msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
+            raise ValueError(msg)
+        checked_clip(self.clip)
+        require_at_least(0, transform_tol=self.transform_tol)
+        require_whole(1, transform_max_iter=self.transform_max_iter)
+        seed: Any = self.random_state
+        whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
+        if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
+            msg = f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
+            raise ValueError(msg)
 
     def _method(self, divergence: divergences.Divergence) -> Method:
         names = (field.name for field in dataclasses.fields(methods.Settings))
@@ -255,10 +274,7 @@ class OnlineNMF(FittedNMF):
         return State(self.components_, samples=self.n_samples_seen_, steps=self.n_steps_)
 
     def _batch_size(self) -> int:
-        if self.batch_size is None:
-            return max(5 * self.n_components, 200)
-        _require_positive_integer("batch_size", self.batch_size)
-        return int(self.batch_size)
+        return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)
 
     def _generators(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Two independent generators: the initial dictionary must not depend on whether samples are shuffled."""
@@ -279,6 +295,6 @@ class OnlineNMF(FittedNMF):
 
 
 def _require_positive_integer(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if not is_number(value) or not isinstance(value, Integral) or value < 1:
         msg = f"{name} must be a positive integer, got {value!r}."
         raise ValueError(msg)

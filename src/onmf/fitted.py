@@ -38,7 +38,8 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     transform_tol: float
     transform_max_iter: int
     _units: Units
-    _history: dict[str, list[float]]
+    _history: list[tuple[int, float, float]]  # (samples, seconds, loss) after every batch
+    n_samples_seen_: int
     _raised: bool  # has the user been told of entries outside the domain?
 
     @abstractmethod
@@ -94,7 +95,10 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not hasattr(self, "components_"):
             msg = "history_ is there after fit or partial_fit."
             raise AttributeError(msg)
-        return {key: np.asarray(values) for key, values in self._history.items()}
+        # An interrupt may have struck between the entry of a batch and its dictionary: then the entry does not count.
+        known = [entry for entry in self._history if entry[0] <= self.n_samples_seen_]
+        samples, seconds, losses = zip(*known, strict=True)
+        return {"samples": np.asarray(samples), "seconds": np.asarray(seconds), "loss": np.asarray(losses)}
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
         """Block by block: the rows, their precise coefficients and their data, in internal units."""

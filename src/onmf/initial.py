@@ -35,8 +35,7 @@ def _samples(X: Array, K: int, rng: np.random.Generator) -> Array:
     """K different samples of the first batch, with a hundredth of the mean sample to leave zeros by."""
     candidates = np.flatnonzero(X.sum(axis=1) > 0)
     chosen = rng.permutation(candidates)[:K]
-    W = X[chosen] + 0.01 * X.mean(axis=0)
-    return _pad(_to_unit_maximum(W), K, X, rng)
+    return _pad(_to_unit_maximum(X[chosen] + 0.01 * _profile(X)), K, X, rng)
 
 
 def _nndsvda(X: Array, K: int, rng: np.random.Generator) -> Array:
@@ -73,8 +72,13 @@ def _pad(W: Array, K: int, X: Array, rng: np.random.Generator) -> Array:
     missing = K - len(W)
     if missing <= 0:
         return W
-    profile = X.mean(axis=0) + 0.01 * X.mean()
-    return np.vstack([W, _to_unit_maximum(profile * _uniform(missing, X, rng))])
+    return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(missing, X, rng))])
+
+
+def _profile(X: Array) -> Array:
+    """The mean sample, with a little for features that the first batch has not shown yet."""
+    profile: Array = X.mean(axis=0) + 0.01 * X.mean()
+    return profile
 
 
 def _to_unit_maximum(W: Array) -> Array:

@@ -28,20 +28,29 @@ class ModelFileError(ValueError):
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
+
+    A link is followed, and a file that is replaced keeps its permissions.
+    """
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".onmf-")
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # as an ordinary new file, not as mkstemp's private one
+        temporary.chmod(path.stat().st_mode if path.exists() else _mode_of_new_files())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _mode_of_new_files() -> int:
+    """What an ordinary new file gets, not mkstemp's private mode."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
@@ -69,7 +78,9 @@ def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]
             _require_our_format(path, metadata)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         facts = json.loads(metadata["facts"])
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError, TypeError, RecursionError) as error:
+    except ModelFileError:
+        raise
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         msg = f"{path} is not a model of onmf, or it is damaged: {error}."
         raise ModelFileError(msg) from None
     if not isinstance(facts, dict):
@@ -83,6 +94,6 @@ def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
         msg = f"{path} is a safetensors file, but not a model of onmf."
         raise ModelFileError(msg)
     version = metadata.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
-        msg = f"{path} has model format {version!r}; this onmf reads up to {VERSION}: install a newer one."
+    if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
+        msg = f"{path} has model format {version[:20]!r}; this onmf reads up to {VERSION}: install a newer one."
         raise ModelFileError(msg)

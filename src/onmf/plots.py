@@ -23,6 +23,15 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
+def require_writable_format(path: str | Path) -> None:
+    """Refuse, before any work is done, a picture that could not be written."""
+    known = _figure(1, 1).canvas.get_supported_filetypes()
+    suffix = Path(path).suffix.removeprefix(".").lower()
+    if suffix not in known:
+        msg = f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
+        raise ValueError(msg)
+
+
 def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
     """The atoms as one grey picture: squares of ``side`` pixels with a thin gap, each scaled to its own maximum."""
     rows = -(-len(atoms) // columns)

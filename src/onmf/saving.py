@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences, model_file
+from onmf.checks import require_whole
 from onmf.estimator import OnlineNMF
+from onmf.initial import INITS
 from onmf.model_file import ModelFileError
 from onmf.sets import DictionarySet
-from onmf.units import Units
+from onmf.units import Units, checked_clip
 
 NOT_STORED = ("callbacks", "divergence", "init", "random_state")
 
@@ -26,7 +28,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         msg = "only a fitted model can be saved; call fit or partial_fit first."
         raise ModelFileError(msg)
     divergence = model.divergence_
-    if not divergence.name:
+    if not divergence.name or divergences.find(divergence.name) is not type(divergence):
         msg = f"{type(divergence).__name__} has no name to be found by; define it with class C(Separable, name='c')."
         raise ModelFileError(msg)
     settings = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_STORED}
@@ -43,10 +45,10 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         "settings": {key: _plain(value) for key, value in settings.items()},
         "divergence": {
             "name": divergence.name,
-            "given": model.divergence if isinstance(model.divergence, str) else None,
-            "parameters": {k: _plain(v) for k, v in parameters.items() if not isinstance(v, np.ndarray)},
+            "given": model.divergence if isinstance(model.divergence, str) else _scalars(model.divergence.parameters()),
+            "parameters": _scalars(parameters),
         },
-        "units": {"scale": model.scale_, "mean": model._units.mean, "clip": model._units.clip},
+        "units": {"scale": model.scale_, "mean": model._units.mean},
         "samples": model.n_samples_seen_,
         "steps": model.n_steps_,
         "passes": model.n_iter_,
@@ -61,7 +63,7 @@ def load(path: str | Path) -> OnlineNMF:
     arrays, facts = model_file.read(path)
     try:
         return _restored(arrays, facts)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         msg = f"{path} is damaged or not a model of this onmf: {error}."
         raise ModelFileError(msg) from None
 
@@ -71,12 +73,26 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     parameters = dict(kept["parameters"])
     parameters |= {k.removeprefix("divergence."): v for k, v in arrays.items() if k.startswith("divergence.")}
     divergence = divergences.restore(kept["name"], parameters)
-    settings = dict(facts["settings"])
+    given = divergences.get(kept["given"]) if isinstance(kept["given"], str) else None
+    if given is None:
+        matrices = {key: value for key, value in parameters.items() if isinstance(value, np.ndarray)}
+        given = divergences.restore(kept["name"], kept["given"] | matrices)
+    if given.name != divergence.name:
+        msg = f"it was asked for {given.name} and computes {divergence.name}"
+        raise ValueError(msg)
+    settings = {key: _number(value) for key, value in facts["settings"].items()}
+    if set(settings) != set(OnlineNMF().get_params()) - {"callbacks", "divergence"}:
+        msg = "its settings are not those of this onmf"
+        raise ValueError(msg)
     if settings["init"] is None:
         settings["init"] = arrays["init"]
+    elif settings["init"] not in INITS:
+        msg = f"its initial dictionary is {settings['init']!r}"
+        raise ValueError(msg)
     if isinstance(settings["clip"], list):
-        settings["clip"] = tuple(settings["clip"])
-    model = OnlineNMF(**settings, divergence=kept["given"] if kept["given"] is not None else divergence)
+        settings["clip"] = tuple(_number(bound) for bound in settings["clip"])
+    model = OnlineNMF(**settings, divergence=kept["given"] if isinstance(kept["given"], str) else given)
+    model._check_settings()
 
     W = arrays["components"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
@@ -91,12 +107,13 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
         msg = f"the scale is {scale!r}, the mean {mean!r}"
         raise ValueError(msg)
     samples, steps = facts["samples"], facts["steps"]
-    if not (isinstance(samples, int) and isinstance(steps, int) and samples >= 1 and steps >= 1):
-        msg = f"the counters are {samples!r} and {steps!r}"
-        raise ValueError(msg)
-    history = {key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}
-    if len({a.shape for a in history.values()}) != 1 or any(a.ndim != 1 or not len(a) for a in history.values()):
-        msg = "the columns of its history are not equally long"
+    passes = facts["passes"]
+    require_whole(1, samples=samples, steps=steps, passes=passes)
+    history = [arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")]
+    if len({a.shape for a in history}) != 1 or any(
+        a.ndim != 1 or not len(a) or a.dtype.kind not in "iuf" for a in history
+    ):
+        msg = "the columns of its history are not equally long rows of numbers"
         raise ValueError(msg)
     names = facts["feature_names"]
     if names is not None:
@@ -108,19 +125,28 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model.components_ = W
     model.n_features_in_ = W.shape[1]
     model.n_samples_seen_, model.n_steps_ = samples, steps
-    model.scale_, model.n_iter_ = scale, int(facts["passes"])
-    model._units = Units(scale, mean, model.clip)
+    model.scale_, model.n_iter_ = scale, passes
+    model._units = Units(scale, mean, checked_clip(model.clip))
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
     model._raised = bool(facts["raised"])
-    model._history = {key: values.tolist() for key, values in history.items()}
+    model._history = list(zip(*(column.tolist() for column in history), strict=True))
     model._method(model._inside)  # refuses settings that do not fit
     return model
 
 
+def _scalars(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in parameters.items() if not isinstance(value, np.ndarray)}
+
+
 def _plain(value: Any) -> Any:
-    """A setting as JSON takes it: NumPy's scalars become Python's, pairs become lists."""
-    if isinstance(value, np.generic):
-        return value.item()
+    """A setting as JSON takes it: NumPy's numbers become Python's, pairs become lists, infinity a word."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
     if isinstance(value, (tuple, list)):
         return [_plain(part) for part in value]
-    return value
+    return "inf" if isinstance(value, float) and value == np.inf else value
+
+
+def _number(value: Any) -> Any:
+    """The setting that ``_plain`` wrote."""
+    return np.inf if isinstance(value, str) and value == "inf" else value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from onmf.checks import is_number
+
 
 @dataclass(frozen=True)
 class StepSize:
@@ -23,10 +25,14 @@ class StepSize:
     def __post_init__(self) -> None:
         for name in ("a", "b"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not is_number(value) or not 0 < value < math.inf:
                 msg = f"the step size a / (samples + b)^power needs {name} > 0, got {value!r}."
                 raise ValueError(msg)
-        if not math.isfinite(self.power) or (not self.any_power and not 0.5 < self.power <= 1):
+        if (
+            not is_number(self.power)
+            or not math.isfinite(self.power)
+            or (not self.any_power and not 0.5 < self.power <= 1)
+        ):
             msg = (
                 f"power = {self.power!r} breaks the Robbins-Monro conditions (sum eta = inf, sum eta^2 < inf), which "
                 "need 1/2 < power <= 1; choose such a power, or set any_power=True to go without the theory."

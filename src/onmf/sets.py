@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf.arrays import Array
+from onmf.checks import is_number
 from onmf.divergences import Divergence
 
 
@@ -38,7 +39,7 @@ class DictionarySet:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eps < 1:
+        if not is_number(self.eps) or not 0 <= self.eps < 1:
             msg = f"eps must lie in [0, 1), got {self.eps!r}."
             raise ValueError(msg)
 
@@ -81,7 +82,7 @@ class Box:
     high: float = 1e8
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low < self.high:
+        if not (is_number(self.low) and is_number(self.high)) or not 0 <= self.low < self.high:
             msg = f"the coefficients' bounds need 0 <= eps_prime < U, got {self.low!r} and {self.high!r}."
             raise ValueError(msg)
 

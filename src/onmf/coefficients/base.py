@@ -21,6 +21,7 @@ from typing import Self
 import numpy as np
 
 from onmf.arrays import Array, Counts, Mask
+from onmf.checks import require_at_least, require_whole
 from onmf.divergences import Divergence
 from onmf.sets import Box
 
@@ -46,15 +47,8 @@ class CoefficientSolver(ABC):
     max_iter: int = 100
 
     def __post_init__(self) -> None:
-        if not self.ridge >= 0:
-            msg = f"ridge must be at least 0, got {self.ridge!r}."
-            raise ValueError(msg)
-        if not self.tol >= 0:
-            msg = f"tol must be at least 0, got {self.tol!r}."
-            raise ValueError(msg)
-        if not self.max_iter >= 1:
-            msg = f"max_iter must be at least 1, got {self.max_iter!r}."
-            raise ValueError(msg)
+        require_at_least(0, ridge=self.ridge, tol=self.tol)
+        require_whole(1, max_iter=self.max_iter)
 
     @abstractmethod
     def refuses(self, divergence: Divergence) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf.arrays import Array
+from onmf.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.divergences import Divergence
 
@@ -28,7 +29,7 @@ class Polyak(CoefficientSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.delta_tol > 0 and self.patience >= 1):
+        if not is_number(self.delta_tol) or not (self.delta_tol > 0 and self.patience >= 1):
             msg = f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}."
             raise ValueError(msg)
 

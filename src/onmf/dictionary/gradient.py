@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onmf.arrays import Array
+from onmf.checks import require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
 from onmf.schedules import StepSize
@@ -24,9 +25,7 @@ class ProjectedSubgradient(DictionaryUpdate):
     C: DictionarySet = field(default_factory=DictionarySet)
 
     def __post_init__(self) -> None:
-        if not self.chunk >= 1:
-            msg = f"tau must be at least 1, got {self.chunk!r}."
-            raise ValueError(msg)
+        require_whole(1, tau=self.chunk)
 
     def start(self, W: Array) -> State:
         """W_0 may be any element of C; one outside is brought in by a change of units."""

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from onmf.divergences.base import Divergence, Domain, Interval, Separable, get, names, restore
+from onmf.divergences.base import Divergence, Domain, Interval, Separable, find, get, names, restore
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -29,6 +29,7 @@ __all__ = [
     "Mahalanobis",
     "Separable",
     "SquaredL2",
+    "find",
     "get",
     "names",
     "restore",

@@ -97,7 +97,10 @@ class Divergence(ABC):
 
     def loss_unit(self, unit: float) -> float:
         """d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
-        return 1.0 if self.degree is None else float(unit) ** self.degree
+        if self.degree is None:
+            return 1.0
+        with np.errstate(over="ignore", under="ignore"):  # a loss beyond the range of doubles is infinite
+            return float(np.float64(unit) ** self.degree)
 
     def for_data(self, mean: float, n_features: int) -> Self:
         """The divergence with what it takes from the data filled in, checked against the number of features."""

@@ -19,6 +19,9 @@ class Mahalanobis(Divergence, name="mahalanobis"):
     A: Array = field(repr=False)
 
     def __post_init__(self) -> None:
+        if np.iscomplexobj(self.A):
+            msg = "mahalanobis: A must be real."
+            raise ValueError(msg)
         A = np.array(self.A, dtype=np.float64)
         if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.size:
             msg = f"mahalanobis: A must be a square matrix, one row a feature; got shape {A.shape}."

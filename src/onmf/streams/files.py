@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
+import csv
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,13 @@ def open_file(path: str | Path) -> Source:
         what = "is a directory" if path.is_dir() else "does not exist"
         msg = f"{path} {what}; give a file that ends in {', '.join(SUFFIXES)}."
         raise SourceError(msg)
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         return _npy(path)
-    if path.suffix == ".npz":
+    if suffix == ".npz":
         return _npz(path)
-    if path.suffix in {".csv", ".tsv"}:
-        return Table(path, "\t" if path.suffix == ".tsv" else ",")
+    if suffix in {".csv", ".tsv"}:
+        return Table(path, "\t" if suffix == ".tsv" else ",")
     msg = f"{path}: cannot tell the format from {path.suffix!r}; known are {', '.join(SUFFIXES)}."
     raise SourceError(msg)
 
@@ -38,8 +39,8 @@ def open_file(path: str | Path) -> Source:
 def _npy(path: Path) -> Source:
     """Memory-mapped: only the rows in use are read."""
     try:
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        X = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # whatever NumPy's reader trips over, the file is at fault
         msg = f"{path} is not a readable .npy array of numbers: {error}"
         raise SourceError(msg) from None
     _require_numbers(path, X)
@@ -49,8 +50,12 @@ def _npy(path: Path) -> Source:
 def _npz(path: Path) -> Source:
     """A scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
     try:
-        X = scipy.sparse.load_npz(path).tocsr()
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        with path.open("rb") as file:  # our own handle: NumPy leaves its own open when the file is broken
+            X = scipy.sparse.load_npz(file)
+        if hasattr(X, "check_format"):
+            X.check_format(full_check=True)  # indices outside the shape would be read from foreign memory
+        X = X.tocsr()
+    except Exception as error:  # whatever the readers trip over, the file is at fault
         msg = f"{path} is not a scipy sparse matrix (write one with scipy.sparse.save_npz): {error}"
         raise SourceError(msg) from None
     _require_numbers(path, X)
@@ -70,17 +75,17 @@ class Table(Source):
         self.path, self.delimiter = path, delimiter
         try:
             with path.open(encoding="utf-8-sig") as lines:
-                first = next((line for line in lines if line.strip()), "").rstrip("\r\n")
-                others = sum(1 for line in lines if line.strip())
-        except (OSError, UnicodeDecodeError) as error:
+                first = next(filter(_has_content, lines), "")
+                others = sum(1 for _ in filter(_has_content, lines))
+            fields = self._fields(first)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             msg = f"{path} cannot be read as text: {error}"
             raise SourceError(msg) from None
-        fields = [field.strip().strip('"') for field in first.split(delimiter)]
-        if fields == [""]:
+        if not fields:
             msg = f"{path} is empty."
             raise SourceError(msg)
         self.n_features = len(fields)
-        self.has_header = not all(map(_is_number, fields))
+        self.has_header = not any(map(_is_number, fields))  # one number among gaps is a sample with gaps
         self.feature_names = fields if self.has_header else None
         self.n_samples = others + (0 if self.has_header else 1)
         if not self.n_samples:
@@ -95,7 +100,7 @@ class Table(Source):
         row = 0
         try:
             with self.path.open(encoding="utf-8-sig") as file:
-                lines = (line for line in file if line.strip())
+                lines = filter(_has_content, file)
                 if self.has_header:
                     next(lines)
                 while block := list(islice(lines, size)):
@@ -109,13 +114,34 @@ class Table(Source):
     def _numbers(self, block: list[str], row: int) -> npt.NDArray[Any]:
         try:
             X = np.loadtxt(block, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"')
-        except ValueError as error:
-            msg = f"{self.path}: rows {row} to {row + len(block) - 1} are not all numbers of equal count: {error}"
-            raise SourceError(msg) from None
-        if X.shape[1] != self.n_features:
-            msg = f"{self.path}: row {row} has {X.shape[1]} values, the first has {self.n_features}."
-            raise SourceError(msg)
-        return X
+        except ValueError:
+            X = None
+        if X is None or X.shape[1] != self.n_features:
+            self._refuse_bad_line(block, row)
+        return np.asarray(X)
+
+    def _refuse_bad_line(self, block: list[str], row: int) -> NoReturn:
+        """Name the first line that is not ``n_features`` numbers."""
+        for number, line in enumerate(block, row):
+            fields = self._fields(line)
+            if len(fields) != self.n_features:
+                msg = f"{self.path}: row {number} has {len(fields)} values, the first has {self.n_features}."
+                raise SourceError(msg)
+            for column, field in enumerate(fields):
+                if not _is_number(field):
+                    what = f"{field!r} is not a number" if field else "a value is missing"
+                    msg = f"{self.path}: {what} at row {number}, column {column} (counted from 0)."
+                    raise SourceError(msg)
+        msg = f"{self.path}: rows {row} to {row + len(block) - 1} cannot be read as numbers."
+        raise SourceError(msg)
+
+    def _fields(self, line: str) -> list[str]:
+        return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
+
+
+def _has_content(line: str) -> bool:
+    """A line of nothing but tabs is a sample with gaps, not a blank line."""
+    return bool(line.strip(" \r\n"))
 
 
 def _is_number(text: str) -> bool:

@@ -23,10 +23,10 @@ class Rows(Source):
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Consecutive rows, or rows in the order of a permutation."""
         n = len(self)
-        order = np.arange(n) if rng is None else rng.permutation(n)
+        order = None if rng is None else rng.permutation(n)
         for first in range(0, n, size):
-            rows = order[first : first + size]
-            yield rows, self.X[first : first + size] if rng is None else self.X[rows]
+            rows = np.arange(first, min(first + size, n)) if order is None else order[first : first + size]
+            yield rows, self.X[first : first + size] if order is None else self.X[rows]
 
     def __len__(self) -> int:
         return int(self.X.shape[0])

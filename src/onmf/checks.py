@@ -1,0 +1,33 @@
+"""Refusals of settings that cannot work, in one wording."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def is_number(value: Any) -> bool:
+    """A real number that a double can hold; no truth value, no text."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:
+        return False
+
+
+def require_at_least(low: float, **settings: Any) -> None:
+    """Refuse settings that are not finite numbers of at least ``low``."""
+    for name, value in settings.items():
+        if not is_number(value) or not low <= value < math.inf:
+            msg = f"{name} must be at least {low:g} and finite, got {value!r}."
+            raise ValueError(msg)
+
+
+def require_whole(low: int, **settings: Any) -> None:
+    """Refuse settings that are not whole numbers of at least ``low``."""
+    for name, value in settings.items():
+        if not is_number(value) or not isinstance(value, Integral) or value < low:
+            msg = f"{name} must be at least {low}, a whole number; got {value!r}."
+            raise ValueError(msg)
