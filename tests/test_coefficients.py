@@ -232,7 +232,7 @@ def test_a_tight_tolerance_is_reached(divergence: Divergence, rng: np.random.Gen
 
 
 def bound_by_hand(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float) -> float:
-    """The left side of the test for convergence, as the documentation writes it."""
+    """What is left to gain, as the documentation of the test for convergence writes it."""
     bound = 0.0
     for k, g in enumerate(slope(divergence, x, W, h, ridge)):
         reach = x.sum() / W[k].sum()
@@ -252,7 +252,8 @@ def test_converged_samples_satisfy_the_documented_bound(
         assert (found.iterations <= max_iter).all()
         for x, h in zip(X[found.converged], found.H[found.converged], strict=True):
             limit = tol * twice_too_large(divergence, x)
-            assert bound_by_hand(divergence, x, W, h, ridge) <= limit * (1 + 1e-6)
+            left = min(bound_by_hand(divergence, x, W, h, ridge), objective(divergence, x, W, h, ridge))
+            assert left <= limit * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
@@ -531,8 +532,8 @@ def test_the_printed_armijo_rule_stalls_at_the_boundary_and_the_projected_one_do
 @every_convex_certified_divergence
 def test_the_printed_armijo_rule_is_never_better(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng)
-    projected = Armijo(tol=1e-4, max_iter=1000).solve(divergence, X, W)
-    printed = Armijo(tol=1e-4, max_iter=1000, literal=True).solve(divergence, X, W)
+    projected = Armijo(tol=1e-4, max_iter=300).solve(divergence, X, W)
+    printed = Armijo(tol=1e-4, max_iter=300, literal=True).solve(divergence, X, W)
     limits = np.array([1e-4 * twice_too_large(divergence, x) for x in X])
     assert projected.converged.sum() >= printed.converged.sum()
     assert (divergence.value(X, printed.H @ W) >= divergence.value(X, projected.H @ W) - limits).all()

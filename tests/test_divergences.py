@@ -579,7 +579,7 @@ def test_a_name_already_taken_is_refused_and_nothing_is_registered(
     name: str, aliases: tuple[str, ...], registry: dict[str, type[Divergence]]
 ) -> None:
     before = dict(registry)
-    with pytest.raises(ValueError, match=r"is taken by .*; choose another"):
+    with pytest.raises(ValueError, match="is taken by"):
         type("Other", (LogCosh,), {}, name=name, aliases=aliases)
     assert registry == before
 

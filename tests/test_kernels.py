@@ -32,7 +32,9 @@ def plain_loop(p: Problem, low: float, high: float, max_iter: int) -> tuple[np.n
         count, done = 0, False
         for _ in range(max_iter):
             g = H[i] @ p["Q"] - b
-            gain = np.where(g > 0, g * (H[i] - low), -g * np.maximum(p["reach"][i] - H[i], H[i])).sum()
+            gain = np.where(
+                g > 0, g * (H[i] - low), -g * np.minimum(np.maximum(p["reach"][i] - H[i], H[i]), high - H[i])
+            ).sum()
             if gain <= p["tolerance"][i]:
                 done = True
                 break

@@ -76,7 +76,7 @@ def _projected_gradient_on_gram(
                 if g[k] > zero:
                     gain += g[k] * (h[k] - low)
                 else:
-                    gain -= g[k] * max(reach[i, k] - h[k], h[k])
+                    gain -= g[k] * min(max(reach[i, k] - h[k], h[k]), high - h[k])
             if gain <= tolerance[i]:
                 converged[i] = True
                 break

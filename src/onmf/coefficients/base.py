@@ -4,12 +4,13 @@ All samples of a mini-batch are solved side by side; a sample that has converged
 
 **When is a sample converged?** A first-order bound on what is left to gain, relative to a scale of the problem:
 
-    sum_k max(g_k, 0) (h_k - eps')  +  sum_k max(-g_k, 0) max(r_k - h_k, h_k)   <=   tol * d(x || 2x)
+    sum_k max(g_k, 0) (h_k - eps')  +  sum_k max(-g_k, 0) min(max(r_k - h_k, h_k), U - h_k)   <=   tol * d(x || 2x)
 
 with g the gradient in h and r_k = sum_f x_f / sum_f W_kf, the coefficient at which atom k alone carries the sample's
 whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left side bounds f(h) - f(h*) from above; for
-the others it measures the distance from a critical point. d(x || 2x), the loss of a fit that is off by a factor of two,
-is a scale that every divergence has, and it does not depend on where the iteration started.
+the others it measures the distance from a critical point. Where f itself is at hand it is a bound too, since no loss is
+negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a scale that every divergence has, and it
+does not depend on where the iteration started.
 """
 
 from __future__ import annotations
@@ -63,7 +64,12 @@ class CoefficientSolver(ABC):
         reason = self.refuses(divergence)
         if reason is not None:
             raise ValueError(reason)
-        start = uniform_start(X, W) if H0 is None else H0.astype(X.dtype)
+        start = uniform_start(X, W)
+        if H0 is not None:
+            # A fit with next to none of the sample's mass is no start: where zero is outside the domain, the gradient
+            # explodes near it.
+            carries = (H0 @ W).sum(axis=1, keepdims=True) >= 1e-3 * X.sum(axis=1, keepdims=True)
+            start = np.where(carries, H0, start).astype(X.dtype)
         return self._solve(divergence, X, W, self.box.project(start))
 
     def precise(self, tol: float, max_iter: int) -> Self:
@@ -87,8 +93,12 @@ class CoefficientSolver(ABC):
     def tolerance(self, divergence: Divergence, X: Array) -> Array:
         """Tol * d(x || 2x) per sample; no tighter than the arithmetic of the dtype can tell."""
         resolution = 10 * float(np.finfo(X.dtype).eps)
-        scale: Array = divergence.value(X, np.maximum(2 * X, TINY))
-        return max(self.tol, resolution) * scale
+        return max(self.tol, resolution) * self.scale(divergence, X)
+
+    @staticmethod
+    def scale(divergence: Divergence, X: Array) -> Array:
+        """d(x || 2x) per sample."""
+        return divergence.value(X, np.maximum(2 * X, TINY))
 
 
 def atom_reach(X: Array, W: Array) -> Array:
@@ -105,9 +115,9 @@ def uniform_start(X: Array, W: Array) -> Array:
     return np.repeat(start, len(W), axis=1)
 
 
-def remaining_gain(H: Array, G: Array, reach: Array, low: float) -> Array:
+def remaining_gain(H: Array, G: Array, reach: Array, box: Box) -> Array:
     """The left side of the convergence test: a first-order bound on f(h) - min f, per sample."""
-    down = np.maximum(G, 0.0) * (H - low)
-    up = np.maximum(-G, 0.0) * np.maximum(reach - H, H)
+    down = np.maximum(G, 0.0) * (H - box.low)
+    up = np.maximum(-G, 0.0) * np.minimum(np.maximum(reach - H, H), box.high - H)
     bound: Array = (down + up).sum(axis=1)
     return bound

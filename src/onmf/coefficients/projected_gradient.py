@@ -10,6 +10,8 @@ from onmf.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.divergences import Divergence, Mahalanobis, SquaredL2
 
+SHORTEST = 1e-25  # of all steps; in internal units a gradient reaches 1e16 where the fit is near its floor
+
 
 @dataclass(frozen=True)
 class Armijo(CoefficientSolver):
@@ -18,6 +20,10 @@ class Armijo(CoefficientSolver):
     A step is taken when f(h(xi)) <= f(h) + alpha <grad, h(xi) - h> at the *projected* trial point h(xi): the condition
     of Calamai and More (1987), whose theorem the paper cites. ``literal`` tests what the paper prints, unprojected
     trial points and ||grad||^2, which stalls at the boundary of H.
+
+    Near the minimum the fall drowns in the rounding of f. There
+    <grad f(h(xi)), h - h(xi)> >= alpha <grad f(h), h - h(xi)> is tested instead, which for a convex f implies the
+    condition and is not blurred by rounding.
 
     A search begins one notch above the step taken last, not at 1: the steps stay bounded below (no step is shorter than
     gamma times one that the Lipschitz constant allows), which is what convergence needs, for a third of the trials.
@@ -47,15 +53,16 @@ class Armijo(CoefficientSolver):
         result = H
         active = np.arange(n)
         reach, tolerance = atom_reach(X, W), self.tolerance(divergence, X)
+        noise = 16 * float(np.finfo(X.dtype).eps) * self.scale(divergence, X)
         Y: Array = H @ W
         f = self.objective(divergence, X, H, Y)
         xi: Array = np.ones((n, 1), dtype=X.dtype)
         for _ in range(self.max_iter):
             G = self.gradient(divergence, X, H, Y, W)
-            done = remaining_gain(H, G, reach, self.box.low) <= tolerance
+            done = np.minimum(remaining_gain(H, G, reach, self.box), f) <= tolerance
             if not done.all():
                 xi = np.ones_like(xi) if self.literal else np.minimum(xi / self.gamma, 1.0)
-                H, Y, f, xi, stuck = self._line_search(divergence, X, W, H, Y, f, G, xi, done)
+                H, Y, f, xi, stuck = self._line_search(divergence, X, W, H, Y, f, G, xi, done, noise)
                 iterations[active[~done]] += 1
             else:
                 stuck = np.zeros_like(done)
@@ -65,19 +72,28 @@ class Armijo(CoefficientSolver):
                 result[active[leaving]] = H[leaving]
                 stay = ~leaving
                 active, X, H, Y, f, xi = active[stay], X[stay], H[stay], Y[stay], f[stay], xi[stay]
-                reach, tolerance = reach[stay], tolerance[stay]
+                reach, tolerance, noise = reach[stay], tolerance[stay], noise[stay]
                 if not active.size:
                     break
         result[active] = H
         return Coefficients(result, iterations, converged)
 
     def _line_search(
-        self, divergence: Divergence, X: Array, W: Array, H: Array, Y: Array, f: Array, G: Array, xi: Array, done: Mask
+        self,
+        divergence: Divergence,
+        X: Array,
+        W: Array,
+        H: Array,
+        Y: Array,
+        f: Array,
+        G: Array,
+        xi: Array,
+        done: Mask,
+        noise: Array,
     ) -> tuple[Array, Array, Array, Array, Mask]:
         """Backtrack from the steps xi for the samples that are not ``done``; the last result says where none served."""
         H, Y, f, xi = H.copy(), Y.copy(), f.copy(), xi.copy()
         pending = np.flatnonzero(~done)
-        rounding = 4 * float(np.finfo(X.dtype).eps)
         for _ in range(self.q + 1):
             h, g, step = H[pending], G[pending], xi[pending]
             trial: Array = h - step * g
@@ -93,8 +109,12 @@ class Armijo(CoefficientSolver):
                 fall = (g * (h - trial)).sum(axis=1)
                 fit = trial @ W
                 value = tested = self.objective(divergence, X[pending], trial, fit)
-            # Near the minimum the fall drowns in the rounding of f: then "not higher" is all that can be asked.
-            good = tested <= f[pending] * (1 + rounding) - self.alpha * fall
+            good = tested <= f[pending] - self.alpha * fall
+            blurred = np.flatnonzero(np.abs(tested - f[pending]) <= noise[pending])
+            if blurred.size and not self.literal:
+                there = self.gradient(divergence, X[pending[blurred]], trial[blurred], fit[blurred], W)
+                still = (there * (h - trial)[blurred]).sum(axis=1)
+                good[blurred] = still >= self.alpha * fall[blurred]
             hit = pending[good]
             H[hit], Y[hit], f[hit] = trial[good], fit[good], value[good]
             pending = pending[~good]
@@ -102,7 +122,10 @@ class Armijo(CoefficientSolver):
                 break
             xi[pending] *= self.gamma
         stuck = np.zeros(len(X), dtype=bool)
-        stuck[pending] = True
+        if pending.size and self.literal:  # as printed, the last step is taken all the same
+            H[pending], Y[pending], f[pending] = trial[~good], fit[~good], value[~good]
+        elif pending.size:  # the next search goes on from here; at some length it is no step any more
+            stuck[pending] = xi[pending, 0] < SHORTEST
         return H, Y, f, xi, stuck
 
 
@@ -141,7 +164,7 @@ class ConstantStep(CoefficientSolver):
         for k in range(self.max_iter):
             G = self.gradient(divergence, X, H, H @ W, W)
             if k % self.check_every == 0 or k == self.max_iter - 1:
-                done = remaining_gain(H, G, reach, self.box.low) <= tolerance
+                done = remaining_gain(H, G, reach, self.box) <= tolerance
                 if done.any():
                     converged[active[done]] = True
                     result[active[done]] = H[done]
