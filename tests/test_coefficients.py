@@ -236,7 +236,7 @@ def bound_by_hand(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.nd
     bound = 0.0
     for k, g in enumerate(slope(divergence, x, W, h, ridge)):
         reach = x.sum() / W[k].sum()
-        bound += g * (h[k] - LOW) if g > 0 else -g * max(reach - h[k], h[k])
+        bound += g * (h[k] - LOW) if g > 0 else -g * min(max(reach - h[k], h[k]), HIGH - h[k])
     return bound
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from onmf import divergences, methods
+from onmf import divergences, methods, threads
 from onmf.arrays import Array
 from onmf.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
@@ -210,7 +210,9 @@ class OnlineNMF(FittedNMF):
         units, divergence, state = start or (self._units, self.divergence_, self._state())
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
-        learnt = learn(self._method(inside), inside, state, internal)
+        method = self._method(inside)
+        with threads.suited_to(min(method.dictionary.chunk, len(X)) * state.W.size):
+            learnt = learn(method, inside, state, internal)
         loss = learnt.loss * divergence.loss_unit(units.scale)
 
         samples, steps, W = learnt.state.samples, learnt.state.steps, learnt.state.W

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from onmf import threads
 from onmf.arrays import Array
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
@@ -109,7 +110,8 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             V, count = self._units.inside(dense(X[rows]), self.divergence_)
-            found = solver.solve(divergence, V, W)
+            with threads.suited_to(V.shape[0] * W.size):
+                found = solver.solve(divergence, V, W)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, V

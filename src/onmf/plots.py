@@ -51,4 +51,4 @@ def gallery(pictures: list[tuple[str, Array]], path: str | Path, columns: int = 
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.set_axis_off()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=70)

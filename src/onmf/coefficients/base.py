@@ -60,7 +60,10 @@ class CoefficientSolver(ABC):
         """Solve from the start H, a fresh array that may be overwritten."""
 
     def solve(self, divergence: Divergence, X: Array, W: Array, H0: Array | None = None) -> Coefficients:
-        """The coefficients of the samples X (n, F) in the dictionary W (K, F), from H0 or a uniform start."""
+        """The coefficients of the samples X (n, F) in the dictionary W (K, F), from H0 or a uniform start.
+
+        A row of H0 whose fit has less than a thousandth of its sample's mass gives way to the uniform start.
+        """
         reason = self.refuses(divergence)
         if reason is not None:
             raise ValueError(reason)

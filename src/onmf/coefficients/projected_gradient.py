@@ -10,12 +10,13 @@ from onmf.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.divergences import Divergence, Mahalanobis, SquaredL2
 
-SHORTEST = 1e-25  # of all steps; in internal units a gradient reaches 1e16 where the fit is near its floor
+# In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
+SHORTEST, LONGEST = 1e-25, 1e10
 
 
 @dataclass(frozen=True)
 class Armijo(CoefficientSolver):
-    """h <- P(h - xi grad) with the step xi found by backtracking, xi in {1, gamma, gamma^2, ..., gamma^q}.
+    """h <- P(h - xi grad) with the step xi found by backtracking: at most q times, xi <- gamma xi.
 
     A step is taken when f(h(xi)) <= f(h) + alpha <grad, h(xi) - h> at the *projected* trial point h(xi): the condition
     of Calamai and More (1987), whose theorem the paper cites. ``literal`` tests what the paper prints, unprojected
@@ -25,8 +26,9 @@ class Armijo(CoefficientSolver):
     <grad f(h(xi)), h - h(xi)> >= alpha <grad f(h), h - h(xi)> is tested instead, which for a convex f implies the
     condition and is not blurred by rounding.
 
-    A search begins one notch above the step taken last, not at 1: the steps stay bounded below (no step is shorter than
-    gamma times one that the Lipschitz constant allows), which is what convergence needs, for a third of the trials.
+    The first search begins at xi = 1, the others one notch above the step taken last: the steps stay bounded below (no
+    step is shorter than gamma times one that the Lipschitz constant allows), which is what convergence needs, for a
+    third of the trials; and samples much louder than the average get the longer steps that they need.
     """
 
     alpha: float = 0.01
@@ -61,7 +63,7 @@ class Armijo(CoefficientSolver):
             G = self.gradient(divergence, X, H, Y, W)
             done = np.minimum(remaining_gain(H, G, reach, self.box), f) <= tolerance
             if not done.all():
-                xi = np.ones_like(xi) if self.literal else np.minimum(xi / self.gamma, 1.0)
+                xi = np.ones_like(xi) if self.literal else np.minimum(xi / self.gamma, LONGEST)
                 H, Y, f, xi, stuck = self._line_search(divergence, X, W, H, Y, f, G, xi, done, noise)
                 iterations[active[~done]] += 1
             else:
@@ -110,6 +112,8 @@ class Armijo(CoefficientSolver):
                 fit = trial @ W
                 value = tested = self.objective(divergence, X[pending], trial, fit)
             good = tested <= f[pending] - self.alpha * fall
+            if divergence.domain.y.closed and not divergence.convex:  # beta > 2: zero is critical, never a minimum
+                good &= fit.sum(axis=1) >= 1e-3 * X[pending].sum(axis=1)
             blurred = np.flatnonzero(np.abs(tested - f[pending]) <= noise[pending])
             if blurred.size and not self.literal:
                 there = self.gradient(divergence, X[pending[blurred]], trial[blurred], fit[blurred], W)

@@ -142,7 +142,7 @@ class Divergence(ABC):
             known = _registry.get(key, cls)
             # The same class once more is a notebook cell run again or a module reloaded: the newer one counts.
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                msg = f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}."
+                msg = f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; take another."
                 raise ValueError(msg)
         cls.name, cls.aliases = name, aliases
         _registry.update(dict.fromkeys((name, *aliases), cls))
