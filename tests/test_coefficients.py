@@ -8,6 +8,7 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import Armijo, Coefficients, CoefficientSolver, ConstantStep, Polyak
+from onmf.datasets.synthetic import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, Separable, SquaredL2, get
 from onmf.methods import SOLVERS, Settings, coefficient_solver
 from onmf.sets import Box, DictionarySet
@@ -543,3 +544,14 @@ def test_huber_and_squared_l2_agree_where_no_residual_is_cut(rng: np.random.Gene
     X, W = problem(rng)
     found = solver_of(Huber(100.0), tol=1e-10).solve(Huber(100.0), X, W)
     np.testing.assert_allclose(found.H, solver_of(SquaredL2(), tol=1e-10).solve(SquaredL2(), X, W).H, atol=1e-4)
+
+
+def test_the_printed_rule_takes_no_fit_outside_the_domain_for_a_good_one(rng: np.random.Generator) -> None:
+    planted = Planted.draw(100, 20, "poisson", rng)
+    X = planted.sample(40, rng).V / 1000
+    W = 0.5 * planted.W / planted.W.max() + 0.25 * rng.random(planted.W.shape)
+    kl = get("kl")
+    start, found = (
+        coefficient_solver(kl, Settings(solver="armijo-literal", max_iter=n)).solve(kl, X, W).H for n in (1, 30)
+    )
+    assert kl.value(X, found @ W).max() < 2 * kl.value(X, start @ W).max()

@@ -101,8 +101,10 @@ class Armijo(CoefficientSolver):
             trial: Array = h - step * g
             if self.literal:
                 fall = step[:, 0] * np.square(g).sum(axis=1)
+                raw = trial @ W
                 with np.errstate(all="ignore"):  # an unprojected trial point may lie outside the domain
-                    tested = self.objective(divergence, X[pending], trial, trial @ W)
+                    tested = self.objective(divergence, X[pending], trial, raw)
+                tested = np.where(divergence.domain.y.outside(raw).any(axis=1), np.inf, tested)
                 trial = self.box.project(trial)
                 fit = trial @ W
                 value = self.objective(divergence, X[pending], trial, fit)
