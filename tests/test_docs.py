@@ -4,9 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from sklearn.base import clone
 
+from onmf.divergences import base as registry
+
+PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta", "is", "squared_l2")
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def examples() -> list:
@@ -20,7 +24,18 @@ def examples() -> list:
 @pytest.mark.parametrize("code", examples())
 def test_examples_in_the_docs_run(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))  # what an example registers does not stay
     exec(compile(code, "example", "exec"), {"__name__": "__main__"})  # noqa: S102
+
+
+def test_the_example_of_the_readme_learns(capsys):
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    names: dict = {}
+    exec(code, names)  # noqa: S102
+    capsys.readouterr()
+    X, model = names["X"], names["model"]
+    still = clone(model).set_params(a=1e-12).fit(X)
+    assert model.loss(X[:100]) < 0.5 * still.loss(X[:100])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -29,8 +44,6 @@ def test_links_between_the_docs_lead_somewhere(page):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
-def test_the_readme_names_every_divergence():
-    from onmf import divergences
-
+def test_the_readme_names_the_divergences_of_the_paper():
     text = (ROOT / "README.md").read_text()
-    assert all(f"`{name}" in text for name in divergences.names())
+    assert all(f"`{name}" in text for name in PAPERS)

@@ -188,7 +188,7 @@ def test_gradient_mapping_is_the_gradient_of_the_mean_of_minima_inside_the_set(
         step[index] = 1e-4
         slopes[index] = (mean_loss(divergence, X, W + step) - mean_loss(divergence, X, W - step)) / 2e-4
     assert np.abs(slopes).max() < 0.1  # so that the step stays inside C
-    norm = gradient_mapping_norm(divergence, DictionarySet(), W, X, found.H)
+    norm = gradient_mapping_norm(divergence, DictionarySet(), W, [(X, found.H)])
     assert norm == pytest.approx(np.linalg.norm(slopes), rel=1e-4)
 
 
@@ -199,16 +199,16 @@ def test_gradient_mapping_vanishes_where_the_fit_is_exact_and_only_there(
     W, H = dictionary(rng), rng.gamma(2, 1, (20, K))
     X = H @ W
     C = DictionarySet()
-    assert gradient_mapping_norm(divergence, C, W, X, H) <= 1e-12
-    assert gradient_mapping_norm(divergence, C, W, X * rng.uniform(0.5, 2, X.shape), H) > 1e-3
+    assert gradient_mapping_norm(divergence, C, W, [(X, H)]) <= 1e-12
+    assert gradient_mapping_norm(divergence, C, W, [(X * rng.uniform(0.5, 2, X.shape), H)]) > 1e-3
 
 
 def test_gradient_mapping_vanishes_at_a_critical_point_on_the_boundary() -> None:
     # The gradient h (hw - x) points out of [0, 1] in both features: up at w = 1, down at w = 0.
     H, X, W = np.array([[1.0]]), np.array([[3.0, 0.0]]), np.array([[1.0, 0.0]])
     C = DictionarySet(0.0)
-    assert gradient_mapping_norm(SquaredL2(), C, W, X, H) == 0
-    assert gradient_mapping_norm(SquaredL2(), C, W - [[0.1, -0.1]], X, H) == pytest.approx(np.sqrt(0.02))
+    assert gradient_mapping_norm(SquaredL2(), C, W, [(X, H)]) == 0
+    assert gradient_mapping_norm(SquaredL2(), C, W - [[0.1, -0.1]], [(X, H)]) == pytest.approx(np.sqrt(0.02))
 
 
 @danskin
@@ -218,7 +218,7 @@ def test_gradient_mapping_falls_while_learning(divergence: Divergence, rng: np.r
     method = method_of(divergence, tau=10, a=1.0, b=100.0)
 
     def norm(W: np.ndarray) -> float:
-        return gradient_mapping_norm(divergence, C, W, X, solver.solve(divergence, X, W).H)
+        return gradient_mapping_norm(divergence, C, W, [(X, solver.solve(divergence, X, W).H)])
 
     before = norm(state.W)
     for _ in range(100):

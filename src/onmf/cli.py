@@ -65,7 +65,7 @@ def fit(
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
-    _require_writable(out)
+    _require_writable(out, data)
     source = streams.open_file(data)
     model = OnlineNMF(
         components,
@@ -102,7 +102,7 @@ def transform(
     """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         _fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
-    _require_writable(out)
+    _require_writable(out, data, model)
     nmf = onmf.load(model)
     source = streams.open_file(data)
     if source.n_features != nmf.n_features_in_:
@@ -112,7 +112,7 @@ def transform(
         if source.feature_names is not None and source.feature_names != names.tolist():
             _fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
         del nmf.feature_names_in_  # compared here: batches carry no names
-    with _progress_line() as show, model_file.replacing(out) as temporary:
+    with _first_warnings(), _progress_line() as show, model_file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
         for rows, batch in source.batches(BATCH):
@@ -245,6 +245,18 @@ def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable
     return write_lines
 
 
+@contextmanager
+def _first_warnings() -> Iterator[None]:
+    """Of the warnings that come with every block, show the first of each kind, when all is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for category in dict.fromkeys(warning.category for warning in caught):
+        alike = [warning.message for warning in caught if warning.category is category]
+        more = f" (and so in {len(alike) - 1} more blocks of {BATCH} samples)" if len(alike) > 1 else ""
+        _one_line(f"{alike[0]}{more}", category)
+
+
 def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
     """Keep what was learnt before Ctrl-C or SIGTERM."""
     if hasattr(model, "components_"):
@@ -255,8 +267,10 @@ def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
     raise typer.Exit(130)
 
 
-def _require_writable(out: Path) -> None:
+def _require_writable(out: Path, *inputs: Path) -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
+    if out.resolve() in {path.resolve() for path in inputs}:
+        _fail(f"{out} is read from; give --out another name.")
     if out.is_dir() or not out.parent.is_dir():
         _fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
     try:
@@ -288,7 +302,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(app(standalone_mode=False))
-    except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         errors.print(f"onmf: {str(error) or type(error).__name__}")
         sys.exit(2)
     except Exception as error:

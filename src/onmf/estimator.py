@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences, methods, threads
 from onmf.arrays import Array
@@ -18,7 +20,7 @@ from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
 from onmf.fitted import FittedNMF, dense, warn_raised
 from onmf.initial import initial_dictionary
-from onmf.online import Method, learn
+from onmf.online import Method, learn, rank_one_loss
 from onmf.streams import Rows, Source
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
@@ -109,6 +111,7 @@ class OnlineNMF(FittedNMF):
     n_steps_: int
     n_iter_: int
     feature_names_in_: Any
+    _loss_to_beat: float
 
     def __init__(
         self,
@@ -172,41 +175,55 @@ class OnlineNMF(FittedNMF):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the dictionary from X afresh: an array, a sparse matrix, a data frame or a ``Source``."""
         del y
-        self._check_settings()
-        if isinstance(X, Source):
-            source = X
-            self._take_features_of(source)
-        else:
-            X = self._validated(X, reset=True)
-            refuse_bad_entries(X)
-            source = Rows(X)
-        _, shuffling = self._generators()
-        if hasattr(self, "components_"):
-            del self.components_
+        with self._unchanged_by_errors():
+            self._check_settings()
+            if isinstance(X, Source):
+                source = X
+                self._take_features_of(source)
+            else:
+                X = self._validated(X, reset=True)
+                refuse_bad_entries(X)
+                source = Rows(X)
+            self.__dict__.pop("components_", None)
+            self._learn_from(source)
+        late = float(np.median([entry[2] for entry in self._history][-10:]))
+        if not late <= 2 * self._loss_to_beat:
+            warnings.warn(
+                f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
+                f"the steps are too long for these data. Take a ({self.a:g}) ten times smaller.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _learn_from(self, source: Source) -> None:
+        first, shuffling = self._generators()
         total = None if source.n_samples is None else source.n_samples * self.max_passes
         for number in range(1, self.max_passes + 1):
-            self.n_iter_ = number
             order = shuffling if self.shuffle and source.any_order else None
             for rows, batch in source.batches(self._batch_size(), order):
-                if self._learn(batch, rows, total):
-                    return self
-        return self
+                ended = self._learn(batch, rows, total, first)
+                self.n_iter_ = number
+                if ended:
+                    return
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
         del y
         first = not hasattr(self, "components_")
-        if first:
-            self._check_settings()
-        self._learn(self._validated(X, reset=first), None, None)
+        with self._unchanged_by_errors():
+            if first:
+                self._check_settings()
+            X = self._validated(X, reset=first)
+            self._learn(X, None, None, self._generators()[0] if first else None)
         return self
 
-    def _learn(self, batch: Any, rows: Any, total: int | None) -> bool:
-        """Learn from one batch; the truth of the result says that a callback wants to end."""
+    def _learn(self, batch: Any, rows: Any, total: int | None, rng: np.random.Generator | None) -> bool:
+        """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
         X = dense(batch)
-        start = None if hasattr(self, "components_") else self._start(X)
+        start = None if hasattr(self, "components_") or rng is None else self._start(X, rng)
         units, divergence, state = start or (self._units, self.divergence_, self._state())
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
@@ -217,12 +234,16 @@ class OnlineNMF(FittedNMF):
 
         samples, steps, W = learnt.state.samples, learnt.state.steps, learnt.state.W
         history = [] if start is not None else self._history
+        if history and history[-1][0] > state.samples:
+            history.pop()  # left by an interrupt, which came before its dictionary
         seconds = time.perf_counter() - started + (history[-1][1] if history else 0.0)
         history.append((samples, seconds, loss))
         warned = start is None and self._raised
         news = {"components_": W, "n_samples_seen_": samples, "n_steps_": steps, "_raised": warned or raised > 0}
         if start is not None:
+            to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * divergence.loss_unit(units.scale)
             news |= {
+                "_loss_to_beat": to_beat,
                 "_units": units,
                 "divergence_": divergence,
                 "scale_": units.scale,
@@ -234,25 +255,34 @@ class OnlineNMF(FittedNMF):
             warn_raised(divergence, units, raised)
         progress = Progress(samples, total, steps, seconds, loss, W)
         wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
-        return any(wish is True for wish in wishes)
+        return any(wishes)
 
-    def _start(self, X: Array) -> tuple[Units, divergences.Divergence, State]:
+    def _start(self, X: Array, rng: np.random.Generator) -> tuple[Units, divergences.Divergence, State]:
         """The units, the divergence and the initial dictionary, all from the first batch."""
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=self.scale == "mean")
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         internal, _ = units.inside(X, divergence)
-        rng, _ = self._generators()
         W = initial_dictionary(self.init, internal, self.n_components, rng)
         return units, divergence, self._method(divergence.in_units(units.scale)).dictionary.start(W)
 
     # Plumbing
 
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """After an error the model is as it was before; after an interrupt it keeps what it has learnt."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except Exception:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
     def _check_settings(self) -> None:
         """Refuse settings that no data could make work; the solvers, sets and schedules check their own."""
-        for name in ("n_components", "max_passes", "batch_size"):
-            value = getattr(self, name)
-            if not (name == "batch_size" and value is None):
-                _require_positive_integer(name, value)
+        require_whole(1, n_components=self.n_components, max_passes=self.max_passes)
+        if self.batch_size is not None:
+            require_whole(1, batch_size=self.batch_size)
         if self.scale not in ("mean", "none"):
             msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
             raise ValueError(msg)
@@ -294,9 +324,3 @@ class OnlineNMF(FittedNMF):
             del self.feature_names_in_
         if source.feature_names is not None:
             self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
-
-
-def _require_positive_integer(name: str, value: Any) -> None:
-    if not is_number(value) or not isinstance(value, Integral) or value < 1:
-        msg = f"{name} must be a positive integer, got {value!r}."
-        raise ValueError(msg)

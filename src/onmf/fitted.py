@@ -63,7 +63,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if H.ndim != 2 or H.shape[1] != len(self.components_):
             msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
             raise ValueError(msg)
-        fit: Array = H @ self.components_
+        fit: Array = H @ (self._dictionary(H.dtype) if H.dtype == np.float32 else self.components_)
         return fit
 
     def loss(self, X: Any) -> float:
@@ -86,9 +86,8 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
         """
         X = self._checked(X)
-        solved = [(h, V) for _, h, V in self._solved(X)]
-        H, V = (np.concatenate(parts) for parts in zip(*solved, strict=True))
-        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), V, H)
+        blocks = ((V, h) for _, h, V in self._solved(X))
+        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), blocks)
 
     @property
     def history_(self) -> dict[str, Array]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from onmf.arrays import Array
 from onmf.coefficients import CoefficientSolver
+from onmf.coefficients.base import TINY
 from onmf.dictionary import DictionaryUpdate, State
 from onmf.divergences import Divergence
 from onmf.sets import DictionarySet
@@ -27,24 +29,37 @@ class Learnt:
 
     state: State
     loss: float
+    first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
 
 
 def learn(method: Method, divergence: Divergence, state: State, X: Array) -> Learnt:
     """Learn from the batch X (n, F), cut into chunks of the dictionary update's size; the last may be short."""
-    loss = 0.0
+    losses: list[float] = []
     for first in range(0, len(X), method.dictionary.chunk):
         V = X[first : first + method.dictionary.chunk]
         H = method.coefficients.solve(divergence, V, state.W).H
         Y = H @ state.W
-        loss += float(divergence.value(V, Y).sum(dtype=np.float64))
+        losses.append(float(divergence.value(V, Y).sum(dtype=np.float64)))
         state = method.dictionary.apply(state, method.dictionary.local(divergence, V, H, Y))
-    return Learnt(state, loss / len(X))
+    return Learnt(state, sum(losses) / len(X), losses[0] / min(method.dictionary.chunk, len(X)))
 
 
-def gradient_mapping_norm(divergence: Divergence, C: DictionarySet, W: Array, X: Array, H: Array) -> float:
-    """||W - P_C(W - grad f(W))||_F with f the mean loss over X: zero just at the critical points of f on C.
+def rank_one_loss(divergence: Divergence, X: Array) -> float:
+    """The mean loss of fits that are all multiples of the mean sample: what any dictionary should beat."""
+    profile = X.mean(axis=0) + 1e-6 * X.mean()
+    return float(divergence.value(X, X.sum(axis=1, keepdims=True) * (profile / profile.sum()) + TINY).mean())
 
-    H holds the minimisers of d(x || hW); by Danskin's theorem grad f is then the mean of h' (d/dy) d(x || hW).
+
+def gradient_mapping_norm(
+    divergence: Divergence, C: DictionarySet, W: Array, blocks: Iterable[tuple[Array, Array]]
+) -> float:
+    """||W - P_C(W - grad f(W))||_F with f the mean loss over samples: zero just at the critical points of f on C.
+
+    The samples come in blocks (X, H), H holding the minimisers of d(x || hW); by Danskin's theorem grad f is then the
+    mean of h' (d/dy) d(x || hW).
     """
-    grad = H.T @ divergence.grad(X, H @ W) / len(X)
-    return float(np.linalg.norm(W - C.project(W - grad)))
+    total, n = np.zeros_like(W), 0
+    for X, H in blocks:
+        total += H.T @ divergence.grad(X, H @ W)
+        n += len(X)
+    return float(np.linalg.norm(W - C.project(W - total / n)))

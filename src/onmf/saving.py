@@ -45,7 +45,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         "settings": {key: _plain(value) for key, value in settings.items()},
         "divergence": {
             "name": divergence.name,
-            "given": model.divergence if isinstance(model.divergence, str) else _scalars(model.divergence.parameters()),
+            "given": _given(model.divergence),
             "parameters": _scalars(parameters),
         },
         "units": {"scale": model.scale_, "mean": model._units.mean},
@@ -73,9 +73,10 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     parameters = dict(kept["parameters"])
     parameters |= {k.removeprefix("divergence."): v for k, v in arrays.items() if k.startswith("divergence.")}
     divergence = divergences.restore(kept["name"], parameters)
-    given = divergences.get(kept["given"]) if isinstance(kept["given"], str) else None
-    if given is None:
-        matrices = {key: value for key, value in parameters.items() if isinstance(value, np.ndarray)}
+    matrices = {key: value for key, value in parameters.items() if isinstance(value, np.ndarray)}
+    if isinstance(kept["given"], str) and not matrices:
+        given = divergences.get(kept["given"])  # reads no file: only divergences with matrices do
+    else:
         given = divergences.restore(kept["name"], kept["given"] | matrices)
     if given.name != divergence.name:
         msg = f"it was asked for {given.name} and computes {divergence.name}"
@@ -132,6 +133,13 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
     model._method(model._inside)  # refuses settings that do not fit
     return model
+
+
+def _given(divergence: divergences.Divergence | str) -> str | dict[str, Any]:
+    """The user's own words, unless they name a file, which may be gone when the model is read."""
+    meant = divergences.get(divergence)
+    plain = _scalars(meant.parameters())
+    return divergence if isinstance(divergence, str) and len(plain) == len(meant.parameters()) else plain
 
 
 def _scalars(parameters: Mapping[str, Any]) -> dict[str, Any]:

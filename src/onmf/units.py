@@ -31,19 +31,20 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     """Refuse NaN, infinite and negative entries; name the first by row and column, ``rows`` giving the row numbers."""
     values = X.data if scipy.sparse.issparse(X) else X
     with np.errstate(invalid="ignore"):
-        # One pass without temporaries: a NaN or an infinity survives in the sum or in an extremum.
+        # Without temporaries: a NaN survives in both extremes, an infinity in one.
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
         if low >= 0 and np.isfinite(high):
             return
         bad = ~np.isfinite(values) | (values < 0)
     if scipy.sparse.issparse(X):
         entries = X.tocoo()
-        order = np.lexsort((entries.col[bad], entries.row[bad]))[0]
-        row, column, value = (a[bad][order] for a in (entries.row, entries.col, entries.data))
+        row, column, value = entries.row[bad], entries.col[bad], entries.data[bad]
     else:
-        row, column = np.unravel_index(np.argmax(bad), bad.shape)
+        row, column = np.nonzero(bad)
         value = X[row, column]
-    number = row if rows is None else rows[row]
+    number = row if rows is None else np.asarray(rows)[row]
+    first = np.lexsort((column, number))[0]
+    number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
         what, cure = "NaN in the data", "fill or drop missing values first"
     elif np.isinf(value):

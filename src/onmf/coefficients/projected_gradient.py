@@ -58,7 +58,7 @@ class Armijo(CoefficientSolver):
         noise = 16 * float(np.finfo(X.dtype).eps) * self.scale(divergence, X)
         Y: Array = H @ W
         f = self.objective(divergence, X, H, Y)
-        xi: Array = np.ones((n, 1), dtype=X.dtype)
+        xi: Array = np.full((n, 1), self.gamma, dtype=X.dtype)
         for _ in range(self.max_iter):
             G = self.gradient(divergence, X, H, Y, W)
             done = np.minimum(remaining_gain(H, G, reach, self.box), f) <= tolerance
@@ -114,13 +114,14 @@ class Armijo(CoefficientSolver):
                 fit = trial @ W
                 value = tested = self.objective(divergence, X[pending], trial, fit)
             good = tested <= f[pending] - self.alpha * fall
-            if divergence.domain.y.closed and not divergence.convex:  # beta > 2: zero is critical, never a minimum
-                good &= fit.sum(axis=1) >= 1e-3 * X[pending].sum(axis=1)
             blurred = np.flatnonzero(np.abs(tested - f[pending]) <= noise[pending])
             if blurred.size and not self.literal:
                 there = self.gradient(divergence, X[pending[blurred]], trial[blurred], fit[blurred], W)
                 still = (there * (h - trial)[blurred]).sum(axis=1)
                 good[blurred] = still >= self.alpha * fall[blurred]
+            if divergence.domain.y.closed and not divergence.convex:
+                # beta > 2: a fit of zero is critical, so that one step too long would end there for good.
+                good &= fit.sum(axis=1) >= 0.01 * Y[pending].sum(axis=1)
             hit = pending[good]
             H[hit], Y[hit], f[hit] = trial[good], fit[good], value[good]
             pending = pending[~good]
@@ -128,8 +129,10 @@ class Armijo(CoefficientSolver):
                 break
             xi[pending] *= self.gamma
         stuck = np.zeros(len(X), dtype=bool)
-        if pending.size and self.literal:  # as printed, the last step is taken all the same
-            H[pending], Y[pending], f[pending] = trial[~good], fit[~good], value[~good]
+        if pending.size and self.literal:  # as printed, the last step is taken untested
+            H[pending] = self.box.project(H[pending] - xi[pending] * G[pending])
+            Y[pending] = H[pending] @ W
+            f[pending] = self.objective(divergence, X[pending], H[pending], Y[pending])
         elif pending.size:  # the next search goes on from here; at some length it is no step any more
             stuck[pending] = xi[pending, 0] < SHORTEST
         return H, Y, f, xi, stuck

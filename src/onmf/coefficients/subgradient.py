@@ -11,6 +11,8 @@ from onmf.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.divergences import Divergence
 
+SLOW = 0.998  # a faster fall of delta outruns the iterates, and its end says nothing
+
 
 @dataclass(frozen=True)
 class Polyak(CoefficientSolver):
@@ -19,9 +21,12 @@ class Polyak(CoefficientSolver):
     When a step reaches its target, delta grows by a fifth; when it misses, delta shrinks, never below delta_tol times
     the sample's mean entry, and at a rate that spends four fifths of ``max_iter`` on the way down: a larger limit
     buys a better answer. In the limit the values come within delta_tol of the minimum, and no closer (Nedic and
-    Bertsekas 2001). The best point seen is returned. ``converged`` says that delta has come down to its least value
-    and that its target, best - delta, was then missed ``patience`` times in a row: the gap that the rule itself gives,
-    not a proof. ``tol`` has no part in it.
+    Bertsekas 2001). The best point seen is returned.
+
+    ``converged`` says that f itself, which is never negative, is below delta_tol, or that delta came down slowly (by
+    less than 1/500 a step, which takes a ``max_iter`` of some thousands) to its least value and that its target, best -
+    delta, was then missed ``patience`` times in a row: the gap that the rule gives. That is no proof; a test compares
+    with linear programming. ``tol`` has no part in it.
     """
 
     delta_tol: float = 0.01
@@ -73,9 +78,10 @@ class Polyak(CoefficientSolver):
             best_f = np.where(better, f, best_f)
             best_H = np.where(better[:, None], H, best_H)
 
-            done = (missed >= self.patience) | (square == 0)
+            found = ((missed >= self.patience) & (shrink >= SLOW)) | (square == 0) | (best_f <= least)
+            done = found | (missed >= self.patience)
             if done.any():
-                converged[active[done]] = True
+                converged[active[found]] = True
                 result[active[done]] = best_H[done]
                 stay = ~done
                 active, X, H, f = active[stay], X[stay], H[stay], f[stay]

@@ -16,20 +16,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from onmf.arrays import Array
+from onmf.checks import is_number
 
 _registry: dict[str, type[Divergence]] = {}
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The half-line of admissible numbers: [low, inf) if closed, (low, inf) if not."""
+    """The half-line of admissible numbers: [0, inf) if closed, (0, inf) if not."""
 
-    low: float = 0.0
     closed: bool = True
 
     def outside(self, x: Array) -> Any:
         """Elementwise: is x below the interval?"""
-        return x < self.low if self.closed else x <= self.low
+        return x < 0 if self.closed else x <= 0
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
 
 def finite_number(owner: str, field: str, value: float) -> float:
     """The parameter as a Python float, which leaves single precision single; refused if it is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         msg = f"{owner}: {field} must be a finite number, got {value!r}."
         raise ValueError(msg)
     return float(value)

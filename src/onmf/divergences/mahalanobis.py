@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -44,7 +45,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
     convex = True
     degree = 2.0
 
-    @property
+    @cached_property
     def lipschitz(self) -> float:
         """The largest eigenvalue of A."""
         return float(np.linalg.eigvalsh(self.A)[-1])

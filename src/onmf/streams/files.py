@@ -40,6 +40,8 @@ def _npy(path: Path) -> Source:
     """Memory-mapped: only the rows in use are read."""
     try:
         X = np.lib.format.open_memmap(path, mode="r")
+    except (MemoryError, PermissionError):
+        raise
     except Exception as error:  # whatever NumPy's reader trips over, the file is at fault
         msg = f"{path} is not a readable .npy array of numbers: {error}"
         raise SourceError(msg) from None
@@ -55,6 +57,8 @@ def _npz(path: Path) -> Source:
         if hasattr(X, "check_format"):
             X.check_format(full_check=True)  # indices outside the shape would be read from foreign memory
         X = X.tocsr()
+    except (MemoryError, PermissionError):
+        raise
     except Exception as error:  # whatever the readers trip over, the file is at fault
         msg = f"{path} is not a scipy sparse matrix (write one with scipy.sparse.save_npz): {error}"
         raise SourceError(msg) from None
