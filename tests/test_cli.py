@@ -24,6 +24,9 @@ import onmf
 from onmf import OnlineNMF, cli, demo, load
 from onmf.estimator import Progress
 
+# The default steps are made for more samples than these files hold.
+pytestmark = pytest.mark.filterwarnings("ignore:The loss, :sklearn.exceptions.ConvergenceWarning")
+
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
     "COLUMNS": "200",
@@ -387,7 +390,9 @@ def test_a_machine_that_is_too_small_is_one_sentence_too(
 def test_a_warning_is_one_line(folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        status, _, error = run_main("fit", folder / "x.npz", "-k", "3", "-d", "is", "--out", tmp_path / "m")
+        status, _, error = run_main(
+            "fit", folder / "x.npz", "-k", "3", "-d", "is", "--a", "0.01", "--out", tmp_path / "m"
+        )
     assert status == 0
     lines = [line for line in error.splitlines() if "Warning" in line]
     assert len(lines) == 1

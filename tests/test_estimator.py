@@ -347,10 +347,11 @@ def test_clip_is_the_compact_set_of_the_paper(rng):
 def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
     planted = Planted.draw(40, 5, "poisson", rng)
     X = planted.sample(400, rng).V
-    literal = OnlineNMF(5, scale="none", random_state=0, transform_max_iter=200)
+    steps = {"a": 200, "b": 200, "random_state": 0, "transform_max_iter": 200}
+    literal = OnlineNMF(5, scale="none", **steps)
     with pytest.warns(ConvergenceWarning, match="the steps are too long"):
         literal.fit(X)
-    ours = OnlineNMF(5, random_state=0, transform_max_iter=200).fit(X)
+    ours = OnlineNMF(5, **steps).fit(X)
     assert literal.scale_ == 1.0
     assert ours.scale_ == pytest.approx(X.mean(), rel=0.1)
     assert ours.loss(X) < 0.1 * literal.loss(X)

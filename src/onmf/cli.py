@@ -62,6 +62,8 @@ def fit(
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "uniform",
     shuffle: Annotated[bool, typer.Option(help="Shuffle each pass; .csv and .tsv are read in their order.")] = True,
+    a: Annotated[float, typer.Option("--a", help="The step is a / (samples + b); smaller if the loss rises.")] = 2e4,
+    b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
@@ -75,6 +77,8 @@ def fit(
         max_passes=passes,
         shuffle=shuffle,
         init=init,
+        a=a,
+        b=b,
         random_state=seed,
     )
     with _progress_line() as show:
