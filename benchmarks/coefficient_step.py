@@ -9,6 +9,7 @@ table of docs/decisions/0001-coefficients.md.
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import numpy as np
@@ -24,6 +25,7 @@ LITERAL = ("armijo-literal", 1e-3, 1000)
 
 def main() -> None:
     """Run and print."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     print("| divergence | solver | tol | max_iter | excess | largest excess / d(x‖2x) | converged | µs/sample |")
     print("|---|---|---|---|---|---|---|---|")
     for name, noise in NOISE_OF.items():

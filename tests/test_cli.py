@@ -626,3 +626,26 @@ def test_demo_refuses_a_picture_format_that_it_cannot_write_before_it_works(
 ) -> None:
     monkeypatch.setattr(demo, "denoise", lambda *_: pytest.fail("it worked first"))
     require_one_sentence(*run_main("demo", "--out", tmp_path / "demo.docx"), "docx")
+
+
+@pytest.mark.parametrize("command", ["fit", "transform"])
+def test_an_input_is_not_overwritten(
+    folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]], command: str
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    before = (tmp_path / "x.npy").read_bytes()
+    model = [folder / "model.safetensors"] if command == "transform" else []
+    result = run_main(command, *model, tmp_path / "x.npy", "--out", tmp_path / "x.npy")
+    require_one_sentence(*result, "is read from; give --out another name")
+    assert (tmp_path / "x.npy").read_bytes() == before
+
+
+def test_warnings_of_many_blocks_are_told_once(
+    folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]
+) -> None:
+    np.save(tmp_path / "many.npy", np.tile(SPARSE, (60, 1)))
+    run_main("fit", folder / "x.npy", "-k", "2", "-d", "is", "--a", "0.01", "--out", tmp_path / "m")
+    status, _, error = run_main("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
+    assert status == 0
+    assert error.count("DomainWarning") == 1
+    assert "more blocks" in error

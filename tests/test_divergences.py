@@ -465,7 +465,7 @@ def test_an_object_means_itself() -> None:
         ("beta", "'beta' needs a parameter; write beta:BETA"),
         ("alpha", "'alpha' needs a parameter; write alpha:ALPHA"),
         ("mahalanobis", "'mahalanobis' needs a parameter; write mahalanobis:A.npy"),
-        ("beta:x", "cannot read beta:x: could not convert string to float: 'x'; write beta:BETA"),
+        ("beta:x", "cannot read beta:x: beta takes 1 number; write beta:BETA"),
         ("beta:", "write beta:BETA"),
         ("beta:1,2", "write beta:BETA"),
         ("kl:1", "cannot read kl:1.*write kl"),

@@ -13,16 +13,16 @@ from onmf.plots import gallery, tiles
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_tiles_stand_in_rows_with_a_gap_of_one_white_pixel(rng: np.random.Generator) -> None:
+def test_tiles_stand_in_rows_with_a_gap_of_one_grey_pixel(rng: np.random.Generator) -> None:
     atoms = rng.random((6, 9)) * 0.5
     sheet = tiles(atoms, side=3, columns=4)
     assert sheet.shape == (2 * 4 - 1, 4 * 4 - 1)
-    assert (sheet[3] == 1).all()
-    assert (sheet[:, 3::4] == 1).all()
+    assert (sheet[3] == 0.5).all()
+    assert (sheet[:, 3::4] == 0.5).all()
     for k, atom in enumerate(atoms):
         top, left = 4 * (k // 4), 4 * (k % 4)
         assert np.allclose(sheet[top : top + 3, left : left + 3], atom.reshape(3, 3) / atom.max())
-    assert (sheet[4:, 8:] == 1).all()  # no atoms there
+    assert (sheet[4:, 8:] == 0.5).all()  # no atoms there
 
 
 @pytest.mark.parametrize(("K", "columns", "rows"), [(1, 4, 1), (4, 4, 1), (5, 4, 2), (3, 1, 3)])

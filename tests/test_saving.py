@@ -277,7 +277,7 @@ def test_a_model_of_a_divergence_that_is_not_there_is_refused_by_its_name(
     with monkeypatch.context() as context:
         context.setattr(registry, "_registry", dict(registry._registry))
         save(fitted(stretched_class(name="stretched")()), tmp_path / "m")
-    with pytest.raises(ModelFileError, match="unknown divergence 'stretched'"):
+    with pytest.raises(ModelFileError, match="the divergence 'stretched', unknown here; import the module"):
         load(tmp_path / "m")
 
 
@@ -478,9 +478,17 @@ def test_the_parts_make_a_whole(parts: Parts, matrix_parts: Parts) -> None:
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent", tmp_path):
-        with pytest.raises(ModelFileError, match="there is no model file"):
+    for path, words in ((tmp_path / "absent", "there is no model file"), (tmp_path, "is a directory")):
+        with pytest.raises(ModelFileError, match=words):
             load(path)
+
+
+def test_a_model_outlives_the_file_that_its_matrix_came_from(tmp_path: Path) -> None:
+    np.save(tmp_path / "A.npy", np.eye(F))
+    model = fitted(f"mahalanobis:{tmp_path / 'A.npy'}")
+    save(model, tmp_path / "m")
+    (tmp_path / "A.npy").unlink()
+    assert np.array_equal(load(tmp_path / "m").transform(MORE), model.transform(MORE))
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 100, 5000])

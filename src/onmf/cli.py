@@ -317,5 +317,5 @@ def main() -> None:
         if text.startswith("Usage:") or not text.strip():  # no command given: the help has been asked for
             console.print(text)
         else:
-            errors.print(f"onmf: {text} See onmf --help.")
+            errors.print(f"onmf: {text.rstrip('.')}. See onmf --help.")
         sys.exit(2)

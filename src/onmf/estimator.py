@@ -33,7 +33,7 @@ class Progress:
     total: int | None  # samples in all passes, if known
     steps: int
     seconds: float
-    loss: float  # mean loss of the batch before it was learnt from, in the data's units
+    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
     W: Array  # the dictionary now
 
 
@@ -100,9 +100,10 @@ class OnlineNMF(FittedNMF):
     n_samples_seen_, n_steps_ : int
         Samples learnt from and dictionary updates.
     n_iter_ : int
-        Passes that ``fit`` has begun.
+        Passes that ``fit`` has begun; 1 after ``partial_fit``.
     history_ : dict of arrays "samples", "seconds", "loss"
-        After every batch: the samples and seconds so far, and the mean loss of the batch before it was learnt from.
+        After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
+        learnt from.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -285,6 +286,14 @@ class OnlineNMF(FittedNMF):
             require_whole(1, batch_size=self.batch_size)
         if self.scale not in ("mean", "none"):
             msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
+            raise ValueError(msg)
+        for name in ("shuffle", "any_power"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                msg = f"{name} must be True or False, got {getattr(self, name)!r}."
+                raise ValueError(msg)
+        callbacks = () if self.callbacks is None else self.callbacks
+        if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+            msg = f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}."
             raise ValueError(msg)
         checked_clip(self.clip)
         require_at_least(0, transform_tol=self.transform_tol)

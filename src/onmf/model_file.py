@@ -70,7 +70,7 @@ def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]
     """The arrays and facts of a file; nothing in it is executed."""
     path = Path(path)
     if not path.is_file():
-        msg = f"there is no model file {path}."
+        msg = f"{path} is a directory, not a model file." if path.is_dir() else f"there is no model file {path}."
         raise ModelFileError(msg)
     try:
         with safe_open(path, framework="numpy") as file:

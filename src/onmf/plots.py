@@ -35,7 +35,7 @@ def require_writable_format(path: str | Path) -> None:
 def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
     """The atoms as one grey picture: squares of ``side`` pixels with a thin gap, each scaled to its own maximum."""
     rows = -(-len(atoms) // columns)
-    sheet = np.ones((rows * (side + 1) - 1, columns * (side + 1) - 1))
+    sheet = np.full((rows * (side + 1) - 1, columns * (side + 1) - 1), 0.5)
     for k, atom in enumerate(atoms):
         top, left = (k // columns) * (side + 1), (k % columns) * (side + 1)
         sheet[top : top + side, left : left + side] = atom.reshape(side, side) / max(float(atom.max()), 1e-12)

@@ -24,6 +24,9 @@ def save(model: OnlineNMF, path: str | Path) -> None:
 
     Callbacks are not stored, nor is a ``random_state`` that is not an integer.
     """
+    if not isinstance(model, OnlineNMF):
+        msg = f"save(model, path) takes the model first; got {type(model).__name__}."
+        raise TypeError(msg)
     if not hasattr(model, "components_"):
         msg = "only a fitted model can be saved; call fit or partial_fit first."
         raise ModelFileError(msg)
@@ -61,10 +64,14 @@ def save(model: OnlineNMF, path: str | Path) -> None:
 def load(path: str | Path) -> OnlineNMF:
     """The model that ``save`` wrote to ``path``. Everything read is checked; nothing is executed."""
     arrays, facts = model_file.read(path)
+    name = facts["divergence"].get("name") if isinstance(facts.get("divergence"), dict) else None
+    if isinstance(name, str) and name not in divergences.names():
+        msg = f"{path} was learnt with the divergence {name!r}, unknown here; import the module that defines it first."
+        raise ModelFileError(msg)
     try:
         return _restored(arrays, facts)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        msg = f"{path} is damaged or not a model of this onmf: {error}."
+        msg = f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}."
         raise ModelFileError(msg) from None
 
 

@@ -110,11 +110,17 @@ class Divergence(ABC):
     @classmethod
     def parse(cls, text: str) -> Self:
         """The instance that ``"name:text"`` means; by default, numbers separated by commas."""
+        fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+        parts = text.split(",")
         try:
-            return cls(*(float(part) for part in text.split(",") if part))
-        except (TypeError, ValueError) as error:
-            msg = f"cannot read {cls.name}:{text}: {error}; write {cls.usage()}."
-            raise ValueError(msg) from None
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if not fields or len(numbers) != len(fields):
+            what = f"takes {len(fields)} number{'s' * (len(fields) > 1)}" if fields else "takes no parameter"
+            msg = f"cannot read {cls.name}:{text}: {cls.name} {what}; write {cls.usage()}."
+            raise ValueError(msg)
+        return cls(*numbers)
 
     @classmethod
     def usage(cls) -> str:
@@ -234,6 +240,9 @@ def get(divergence: Divergence | str) -> Divergence:
     """The divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``)."""
     if isinstance(divergence, Divergence):
         return divergence
+    if isinstance(divergence, type) and issubclass(divergence, Divergence):
+        msg = f"divergence is the class {divergence.__name__}; write {divergence.__name__}(), with its parameters."
+        raise TypeError(msg)
     if not isinstance(divergence, str):
         msg = f"divergence must be a name or a Divergence, not {type(divergence).__name__}; see names()."
         raise TypeError(msg)

@@ -60,14 +60,17 @@ def _npz(path: Path) -> Source:
     except (MemoryError, PermissionError):
         raise
     except Exception as error:  # whatever the readers trip over, the file is at fault
-        msg = f"{path} is not a scipy sparse matrix (write one with scipy.sparse.save_npz): {error}"
-        raise SourceError(msg) from None
+        msg = f"{path} is not a sparse matrix as scipy.sparse.save_npz writes it; save a dense array as .npy."
+        raise SourceError(msg) from error
     _require_numbers(path, X)
     return Rows(X)
 
 
 def _require_numbers(path: Path, X: Any) -> None:
-    if X.ndim != 2 or X.dtype.kind not in "buif" or 0 in X.shape:
+    if X.ndim == 2 and 0 in X.shape:
+        msg = f"{path} has no samples or no features: its shape is {X.shape}."
+        raise SourceError(msg)
+    if X.ndim != 2 or X.dtype.kind not in "buif":
         msg = f"{path} must hold a 2-D array of real numbers, samples as rows; it has shape {X.shape}, type {X.dtype}."
         raise SourceError(msg)
 
@@ -83,7 +86,7 @@ class Table(Source):
                 others = sum(1 for _ in filter(_has_content, lines))
             fields = self._fields(first)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            msg = f"{path} cannot be read as text: {error}"
+            msg = f"{path} cannot be read as text; save it as UTF-8 ({error})."
             raise SourceError(msg) from None
         if not fields:
             msg = f"{path} is empty."
@@ -134,7 +137,10 @@ class Table(Source):
             for column, field in enumerate(fields):
                 if not _is_number(field):
                     what = f"{field!r} is not a number" if field else "a value is missing"
-                    msg = f"{self.path}: {what} at row {number}, column {column} (counted from 0)."
+                    name = f" ({self.feature_names[column]})" if self.feature_names else ""
+                    cure = f"keep only columns of numbers, separated by {self.delimiter!r}"
+                    cure = cure if field else "fill or drop missing values first"
+                    msg = f"{self.path}: {what} at row {number}, column {column}{name} (counted from 0); {cure}."
                     raise SourceError(msg)
         msg = f"{self.path}: rows {row} to {row + len(block) - 1} cannot be read as numbers."
         raise SourceError(msg)
