@@ -214,6 +214,14 @@ class _InUnits(Divergence):
         """As the inner one."""
         return self.inner.convex
 
+    def in_units(self, unit: float) -> Divergence:
+        """Units of units are units."""
+        return self.inner.in_units(self.unit * unit)
+
+    def loss_unit(self, unit: float) -> float:
+        """As for the inner one, but for the factor that this one has taken out."""
+        return self.inner.loss_unit(self.unit * unit) / self.loss
+
     def value(self, X: Array, Y: Array) -> Array:
         """The inner value at the data's own units."""
         return self.inner.value(self.unit * X, self.unit * Y) / self.loss
