@@ -177,7 +177,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "mahalanobis without its file": ([*FIT, "--divergence", "mahalanobis:absent.npy"], "absent.npy"),
     "mahalanobis with an empty file": ([*FIT, "--divergence", "mahalanobis:empty.npy"], "empty.npy"),
     "mahalanobis of another shape": ([*FIT, "--divergence", "mahalanobis:x.npy"], "square matrix"),
-    "unknown method": ([*FIT, "--method", "nonsense"], "unknown method 'nonsense'; choose one of paper"),
+    "unknown method": ([*FIT, "--method", "nonsense"], "unknown method 'nonsense'; choose one of auto, paper"),
     "unknown init": ([*FIT, "--init", "nonsense"], "unknown init 'nonsense'; choose one of uniform"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),
     "infinity in npy": (["fit", "infinite.npy", "--out", "new"], "at row 41, column 2"),

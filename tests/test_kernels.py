@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 
-from onmf.kernels import projected_gradient_on_gram
+from onmf.kernels import (
+    newton_directions,
+    nnls_on_gram,
+    pack,
+    projected_gradient_on_gram,
+    sampled_hessians,
+    sampled_product,
+    sweep,
+)
 
 Problem = dict[str, np.ndarray]
 
@@ -133,3 +142,93 @@ def test_no_samples_are_no_trouble(rng: np.random.Generator) -> None:
     p = {name: array[:0] if name != "Q" else array for name, array in problem(rng).items()}
     iterations, converged = solve(p)
     assert iterations.shape == converged.shape == (0,)
+
+
+# The fast methods' kernels
+
+
+def unpacked(M: np.ndarray, K: int) -> np.ndarray:
+    full = np.zeros((len(M), K, K))
+    rows, columns = np.triu_indices(K)
+    full[:, rows, columns] = full[:, columns, rows] = M
+    return full
+
+
+def test_packed_products_are_the_upper_triangles_of_outer_products(rng: np.random.Generator) -> None:
+    V = rng.random((5, 4))
+    np.testing.assert_allclose(unpacked(pack(V), 4), np.einsum("nj,nk->njk", V, V))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_active_set_solves_nonnegative_least_squares(rng: np.random.Generator, dtype: type) -> None:
+    W, X = rng.random((6, 9)), rng.normal(0.3, 1.0, (30, 9))
+    H = nnls_on_gram((W @ W.T).astype(dtype), (X @ W.T).astype(dtype))
+    expected = np.array([scipy.optimize.nnls(W.T, x)[0] for x in X])
+    assert H.dtype == dtype
+    np.testing.assert_allclose(H, expected, atol=1e-2 if dtype == np.float32 else 1e-7)
+
+
+def test_the_active_set_bears_equal_atoms_and_zero_data(rng: np.random.Generator) -> None:
+    W = np.repeat(rng.random((3, 9)), 2, axis=0)
+    X = np.vstack([rng.random((5, 9)), np.zeros(9)])
+    H = nnls_on_gram(W @ W.T, X @ W.T)
+    best = [scipy.optimize.nnls(W.T, x)[1] for x in X]
+    assert (H >= 0).all()
+    np.testing.assert_allclose(np.linalg.norm(X - H @ W, axis=1), best, atol=1e-6)
+
+
+def test_newton_directions_solve_the_free_system_and_leave_the_bound_alone(rng: np.random.Generator) -> None:
+    H, G = rng.random((8, 4)) + 1.0, rng.normal(size=(8, 4))
+    H[:, 0], G[:, 0] = 1e-8, 1.0  # at its bound, and pushed against it
+    V = rng.random((8, 7, 4))
+    M = np.einsum("nij,nik->njk", V, V)
+    rows, columns = np.triu_indices(4)
+    D, decrement = newton_directions(M[:, rows, columns], G, H, 1e-8)
+    for n in range(8):
+        np.testing.assert_allclose(D[n, 1:], -np.linalg.solve(M[n, 1:, 1:], G[n, 1:]), rtol=1e-5)
+        assert D[n, 0] < 0  # projected back on the bound
+    np.testing.assert_allclose(decrement, -(D * G).sum(axis=1))
+
+
+def test_a_hessian_that_is_not_positive_gives_a_scaled_gradient(rng: np.random.Generator) -> None:
+    M = np.array([[1.0, 5.0, 1.0]])  # eigenvalues 6 and -4
+    D, _ = newton_directions(M, np.array([[1.0, -1.0]]), np.array([[3.0, 3.0]]), 1e-8)
+    np.testing.assert_allclose(D, [[-1.0, 1.0]], rtol=1e-5)
+    del rng
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_sweeps_minimise_each_features_quadratic_above_its_floor(rng: np.random.Generator, shared: bool) -> None:
+    V = rng.random((1 if shared else 5, 9, 3))
+    A = np.einsum("fij,fik->fjk", V, V)
+    b, low = rng.normal(0.5, 1.0, (5, 3)), np.array([0.0, 0.0, 0.1, 0.2, 0.3])
+    Wt = np.ones((5, 3))
+    rows, columns = np.triu_indices(3)
+    sweep(np.ascontiguousarray(A[:, rows, columns]), b, Wt, low, 2000)
+    for f in range(5):
+        g = A[0 if shared else f] @ Wt[f] - b[f]
+        assert (Wt[f] >= low[f]).all()
+        np.testing.assert_allclose(np.where(Wt[f] > low[f], g, np.minimum(g, 0)), 0, atol=1e-7)
+
+
+def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Generator) -> None:
+    X = scipy.sparse.csr_matrix(rng.poisson(0.5, (6, 8)).astype(float))
+    H, W = rng.random((6, 3)), rng.random((3, 8))
+    Wt = np.ascontiguousarray(W.T)
+    entries = X.tocoo()
+    np.testing.assert_allclose(sampled_product(X.indptr, X.indices, H, Wt), (H @ W)[entries.row, entries.col])
+    M = sampled_hessians(X.indptr, X.indices, X.data, Wt)
+    np.testing.assert_allclose(unpacked(M, 3), np.einsum("nf,jf,kf->njk", X.toarray(), W, W), atol=1e-12)
+
+
+def test_shapes_that_do_not_fit_are_refused_before_the_fast_kernels_run(rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        nnls_on_gram(np.eye(3), rng.random((4, 2)))
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        newton_directions(rng.random((4, 5)), rng.random((4, 3)), rng.random((4, 3)), 0.0)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        sweep(rng.random((5, 5)), rng.random((5, 3)), rng.random((5, 3)), np.zeros(5), 1)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        sampled_product(np.array([0, 1]), np.array([0]), rng.random((2, 3)), rng.random((4, 3)))
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        sampled_hessians(np.array([0, 1]), np.array([0]), rng.random(2), rng.random((4, 3)))

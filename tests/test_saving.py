@@ -117,6 +117,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "eps": 1e-6,
     "eps_prime": 1e-7,
     "U": 1e9,
+    "forgetting": 0.25,
     "random_state": np.int32(7),
 }
 

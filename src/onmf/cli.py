@@ -55,14 +55,16 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
     components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(methods.METHODS)}.")] = "paper",
+    method: Annotated[str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}.")] = "paper",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "uniform",
     shuffle: Annotated[bool, typer.Option(help="Shuffle each pass; .csv and .tsv are read in their order.")] = True,
-    a: Annotated[float, typer.Option("--a", help="The step is a / (samples + b); smaller if the loss rises.")] = 2e4,
+    a: Annotated[
+        float, typer.Option("--a", help="Step of the paper: a / (samples + b); smaller if the loss rises.")
+    ] = 2e4,
     b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
@@ -135,7 +137,7 @@ def info(model: Annotated[Path, typer.Argument(help="A model file.", show_defaul
     parameters = nmf.divergence_.parameters()
     facts = {
         "divergence": " ".join([nmf.divergence_.name, *(f"{k}={_short(v)}" for k, v in parameters.items())]),
-        "method": nmf.method,
+        "method": nmf.method_,
         "atoms": len(nmf.components_),
         "features": nmf.n_features_in_,
         "type": nmf.components_.dtype,

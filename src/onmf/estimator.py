@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences, methods, threads
@@ -50,15 +51,18 @@ class OnlineNMF(FittedNMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
-    method : str, default "paper"
-        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W.
+    method : {"paper", "auto", "surrogate", "em"}, default "paper"
+        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W, the one with a theorem.
+        "surrogate": an averaged quadratic model per feature, Newton's coefficients; far fewer samples to a good W.
+        "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
+        "auto": em for sparse data where it applies, else surrogate; ``method_`` says which.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
     max_passes : int, default 1
         Passes of ``fit`` over the data.
     shuffle : bool, default True
         Whether ``fit`` shuffles the samples in each pass.
-    init : {"uniform", "samples", "nndsvda"} or array (K, F), default "uniform"
+    init : {"uniform", "kmeans++", "samples", "nndsvda"} or array (K, F), default "uniform"
         The initial dictionary. An array outside the set C is brought in by a change of units.
     scale : {"mean", "none"}, default "mean"
         "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
@@ -76,14 +80,16 @@ class OnlineNMF(FittedNMF):
         The same for ``transform``, ``loss``, ``score`` and ``stationarity``.
     delta_tol : float, default 0.01
         Tolerance of Polyak's step, relative to a sample's mean entry.
-    tau : int, default 10
-        Samples per dictionary update; larger batches are split.
+    tau : int or None, default None
+        Samples per dictionary update; larger batches are split. None: 10 for "paper", 30 for "surrogate", 128 for "em".
     a, b, power : float, default 2e4, 2e4, 1
         The step size a / (samples + b)^power.
     any_power : bool, default False
         Allow powers outside (1/2, 1], which break the Robbins-Monro conditions.
     eps, eps_prime, U : float, default 1e-8, 1e-8, 1e8
         The constants of the sets C and H, in internal units.
+    forgetting : float, default 0
+        For "surrogate" and "em": a floor in [0, 1) under the weight of a new chunk, for streams that drift.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : iterable of callables or None
@@ -99,6 +105,8 @@ class OnlineNMF(FittedNMF):
         The internal unit: the mean of the first batch, or 1.
     n_samples_seen_, n_steps_ : int
         Samples learnt from and dictionary updates.
+    method_ : str
+        The method in use: what "auto" has chosen.
     n_iter_ : int
         Passes that ``fit`` has begun; 1 after ``partial_fit``.
     history_ : dict of arrays "samples", "seconds", "loss"
@@ -111,6 +119,8 @@ class OnlineNMF(FittedNMF):
     n_samples_seen_: int
     n_steps_: int
     n_iter_: int
+    method_: str
+    _memory: Mapping[str, Array]
     feature_names_in_: Any
     _loss_to_beat: float
 
@@ -133,7 +143,7 @@ class OnlineNMF(FittedNMF):
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         delta_tol: float = 0.01,
-        tau: int = 10,
+        tau: int | None = None,
         a: float = 2e4,
         b: float = 2e4,
         power: float = 1.0,
@@ -141,6 +151,7 @@ class OnlineNMF(FittedNMF):
         eps: float = 1e-8,
         eps_prime: float = 1e-8,
         U: float = 1e8,
+        forgetting: float = 0.0,
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
     ) -> None:
@@ -168,6 +179,7 @@ class OnlineNMF(FittedNMF):
         self.eps = eps
         self.eps_prime = eps_prime
         self.U = U
+        self.forgetting = forgetting
         self.random_state = random_state
         self.callbacks = callbacks
 
@@ -188,7 +200,7 @@ class OnlineNMF(FittedNMF):
             self.__dict__.pop("components_", None)
             self._learn_from(source)
         late = float(np.median([entry[2] for entry in self._history][-10:]))
-        if not late <= 2 * self._loss_to_beat:
+        if self.method_ == "paper" and not late <= 2 * self._loss_to_beat:
             warnings.warn(
                 f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
                 f"the steps are too long for these data. Take a ({self.a:g}) ten times smaller.",
@@ -223,13 +235,13 @@ class OnlineNMF(FittedNMF):
         """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
-        X = dense(batch)
-        start = None if hasattr(self, "components_") or rng is None else self._start(X, rng)
-        units, divergence, state = start or (self._units, self.divergence_, self._state())
+        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
+        units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
+        X = batch if methods.takes_sparse(name) else dense(batch)
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
-        method = self._method(inside)
-        with threads.suited_to(min(method.dictionary.chunk, len(X)) * state.W.size):
+        method = self._method(name, inside)
+        with threads.suited_to(min(method.dictionary.chunk, X.shape[0]) * state.W.size):
             learnt = learn(method, inside, state, internal)
         loss = learnt.loss * divergence.loss_unit(units.scale)
 
@@ -241,12 +253,14 @@ class OnlineNMF(FittedNMF):
         history.append((samples, seconds, loss))
         warned = start is None and self._raised
         news = {"components_": W, "n_samples_seen_": samples, "n_steps_": steps, "_raised": warned or raised > 0}
+        news["_memory"] = learnt.state.memory
         if start is not None:
-            to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * divergence.loss_unit(units.scale)
+            to_beat = max(learnt.first_loss, rank_one_loss(inside, dense(internal))) * divergence.loss_unit(units.scale)
             news |= {
                 "_loss_to_beat": to_beat,
                 "_units": units,
                 "divergence_": divergence,
+                "method_": name,
                 "scale_": units.scale,
                 "_history": history,
                 "n_iter_": 1,
@@ -258,13 +272,17 @@ class OnlineNMF(FittedNMF):
         wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
         return any(wishes)
 
-    def _start(self, X: Array, rng: np.random.Generator) -> tuple[Units, divergences.Divergence, State]:
-        """The units, the divergence and the initial dictionary, all from the first batch."""
+    def _start(self, batch: Any, rng: np.random.Generator) -> tuple[Units, divergences.Divergence, str, State]:
+        """The units, the divergence, the method and the initial dictionary, all from the first batch."""
+        X = dense(batch)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=self.scale == "mean")
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         internal, _ = units.inside(X, divergence)
         W = initial_dictionary(self.init, internal, self.n_components, rng)
-        return units, divergence, self._method(divergence.in_units(units.scale)).dictionary.start(W)
+        name = self.method
+        if name == "auto":
+            name = methods.choose(divergence, scipy.sparse.issparse(batch))
+        return units, divergence, name, self._method(name, divergence.in_units(units.scale)).dictionary.start(W)
 
     # Plumbing
 
@@ -304,15 +322,15 @@ class OnlineNMF(FittedNMF):
             msg = f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
             raise ValueError(msg)
 
-    def _method(self, divergence: divergences.Divergence) -> Method:
+    def _method(self, name: str, divergence: divergences.Divergence) -> Method:
         names = (field.name for field in dataclasses.fields(methods.Settings))
-        return methods.build(self.method, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
+        return methods.build(name, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
 
     def _solver(self) -> CoefficientSolver:
-        return self._method(self._inside).coefficients
+        return self._method(self.method_, self._inside).precise
 
     def _state(self) -> State:
-        return State(self.components_, samples=self.n_samples_seen_, steps=self.n_steps_)
+        return State(self.components_, self.n_samples_seen_, self.n_steps_, self._memory)
 
     def _batch_size(self) -> int:
         return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)

@@ -18,6 +18,7 @@ from onmf.arrays import Array
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.online import gradient_mapping_norm
+from onmf.products import fits
 from onmf.sets import DictionarySet
 from onmf.units import Units, refuse_bad_entries
 
@@ -69,9 +70,11 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def loss(self, X: Any) -> float:
         """The mean divergence per sample at the precise coefficients, in the data's units."""
         X = self._checked(X)
-        divergence = self._inside
         W = self._dictionary(X.dtype)
-        total: float = sum(float(divergence.value(V, h @ W).sum(dtype=np.float64)) for _, h, V in self._solved(X))
+        total = 0.0
+        for _, H, V in self._solved(X):
+            problem = fits(self._inside, V, W)
+            total += float(problem.value(H, problem.fit(H)).sum(dtype=np.float64))
         n: int = X.shape[0]
         return total / n * self.divergence_.loss_unit(self.scale_)
 
@@ -86,7 +89,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
         """
         X = self._checked(X)
-        blocks = ((V, h) for _, h, V in self._solved(X))
+        blocks = ((dense(V), h) for _, h, V in self._solved(X))
         return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), blocks)
 
     @property
@@ -105,10 +108,11 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         divergence = self._inside
         solver = self._solver().precise(self.transform_tol, self.transform_max_iter)
         W = self._dictionary(X.dtype)
+        sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
-            V, count = self._units.inside(dense(X[rows]), self.divergence_)
+            V, count = self._units.inside(X[rows] if sparse else dense(X[rows]), self.divergence_)
             with threads.suited_to(V.shape[0] * W.size):
                 found = solver.solve(divergence, V, W)
             raised += count

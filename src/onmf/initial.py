@@ -9,7 +9,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from onmf.arrays import Array
 
-INITS = ("uniform", "samples", "nndsvda")
+INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
 def initial_dictionary(init: Any, X: Array, K: int, rng: np.random.Generator) -> Array:
@@ -17,6 +17,8 @@ def initial_dictionary(init: Any, X: Array, K: int, rng: np.random.Generator) ->
     if isinstance(init, str):
         if init == "uniform":
             return _uniform(K, X, rng)
+        if init == "kmeans++":
+            return _spread_samples(X, K, rng)
         if init == "samples":
             return _samples(X, K, rng)
         if init == "nndsvda":
@@ -36,6 +38,15 @@ def _samples(X: Array, K: int, rng: np.random.Generator) -> Array:
     candidates = np.flatnonzero(X.sum(axis=1) > 0)
     chosen = rng.permutation(candidates)[:K]
     return _pad(_to_unit_maximum(X[chosen] + 0.01 * _profile(X)), K, X, rng)
+
+
+def _spread_samples(X: Array, K: int, rng: np.random.Generator) -> Array:
+    """Samples far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample."""
+    from sklearn.cluster import kmeans_plusplus  # here: scikit-learn's clustering is slow to import
+
+    candidates = X[X.sum(axis=1) > 0]
+    seeds, _ = kmeans_plusplus(candidates, min(K, len(candidates)), random_state=int(rng.integers(2**31)))
+    return _pad(_to_unit_maximum(seeds + 0.03 * _profile(X)), K, X, rng)
 
 
 def _nndsvda(X: Array, K: int, rng: np.random.Generator) -> Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
-from onmf.dictionary import ProjectedSubgradient
-from onmf.divergences import Divergence
+from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Multiplicative, Newton, Polyak
+from onmf.dictionary import Floor, OnlineEM, ProjectedSubgradient, Surrogate
+from onmf.divergences import L1, Alpha, Divergence, Hellinger, Mahalanobis, Separable, SquaredL2
 from onmf.online import Method
-from onmf.schedules import StepSize
+from onmf.schedules import Averaging, StepSize
 from onmf.sets import Box, DictionarySet, require_positive_fit
 
 SOLVERS = ("auto", "armijo", "armijo-literal", "constant", "polyak")
@@ -24,7 +24,7 @@ class Settings:
     max_iter: int | None = None
     delta_tol: float = 0.01
     ridge: float = 0.0
-    tau: int = 10
+    tau: int | None = None
     a: float = 2e4
     b: float = 2e4
     power: float = 1.0
@@ -32,6 +32,7 @@ class Settings:
     eps: float = 1e-8
     eps_prime: float = 1e-8
     U: float = 1e8
+    forgetting: float = 0.0
 
 
 def coefficient_solver(divergence: Divergence, settings: Settings) -> CoefficientSolver:
@@ -72,15 +73,78 @@ def paper(divergence: Divergence, settings: Settings) -> Method:
     C = DictionarySet(settings.eps)
     require_positive_fit(divergence, C, solver.box)
     step_size = StepSize(settings.a, settings.b, settings.power, settings.any_power)
-    return Method(solver, ProjectedSubgradient(settings.tau, step_size, C))
+    return Method(solver, ProjectedSubgradient(_tau(settings, 10), step_size, C), precise=solver)
 
 
-METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {"paper": paper}
+def surrogate(divergence: Divergence, settings: Settings) -> Method:
+    """An averaged quadratic model per feature, and Newton's coefficients: fast for every divergence, no theorem."""
+    if isinstance(divergence, Mahalanobis):
+        msg = "surrogate refuses mahalanobis: its features are coupled; use method='paper'."
+        raise ValueError(msg)
+    C, precise = _fast_parts(divergence, settings)
+    if not divergence.domain.x.closed:
+        floor, steps = Floor(1e-4, geometric=True), 1
+    else:
+        floor = Floor(0.0 if divergence.domain.y.closed else 1e-3)
+        steps = 12 if isinstance(divergence, L1) else 3 if divergence.robust else 1
+    update = Surrogate(
+        _tau(settings, 30),
+        Averaging(0.6, forgetting=settings.forgetting),
+        floor=floor,
+        least_share=0.25 if floor.geometric else 0.0,
+        shared=isinstance(divergence, SquaredL2),
+        C=C,
+    )
+    inexact = precise.precise(settings.tol, settings.max_iter or steps)
+    if isinstance(divergence, L1):  # its quadratic model is a smoothed one: good to learn with, not to answer with
+        return Method(inexact, update, Polyak(precise.box, settings.ridge, delta_tol=settings.delta_tol))
+    return Method(inexact, update, precise)
+
+
+def em(divergence: Divergence, settings: Settings) -> Method:
+    """Accumulated multiplicative statistics with revisits: O(F K) memory, O(nnz K) time on sparse data."""
+    if not isinstance(divergence, Separable) or divergence.slope_at_zero is None:
+        msg = f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
+        raise ValueError(msg)
+    order = divergence.alpha if isinstance(divergence, Alpha) else 0.5 if isinstance(divergence, Hellinger) else 1.0
+    C, precise = _fast_parts(divergence, settings)
+    solver = Multiplicative(precise.box, max_iter=settings.max_iter or 10, order=order)
+    update = OnlineEM(order, _tau(settings, 128), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
+    return Method(solver, update, precise)
+
+
+def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton]:
+    C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
+    require_positive_fit(divergence, C, box)
+    return C, Newton(box, settings.ridge)
+
+
+def _tau(settings: Settings, default: int) -> int:
+    return default if settings.tau is None else settings.tau
+
+
+METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {"paper": paper, "surrogate": surrogate, "em": em}
+
+
+def choose(divergence: Divergence, sparse: bool) -> str:
+    """What "auto" means: em for sparse data under a divergence that is linear at zero, the surrogate otherwise.
+
+    Mahalanobis couples the features, which no fast method here can do yet: it gets the paper's.
+    """
+    if isinstance(divergence, Mahalanobis):
+        return "paper"
+    linear = isinstance(divergence, Separable) and divergence.slope_at_zero is not None
+    return "em" if sparse and linear else "surrogate"
+
+
+def takes_sparse(name: str) -> bool:
+    """Can the method learn from sparse data at O(nnz), or must they be densified batch by batch?"""
+    return name == "em"
 
 
 def build(name: str, divergence: Divergence, settings: Settings) -> Method:
     """The method of a name, for a divergence in internal units."""
     if name not in METHODS:
-        msg = f"unknown method {name!r}; choose one of {', '.join(METHODS)}."
+        msg = f"unknown method {name!r}; choose one of auto, {', '.join(METHODS)}."
         raise ValueError(msg)
     return METHODS[name](divergence, settings)

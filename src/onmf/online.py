@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from onmf.sets import DictionarySet
 class Method:
     """A way to learn: a coefficient solver and a dictionary update, nothing more."""
 
-    coefficients: CoefficientSolver
+    coefficients: CoefficientSolver  # while learning
     dictionary: DictionaryUpdate
+    precise: CoefficientSolver  # for ``transform`` and its like
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,20 @@ class Learnt:
     first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
 
 
-def learn(method: Method, divergence: Divergence, state: State, X: Array) -> Learnt:
+def learn(method: Method, divergence: Divergence, state: State, X: Any) -> Learnt:
     """Learn from the batch X (n, F), cut into chunks of the dictionary update's size; the last may be short."""
     losses: list[float] = []
-    for first in range(0, len(X), method.dictionary.chunk):
+    n: int = X.shape[0]
+    for first in range(0, n, method.dictionary.chunk):
         V = X[first : first + method.dictionary.chunk]
-        H = method.coefficients.solve(divergence, V, state.W).H
-        Y = H @ state.W
-        losses.append(float(divergence.value(V, Y).sum(dtype=np.float64)))
-        state = method.dictionary.apply(state, method.dictionary.local(divergence, V, H, Y))
-    return Learnt(state, sum(losses) / len(X), losses[0] / min(method.dictionary.chunk, len(X)))
+        before, H = state, None
+        for visit in range(method.dictionary.visits):
+            H = method.coefficients.solve(divergence, V, state.W, H).H
+            statistics = method.dictionary.local(divergence, V, H, state.W)
+            state = method.dictionary.apply(before, statistics)
+            if visit == 0:
+                losses.append(statistics.loss)
+    return Learnt(state, sum(losses) / n, losses[0] / min(method.dictionary.chunk, n))
 
 
 def rank_one_loss(divergence: Divergence, X: Array) -> float:

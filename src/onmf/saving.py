@@ -41,6 +41,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
     parameters = divergence.parameters()
     arrays = {f"divergence.{key}": value for key, value in parameters.items() if isinstance(value, np.ndarray)}
     arrays |= {f"history.{key}": value for key, value in model.history_.items()}
+    arrays |= {f"memory.{key}": value for key, value in model._memory.items()}
     arrays["components"] = model.components_
     if settings["init"] is None:
         arrays["init"] = np.asarray(model.init, dtype=np.float64)
@@ -55,6 +56,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         "samples": model.n_samples_seen_,
         "steps": model.n_steps_,
         "passes": model.n_iter_,
+        "method": model.method_,
         "raised": model._raised,
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])] or None,
     }
@@ -133,12 +135,25 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model.components_ = W
     model.n_features_in_ = W.shape[1]
     model.n_samples_seen_, model.n_steps_ = samples, steps
+    model.method_ = facts["method"]
+    if model.method_ != model.method and model.method != "auto":
+        msg = f"it was asked for {model.method!r} and used {model.method_!r}"
+        raise ValueError(msg)
     model.scale_, model.n_iter_ = scale, passes
     model._units = Units(scale, mean, checked_clip(model.clip))
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
     model._raised = bool(facts["raised"])
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
-    model._method(model._inside)  # refuses settings that do not fit
+    method = model._method(model.method_, model._inside)  # refuses settings that do not fit
+    expected = method.dictionary.start(W).memory
+    memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
+    if {k: (v.shape, v.dtype) for k, v in memory.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
+        msg = "its statistics do not fit its method"
+        raise ValueError(msg)
+    if not all(np.isfinite(value).all() for value in memory.values()):
+        msg = "its statistics are not finite"
+        raise ValueError(msg)
+    model._memory = memory
     return model
 
 

@@ -83,8 +83,20 @@ class Units:
         """What entries outside the domain are raised to, in the user's units."""
         return FLOOR * self.mean
 
-    def inside(self, X: Array, divergence: Divergence) -> tuple[Array, int]:
-        """The data in internal units, and how many entries had to be raised into the divergence's domain."""
+    def inside(self, X: Any, divergence: Divergence) -> tuple[Any, int]:
+        """The data in internal units, and how many entries had to be raised into the divergence's domain.
+
+        Sparse data stay sparse; they come here only under divergences that admit zeros.
+        """
+        if scipy.sparse.issparse(X):
+            X = X.tocsr(copy=True)
+            if self.clip is not None:
+                if self.clip[0] > 0:
+                    X = scipy.sparse.csr_matrix(_clipped(X.toarray(), self.clip))
+                else:
+                    X.data = _clipped(X.data, self.clip)
+            X.data = np.divide(X.data, self.scale, dtype=X.dtype)
+            return X, 0
         if self.clip is not None:
             X = _clipped(X, self.clip)
         internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
 from onmf.arrays import Array, Counts, Mask
 from onmf.checks import require_at_least, require_whole
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, Separable
 from onmf.sets import Box
 
 TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
@@ -55,6 +56,11 @@ class CoefficientSolver(ABC):
     def refuses(self, divergence: Divergence) -> str | None:
         """Why this solver cannot serve a divergence, with the cure; None if it can."""
 
+    def takes_sparse(self, divergence: Divergence) -> bool:
+        """Can the solver use sparse data of this divergence as they are?"""
+        del divergence
+        return False
+
     @abstractmethod
     def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
         """Solve from the start H, a fresh array that may be overwritten."""
@@ -71,7 +77,7 @@ class CoefficientSolver(ABC):
         if H0 is not None:
             # A fit with next to none of the sample's mass is no start: where zero is outside the domain, the gradient
             # explodes near it.
-            carries = (H0 @ W).sum(axis=1, keepdims=True) >= 1e-3 * X.sum(axis=1, keepdims=True)
+            carries = (H0 @ W).sum(axis=1, keepdims=True) >= 1e-3 * row_sums(X)[:, None]
             start = np.where(carries, H0, start).astype(X.dtype)
         return self._solve(divergence, X, W, self.box.project(start))
 
@@ -99,22 +105,32 @@ class CoefficientSolver(ABC):
         return max(self.tol, resolution) * self.scale(divergence, X)
 
     @staticmethod
-    def scale(divergence: Divergence, X: Array) -> Array:
-        """d(x || 2x) per sample."""
+    def scale(divergence: Divergence, X: Any) -> Array:
+        """d(x || 2x) per sample; what sparse data do not store adds nothing."""
+        if scipy.sparse.issparse(X) and isinstance(divergence, Separable):
+            entries = X.copy()
+            entries.data = divergence.d(np, X.data, np.maximum(2 * X.data, TINY))
+            return row_sums(entries)
         return divergence.value(X, np.maximum(2 * X, TINY))
 
 
-def atom_reach(X: Array, W: Array) -> Array:
+def row_sums(X: Any) -> Array:
+    """sum_f x_f per sample, of dense or sparse data."""
+    sums: Array = np.asarray(X.sum(axis=1)).ravel()
+    return sums
+
+
+def atom_reach(X: Any, W: Array) -> Array:
     """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
     weight = W.sum(axis=1)
-    reach: Array = X.sum(axis=1, keepdims=True) / np.where(weight > 0, weight, 1.0)
+    reach: Array = row_sums(X)[:, None] / np.where(weight > 0, weight, 1.0)
     return reach
 
 
 def uniform_start(X: Array, W: Array) -> Array:
     """The same coefficient for all atoms, such that the fit has the sample's mass."""
     total = float(W.sum())
-    start = X.sum(axis=1, keepdims=True) / (total if total > 0 else 1.0)
+    start = row_sums(X)[:, None] / (total if total > 0 else 1.0)
     return np.repeat(start, len(W), axis=1)
 
 

@@ -2,5 +2,7 @@
 
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.dictionary.gradient import ProjectedSubgradient
+from onmf.dictionary.multiplicative import OnlineEM
+from onmf.dictionary.surrogate import Floor, Surrogate
 
-__all__ = ["DictionaryUpdate", "ProjectedSubgradient", "State", "Statistics"]
+__all__ = ["DictionaryUpdate", "Floor", "OnlineEM", "ProjectedSubgradient", "State", "Statistics", "Surrogate"]

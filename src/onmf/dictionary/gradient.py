@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from onmf.arrays import Array
 from onmf.checks import require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
@@ -31,9 +33,11 @@ class ProjectedSubgradient(DictionaryUpdate):
         """W_0 may be any element of C; one outside is brought in by a change of units."""
         return State(self.C.rescale_into(W))
 
-    def local(self, divergence: Divergence, X: Array, H: Array, Y: Array) -> Statistics:
+    def local(self, divergence: Divergence, X: Array, H: Array, W: Array) -> Statistics:
         """The summed subgradient in W."""
-        return Statistics({"gradient": H.T @ divergence.grad(X, Y)}, samples=len(X))
+        Y = H @ W
+        loss = float(divergence.value(X, Y).sum(dtype=np.float64))
+        return Statistics({"gradient": H.T @ divergence.grad(X, Y)}, samples=len(X), loss=loss)
 
     def apply(self, state: State, statistics: Statistics) -> State:
         """One projected step, its length set by the samples seen."""

@@ -30,6 +30,11 @@ class Alpha(Separable, name="alpha"):
         return Domain(x=Interval(closed=self.alpha > 0), y=POSITIVE_FIT)
 
     @property
+    def slope_at_zero(self) -> float | None:
+        """d(0, y) = y / alpha."""
+        return 1.0 / self.alpha if self.alpha > 0 else None
+
+    @property
     def convex(self) -> bool:
         """y phi(x/y) is the perspective of a convex function."""
         return True
@@ -47,6 +52,15 @@ class Alpha(Separable, name="alpha"):
         """phi(u) - u phi'(u) = (1 - u^alpha) / alpha at u = x/y."""
         return -deformed_log(xp, self.alpha, x / y)
 
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """1/y: the curvature at y = x."""
+        del xp, x
+        return 1.0 / y
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The second derivative u^alpha / y, not too small."""
+        return xp.clip((x / y) ** self.alpha, 1e-3, 1e6) / y
+
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Alpha]:
         """Both sides of the limits, and far from them."""
@@ -60,6 +74,7 @@ class Hellinger(Separable, name="hellinger"):
     """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts whose variance one does not trust."""
 
     domain = Domain(y=POSITIVE_FIT)
+    slope_at_zero = 2.0
     convex = True
     degree = 1.0
 
@@ -71,12 +86,22 @@ class Hellinger(Separable, name="hellinger"):
         """2 (1 - sqrt(x/y))."""
         return 2.0 - 2.0 * xp.sqrt(x / y)
 
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """1/y."""
+        del xp, x
+        return 1.0 / y
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """sqrt(x/y) / y, not too small."""
+        return xp.maximum(xp.sqrt(x / y), 1e-3) / y
+
 
 @dataclass(frozen=True)
 class KullbackLeibler(Separable, name="kl"):
     """d(x || y) = sum_f x log(x/y) - x + y: Poisson noise, counts, text."""
 
     domain = Domain(y=POSITIVE_FIT)
+    slope_at_zero = 1.0
     convex = True
     degree = 1.0
 
@@ -89,3 +114,12 @@ class KullbackLeibler(Separable, name="kl"):
         """1 - x/y."""
         del xp
         return 1.0 - x / y
+
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """1/y."""
+        del xp, x
+        return 1.0 / y
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """x/y^2, not too small."""
+        return xp.maximum(x / y, 1e-3) / y

@@ -71,6 +71,11 @@ class Divergence(ABC):
         return False
 
     @property
+    def robust(self) -> bool:
+        """Does an entry far off weigh less than in least squares? Then least squares are no start for h."""
+        return False
+
+    @property
     def lipschitz(self) -> float | None:
         """A global Lipschitz constant of the gradient in y, or None if there is none."""
         return None
@@ -87,6 +92,19 @@ class Divergence(ABC):
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:
         """The derivative of d(x_n || y_n) in y_n, an element of the subdifferential at kinks: shape (n, F)."""
+
+    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """The local quadratic model in the fit that the dictionary step averages: derivative and positive curvature.
+
+        By default the curvature is that of the chord from y to its minimum x, dy / (y - x): iteratively reweighted
+        least squares, whose stationary points are those of the loss.
+        """
+        slope = self.grad(X, Y)
+        return slope, chord(self, X, Y, slope)
+
+    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """The same for the coefficient step, which is followed by a line search and may use sharper curvature."""
+        return self.model(X, Y)
 
     def in_units(self, unit: float) -> Divergence:
         """The same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
@@ -154,8 +172,50 @@ class Divergence(ABC):
         _registry.update(dict.fromkeys((name, *aliases), cls))
 
 
+def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
+    """dy(x, y) / (y - x), by a difference quotient where y is too near x, and never below a hundredth of its mean."""
+    near = np.abs(Y - X) <= 1e-4 * (X + Y)
+    if near.any():
+        Z = np.where(near, 1.001 * np.maximum(X, Y) + 1e-12, Y)
+        slope = np.where(near, divergence.grad(X, Z), slope)
+        Y = Z
+    curvature: Array = slope / (Y - X)
+    least = 0.01 * float(np.abs(curvature).mean()) + float(np.finfo(X.dtype).tiny)
+    positive: Array = np.maximum(curvature, least)
+    return positive
+
+
 class Separable(Divergence):
-    """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp."""
+    """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp.
+
+    ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method.
+    """
+
+    @property
+    def slope_at_zero(self) -> float | None:
+        """s if d(0, y) = s y, which lets sparse data cost O(nnz); None if d is not linear there."""
+        return None
+
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """A positive weight of each entry's quadratic model in y, for the dictionary; None: the chord's."""
+        del xp, x, y
+        return None
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The same for the coefficients; by default that of the dictionary."""
+        return self.curvature(xp, x, y)
+
+    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """dy and ``curvature``."""
+        slope = self.grad(X, Y)
+        weight: Array | None = self.curvature(np, X, Y)
+        return slope, chord(self, X, Y, slope) if weight is None else weight
+
+    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """dy and ``newton_curvature``."""
+        slope = self.grad(X, Y)
+        weight: Array | None = self.newton_curvature(np, X, Y)
+        return slope, chord(self, X, Y, slope) if weight is None else weight
 
     @abstractmethod
     def d(self, xp: Any, x: Any, y: Any) -> Any:

@@ -56,6 +56,17 @@ class Beta(Separable, name="beta"):
         del xp
         return y ** (self.beta - 2.0) * (y - x)
 
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """y^(beta-2): the chord's."""
+        del xp, x
+        return y ** (self.beta - 2.0)
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The second derivative y^(beta-2) ((beta-1) - (beta-2) x/y), kept positive."""
+        q = x / y
+        second = (self.beta - 1.0) - (self.beta - 2.0) * q
+        return y ** (self.beta - 2.0) * xp.maximum(xp.maximum(second, q), 0.1)
+
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Beta]:
         """Both sides of the limits, inside and outside the convex range."""
@@ -80,6 +91,16 @@ class ItakuraSaito(Separable, name="is"):
         del xp
         return (1.0 - x / y) / y
 
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """1/y^2."""
+        del xp, x
+        return 1.0 / (y * y)
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """(2 x/y - 1) / y^2, which is negative for x < y/2, kept positive."""
+        q = x / y
+        return xp.maximum(xp.maximum(2.0 * q - 1.0, q), 0.1) / (y * y)
+
 
 @dataclass(frozen=True)
 class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
@@ -98,3 +119,8 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
         """y - x."""
         del xp
         return y - x
+
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """1."""
+        del y
+        return xp.ones_like(x)

@@ -1,0 +1,149 @@
+"""Batched projected Newton: all Hessians of a chunk as one matrix product, C @ (W (x) W)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onmf.arrays import Array, Mask
+from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_reach, remaining_gain
+from onmf.divergences import L2, Divergence, Mahalanobis, Separable, SquaredL2
+from onmf.products import Fits, fits, packed_diagonal
+
+BACKTRACKS = 30
+SUFFICIENT = 1e-4  # of the fall that the gradient promises
+
+
+@dataclass(frozen=True)
+class Newton(CoefficientSolver):
+    """Nonnegative least squares by an active set, then projected Newton steps with a line search on the arc.
+
+    For squared l2, Mahalanobis and l2 (without ridge the same minimiser) the first part is the solution. For the robust
+    losses it would be a bad start: they begin at the uniform one.
+    """
+
+    max_iter: int = 50
+
+    def refuses(self, divergence: Divergence) -> str | None:
+        """Every divergence has a quadratic model."""
+        del divergence
+        return None
+
+    def takes_sparse(self, divergence: Divergence) -> bool:
+        """Where the divergence is linear at zero."""
+        return isinstance(divergence, Separable) and divergence.slope_at_zero is not None
+
+    def _solve(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
+        if isinstance(divergence, (SquaredL2, Mahalanobis)) or (isinstance(divergence, L2) and not self.ridge):
+            return self._least_squares(divergence, X, W)
+        problem = fits(divergence, X, W)
+        if not divergence.domain.x.closed:
+            H = self._warm_positive(divergence, X, W, H)
+        elif not divergence.robust:
+            H = self._warm(X, W)
+        return self._newton(problem, H, atom_reach(X, W), self.scale(divergence, X))
+
+    def _newton(self, problem: Fits, H: Array, reach: Array, scale: Array) -> Coefficients:
+        from onmf.kernels import newton_directions
+
+        n, K = H.shape
+        eps = float(np.finfo(H.dtype).eps)
+        iterations = np.zeros(n, dtype=np.int64)
+        converged = np.zeros(n, dtype=bool)
+        result = H.copy()
+        active = np.arange(n)
+        diagonal = packed_diagonal(K)
+        Y = problem.fit(H)
+        f = self._objective(problem, H, Y)
+        for _ in range(self.max_iter):
+            G, C = problem.newton(H, Y)
+            if self.ridge:
+                G = G + self.ridge * H
+            done = np.minimum(remaining_gain(H, G, reach, self.box), f) <= max(self.tol, 10 * eps) * scale
+            stuck = np.zeros_like(done)
+            if not done.all():
+                M = problem.hessians(C)
+                if self.ridge:
+                    M[:, diagonal] += self.ridge
+                D, _ = newton_directions(M, G, H, self.box.low)
+                D[done] = 0
+                H, Y, f, stuck = self._arc_search(problem, H, f, G, D, 16 * eps * scale)
+                stuck &= ~done
+                iterations[active[~done]] += 1
+            leaving = done | stuck
+            if leaving.any():
+                converged[active[done]] = True
+                result[active[leaving]] = H[leaving]
+                stay = ~leaving
+                Y = problem.rows_of(Y, stay)
+                problem = problem.rows(stay)
+                active, H, f, reach, scale = active[stay], H[stay], f[stay], reach[stay], scale[stay]
+                if not active.size:
+                    break
+        result[active] = H
+        return Coefficients(result, iterations, converged)
+
+    def _objective(self, problem: Fits, H: Array, Y: Array) -> Array:
+        value = problem.value(H, Y)
+        return value + 0.5 * self.ridge * np.square(H).sum(axis=1) if self.ridge else value
+
+    def _arc_search(
+        self, problem: Fits, H: Array, f: Array, G: Array, D: Array, noise: Array
+    ) -> tuple[Array, Array, Array, Mask]:
+        """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
+        trial = self.box.project(H + D)
+        fit = problem.fit(trial)
+        value = self._objective(problem, trial, fit)
+        bad = ~(value <= f - SUFFICIENT * (G * (H - trial)).sum(axis=1) + noise)
+        if not bad.any():
+            return trial, fit, value, bad
+        step = np.ones((len(H), 1), dtype=H.dtype)
+        for _ in range(BACKTRACKS):
+            step[bad] *= 0.5
+            trial[bad] = self.box.project(H[bad] + step[bad] * D[bad])
+            some = problem.rows(bad)
+            value[bad] = self._objective(some, trial[bad], some.fit(trial[bad]))
+            bad &= ~(value <= f - SUFFICIENT * (G * (H - trial)).sum(axis=1) + noise)
+            if not bad.any():
+                break
+        trial[bad] = H[bad]
+        fit = problem.fit(trial)
+        return trial, fit, self._objective(problem, trial, fit), bad
+
+    def _warm(self, X: Any, W: Array) -> Array:
+        from onmf.kernels import nnls_on_gram
+
+        H = nnls_on_gram(W @ W.T, X @ W.T)
+        return self.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
+
+    def _warm_positive(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Array:
+        """For losses of ratios, per sample the better of twenty multiplicative steps and scaled least squares."""
+        from onmf.kernels import nnls_on_gram
+
+        first = H
+        for _ in range(20):
+            Y = np.maximum(first @ W, TINY)
+            ratio = X / Y
+            first = self.box.project(first * (((ratio / Y) @ W.T) / ((1.0 / Y) @ W.T)))
+        g = np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))  # the typical size of a feature, by its atoms
+        V = W / g
+        second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
+        second = self.box.project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
+        second = self.box.project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
+        better = divergence.value(X, first @ W) <= divergence.value(X, second @ W)
+        return np.where(better[:, None], first, second)
+
+    def _least_squares(self, divergence: Divergence, X: Any, W: Array) -> Coefficients:
+        from onmf.kernels import nnls_on_gram
+
+        quadratic = SquaredL2() if isinstance(divergence, L2) else divergence
+        AW = -quadratic.grad(W, np.zeros_like(W))
+        Q = AW @ W.T
+        Q[np.diag_indices_from(Q)] += self.ridge
+        B = X @ AW.T
+        H = self.box.project(nnls_on_gram(Q, B))
+        gain = remaining_gain(H, H @ Q - B, atom_reach(X, W), self.box)
+        converged = gain <= max(self.tol, 10 * float(np.finfo(H.dtype).eps)) * self.scale(quadratic, X)
+        return Coefficients(H, np.ones(H.shape[0], dtype=np.int64), converged)

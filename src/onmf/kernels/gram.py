@@ -1,0 +1,183 @@
+"""Nonnegative least squares on a Gram matrix: projected gradient, and an active set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from onmf.arrays import Array, Counts, Mask
+
+
+def projected_gradient_on_gram(
+    Q: Array,
+    B: Array,
+    H: Array,
+    reach: Array,
+    tolerance: Array,
+    *,
+    step: float,
+    low: float,
+    high: float,
+    max_iter: int,
+) -> tuple[Counts, Mask]:
+    """Minimise h Q h' / 2 - b h' over low <= h <= high for every row b of B, in place in H, by h <- P(h - step grad).
+
+    A sample stops when ``remaining_gain`` (see ``onmf.coefficients.base``) falls to its tolerance.
+    """
+    n, K = H.shape
+    if Q.shape != (K, K) or B.shape != (n, K) or reach.shape != (n, K) or tolerance.shape != (n,):
+        msg = f"shapes do not fit: Q {Q.shape}, B {B.shape}, H {H.shape}, reach {reach.shape}, {tolerance.shape}."
+        raise ValueError(msg)
+    dtype = H.dtype
+    Q, B, reach, tolerance = (np.ascontiguousarray(a, dtype=dtype) for a in (Q, B, reach, tolerance))
+    if not H.flags.c_contiguous:
+        msg = "H is overwritten and must be C-contiguous."
+        raise ValueError(msg)
+    iterations = np.zeros(n, dtype=np.int64)
+    converged = np.zeros(n, dtype=np.bool_)
+    # Scalars of the arrays' own type: a double among floats would make the kernel compute in double precision.
+    a: Any = dtype.type(step)
+    lo: Any = dtype.type(low)
+    hi: Any = dtype.type(high)
+    _projected_gradient_on_gram(Q, B, H, reach, tolerance, a, lo, hi, max_iter, iterations, converged)
+    return iterations, converged
+
+
+@numba.njit(cache=True, nogil=True)
+def _projected_gradient_on_gram(
+    Q: Array,
+    B: Array,
+    H: Array,
+    reach: Array,
+    tolerance: Array,
+    step: float,
+    low: float,
+    high: float,
+    max_iter: int,
+    iterations: Counts,
+    converged: Mask,
+) -> None:
+    n, K = H.shape
+    zero = low - low
+    g = np.empty(K, dtype=H.dtype)
+    for i in range(n):
+        h = H[i]
+        for _ in range(max_iter):
+            for k in range(K):
+                g[k] = -B[i, k]
+            for j in range(K):
+                if h[j] != zero:
+                    for k in range(K):
+                        g[k] += h[j] * Q[j, k]
+            gain = zero
+            for k in range(K):
+                if g[k] > zero:
+                    gain += g[k] * (h[k] - low)
+                else:
+                    gain -= g[k] * min(max(reach[i, k] - h[k], h[k]), high - h[k])
+            if gain <= tolerance[i]:
+                converged[i] = True
+                break
+            iterations[i] += 1
+            for k in range(K):
+                h[k] = min(max(h[k] - step * g[k], low), high)
+
+
+def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
+    """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
+    K = len(Q)
+    if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
+        msg = f"shapes do not fit: Q {Q.shape}, B {B.shape}."
+        raise ValueError(msg)
+    Q = np.array(Q, order="C")
+    Q[np.diag_indices(K)] += 1e4 * float(np.finfo(Q.dtype).eps) * np.trace(Q) / K
+    H = np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
+    _nnls_on_gram(Q, np.ascontiguousarray(B), H, max_iter)
+    return H
+
+
+@numba.njit(cache=True, nogil=True)
+def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
+    """x[:n] = Q[free, free]^-1 b[free] by Cholesky; False if a pivot fails."""
+    for i in range(n):
+        fi = free[i]
+        for j in range(i + 1):
+            s = Q[fi, free[j]]
+            for k in range(j):
+                s -= L[i, k] * L[j, k]
+            if i == j:
+                if s <= 0:
+                    return False
+                L[i, i] = np.sqrt(s)
+            else:
+                L[i, j] = s / L[j, j]
+    for i in range(n):
+        s = b[free[i]]
+        for k in range(i):
+            s -= L[i, k] * x[k]
+        x[i] = s / L[i, i]
+    for i in range(n - 1, -1, -1):
+        s = x[i]
+        for k in range(i + 1, n):
+            s -= L[k, i] * x[k]
+        x[i] = s / L[i, i]
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
+    n, K = H.shape
+    L = np.empty((K, K), dtype=H.dtype)
+    x = np.empty(K, dtype=H.dtype)
+    free = np.empty(K, dtype=np.int64)
+    passive = np.empty(K, dtype=np.bool_)
+    wrong = np.empty(K, dtype=np.bool_)
+    for i in range(n):
+        h = H[i]
+        b = B[i]
+        for k in range(K):
+            passive[k] = h[k] > 0
+        fewest = K + 1
+        patience = 3
+        for _ in range(max_iter):
+            m = 0
+            for k in range(K):
+                if passive[k]:
+                    free[m] = k
+                    m += 1
+            if not solve_free(Q, b, free, m, L, x):
+                break
+            for k in range(K):
+                h[k] = 0
+            for j in range(m):
+                h[free[j]] = x[j]
+            count = 0
+            last = -1
+            for k in range(K):
+                if passive[k]:
+                    wrong[k] = h[k] < 0
+                else:
+                    g = -b[k]
+                    for j in range(m):
+                        g += Q[k, free[j]] * x[j]
+                    wrong[k] = g < 0
+                if wrong[k]:
+                    count += 1
+                    last = k
+            if count == 0:
+                break
+            if count < fewest:
+                fewest = count
+                patience = 3
+            elif patience > 0:
+                patience -= 1
+            else:  # Murty's rule, which always ends: only the last wrong one changes sides
+                for k in range(last):
+                    wrong[k] = False
+            for k in range(K):
+                if wrong[k]:
+                    passive[k] = not passive[k]
+        for k in range(K):
+            h[k] = max(h[k], 0)

@@ -1,0 +1,78 @@
+"""Projected-Newton directions from packed Hessians."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.kernels.gram import solve_free
+
+NEAR = 0.1  # of the mean coefficient: how near to its bound a coefficient may count as bound
+
+
+def newton_directions(M: Array, G: Array, H: Array, low: float) -> tuple[Array, Array]:
+    """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K), and their decrements.
+
+    Coefficients near their lower bound that the gradient pushes towards it are left out of the linear system and follow
+    their own scaled gradient (Bertsekas 1982): otherwise the projected arc need not descend.
+    """
+    n, K = H.shape
+    if M.shape != (n, K * (K + 1) // 2) or G.shape != (n, K):
+        msg = f"shapes do not fit: M {M.shape}, G {G.shape}, H {H.shape}."
+        raise ValueError(msg)
+    D = np.zeros_like(H)
+    decrement = np.zeros(n, dtype=H.dtype)
+    number: Any = H.dtype.type
+    eps = float(np.finfo(H.dtype).eps)
+    M, G, H = (np.ascontiguousarray(a) for a in (M, G, H))
+    _newton_directions(M, G, H, number(low), number(1e4 * eps), number(NEAR), D, decrement)
+    return D, decrement
+
+
+@numba.njit(cache=True, nogil=True)
+def _newton_directions(
+    M: Array, G: Array, H: Array, low: float, relative: float, near_share: float, D: Array, decrement: Array
+) -> None:
+    n, K = H.shape
+    Q = np.empty((K, K), dtype=H.dtype)
+    L = np.empty((K, K), dtype=H.dtype)
+    x = np.empty(K, dtype=H.dtype)
+    free = np.empty(K, dtype=np.int64)
+    for i in range(n):
+        p = 0
+        trace = low - low
+        for j in range(K):
+            for k in range(j, K):
+                Q[j, k] = M[i, p]
+                Q[k, j] = M[i, p]
+                p += 1
+            trace += Q[j, j]
+        tiny = trace / K * relative
+        mean = low - low
+        length = low - low
+        for k in range(K):
+            Q[k, k] += tiny
+            mean += H[i, k] / K
+            to = max(H[i, k] - G[i, k] / Q[k, k], low)
+            length = max(length, abs(H[i, k] - to))
+        near = min(mean * near_share, length)
+        m = 0
+        for k in range(K):
+            if G[i, k] > 0 and H[i, k] - low <= near:
+                D[i, k] = -G[i, k] / Q[k, k]
+                decrement[i] -= D[i, k] * G[i, k]
+            else:
+                free[m] = k
+                m += 1
+        if solve_free(Q, G[i], free, m, L, x):
+            for j in range(m):
+                D[i, free[j]] = -x[j]
+        else:
+            for j in range(m):
+                k = free[j]
+                D[i, k] = -G[i, k] / max(Q[k, k], tiny)
+        for j in range(m):
+            decrement[i] -= D[i, free[j]] * G[i, free[j]]
