@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from onmf.divergences.base import Divergence, Domain, Interval, Separable, find, get, names, restore
+from onmf.divergences.base import Divergence, Domain, Interval, find, get, names, restore
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -13,6 +13,7 @@ from onmf.divergences.alpha import Alpha, Hellinger, KullbackLeibler  # noqa: E4
 from onmf.divergences.beta import Beta, ItakuraSaito, SquaredL2  # noqa: E402
 from onmf.divergences.mahalanobis import Mahalanobis  # noqa: E402
 from onmf.divergences.robust import L1, L2, Huber  # noqa: E402
+from onmf.divergences.separable import Separable  # noqa: E402
 
 __all__ = [
     "L1",

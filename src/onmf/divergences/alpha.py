@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onmf.divergences.base import Domain, Interval, Separable, finite_number
+from onmf.divergences.base import Domain, Interval, finite_number
 from onmf.divergences.power import deformed_log, phi
+from onmf.divergences.separable import Separable
 
 POSITIVE_FIT = Interval(closed=False)
 

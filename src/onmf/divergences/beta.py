@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onmf.divergences.base import Domain, Interval, Separable, finite_number
+from onmf.divergences.base import Domain, Interval, finite_number
 from onmf.divergences.power import deformed_log
+from onmf.divergences.separable import Separable
 
 POSITIVE = Interval(closed=False)
 

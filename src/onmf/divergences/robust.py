@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from onmf.arrays import Array
-from onmf.divergences.base import Divergence, Separable, finite_number
+from onmf.divergences.base import Divergence, finite_number
+from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
 

@@ -1,0 +1,72 @@
+"""Divergences that are sums over the entries: a subclass writes formulas for one entry."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.divergences.base import Divergence, InUnits, chord
+
+
+class Separable(Divergence):
+    """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp.
+
+    ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method.
+    """
+
+    @property
+    def slope_at_zero(self) -> float | None:
+        """s if d(0, y) = s y, which lets sparse data cost O(nnz); None if d is not linear there."""
+        return None
+
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """A positive weight of each entry's quadratic model in y, for the dictionary; None: the chord's."""
+        del xp, x, y
+        return None
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The same for the coefficients; by default that of the dictionary."""
+        return self.curvature(xp, x, y)
+
+    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """dy and ``curvature``."""
+        slope = self.grad(X, Y)
+        weight: Array | None = self.curvature(np, X, Y)
+        return slope, chord(self, X, Y, slope) if weight is None else weight
+
+    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """dy and ``newton_curvature``."""
+        slope = self.grad(X, Y)
+        weight: Array | None = self.newton_curvature(np, X, Y)
+        return slope, chord(self, X, Y, slope) if weight is None else weight
+
+    @abstractmethod
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """The divergence of each entry."""
+
+    @abstractmethod
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """The derivative of each entry in y."""
+
+    def value(self, X: Array, Y: Array) -> Array:
+        """Sum over the features of d(x, y)."""
+        total: Array = self.d(np, X, Y).sum(axis=1)
+        return total
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        """dy, entry by entry."""
+        slope: Array = self.dy(np, X, Y)
+        return slope
+
+    def in_units(self, unit: float) -> Divergence:
+        """As in the base class; one that is not homogeneous is measured by its loss at a fit of twice the unit."""
+        return self if self.degree is not None else InUnits(self, unit, self.loss_unit(unit))
+
+    def loss_unit(self, unit: float) -> float:
+        """unit^degree, or for want of a degree d(unit, 2 unit): losses inside are then of order one."""
+        if self.degree is not None:
+            return super().loss_unit(unit)
+        return float(self.d(np, np.float64(unit), np.float64(2 * unit))) or 1.0
