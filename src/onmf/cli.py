@@ -46,8 +46,8 @@ BATCH = 1024
 
 @app.command(
     epilog="Examples:\n\n"
-    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
-    "`onmf fit spectra.npy -k 12 --divergence is --passes 5 --seed 0 --out music.safetensors`\n\n"
+    "`onmf fit counts.npz -k 20 --method auto --out topics.safetensors`\n\n"
+    "`onmf fit spectra.npy -k 12 --divergence is --method auto --passes 5 --seed 0 --out music.safetensors`\n\n"
     "`onmf fit pixels.csv --divergence huber:0.1 --out parts.safetensors`"
 )
 def fit(
