@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 
+import hypothesis
 import numpy as np
 import pytest
 
 from onmf import divergences
 from onmf.divergences.base import find
+
+# On a build machine every run tries the same cases; elsewhere each run tries new ones.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 F = 12  # features of the registry's examples (Mahalanobis carries a matrix of this size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Multiplicative, Newton, Polyak
 from onmf.dictionary import Floor, OnlineEM, ProjectedSubgradient, Surrogate
 from onmf.divergences import L1, Alpha, Divergence, Hellinger, Mahalanobis, Separable, SquaredL2
@@ -34,6 +35,19 @@ class Settings:
     U: float = 1e8
     forgetting: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse what no method could use, also where the method at hand would not look at it."""
+        if self.solver not in SOLVERS:
+            msg = f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}."
+            raise ValueError(msg)
+        require_whole(1, **{name: value for name in ("tau", "max_iter") if (value := getattr(self, name)) is not None})
+        require_at_least(0, tol=self.tol, ridge=self.ridge)
+        Polyak(delta_tol=self.delta_tol)
+        StepSize(self.a, self.b, self.power, self.any_power)
+        Averaging(forgetting=self.forgetting)
+        DictionarySet(self.eps)
+        Box(self.eps_prime, self.U)
+
 
 def coefficient_solver(divergence: Divergence, settings: Settings) -> CoefficientSolver:
     """The paper's choice for a divergence, or the one that the settings name.
@@ -41,9 +55,6 @@ def coefficient_solver(divergence: Divergence, settings: Settings) -> Coefficien
     1/L where one Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), the Armijo rule for the other
     smooth ones and for l2, Polyak's step for l1.
     """
-    if settings.solver not in SOLVERS:
-        msg = f"unknown solver {settings.solver!r}; choose one of {', '.join(SOLVERS)}."
-        raise ValueError(msg)
     name = settings.solver
     if name == "auto":
         if divergence.lipschitz is not None:

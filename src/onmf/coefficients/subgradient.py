@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class Polyak(CoefficientSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_number(self.delta_tol) or not (self.delta_tol > 0 and self.patience >= 1):
+        if not is_number(self.delta_tol) or not (0 < self.delta_tol < math.inf and self.patience >= 1):
             msg = f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}."
             raise ValueError(msg)
 
