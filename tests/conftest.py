@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import dataclass
 
 import hypothesis
 import numpy as np
@@ -28,6 +29,20 @@ def examples(n_features: int = F) -> list[divergences.Divergence]:
 def example_id(divergence: divergences.Divergence) -> str:
     values = [v for v in divergence.parameters().values() if not isinstance(v, np.ndarray)]
     return divergence.name + "".join(f":{v:.9g}" for v in values)
+
+
+@dataclass(frozen=True)
+class LogCosh(divergences.Separable):
+    """A user's own divergence: not homogeneous, not registered, value and derivative alone."""
+
+    convex = True
+
+    def d(self, xp, x, y):
+        r = xp.abs(x - y)
+        return r + xp.log1p(0.5 * xp.expm1(-2.0 * r))
+
+    def dy(self, xp, x, y):
+        return xp.tanh(y - x)
 
 
 every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)

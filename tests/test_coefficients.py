@@ -9,10 +9,10 @@ import scipy.optimize
 
 from onmf.coefficients import Armijo, Coefficients, CoefficientSolver, ConstantStep, Polyak
 from onmf.datasets.synthetic import Planted
-from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, Separable, SquaredL2, get
+from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
 from onmf.methods import SOLVERS, Settings, coefficient_solver
 from onmf.sets import Box, DictionarySet
-from tests.conftest import F, every_divergence, example_id, examples
+from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 
 LOW, HIGH = 1e-8, 1e8
 DELTA_TOL = 1e-3
@@ -400,15 +400,6 @@ def test_more_atoms_than_features_and_one_atom_alone_are_solved(rng: np.random.G
 
 
 def test_a_users_own_divergence_is_solved_by_the_armijo_rule(rng: np.random.Generator) -> None:
-    class LogCosh(Separable):
-        convex = True
-
-        def d(self, xp, x, y):
-            return xp.log(xp.cosh(x - y))
-
-        def dy(self, xp, x, y):
-            return xp.tanh(y - x)
-
     X, W = problem(rng)
     solver = solver_of(LogCosh())
     assert isinstance(solver, Armijo)

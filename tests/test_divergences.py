@@ -31,7 +31,7 @@ from onmf.divergences import (
     restore,
 )
 from onmf.divergences.base import _registry
-from tests.conftest import F, every_divergence, example_id, examples
+from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 
 LIMITS = [p + e for p in (0.0, 1.0, 2.0) for e in (0.0, 1e-8, -1e-8, 1e-12, -1e-12)]
 parameter = st.floats(-3, 4, allow_subnormal=False) | st.sampled_from(LIMITS)
@@ -335,19 +335,6 @@ def test_a_change_of_units_multiplies_the_loss(divergence: Divergence, c: float,
     np.testing.assert_allclose(divergence.value(c * X, c * Y), unit * inside.value(X, Y), rtol=1e-10)
     slope = divergence.grad(c * X, c * Y)
     np.testing.assert_allclose(c * slope, unit * inside.grad(X, Y), rtol=1e-9)
-
-
-@dataclass(frozen=True)
-class LogCosh(Separable):
-    """Not homogeneous, not registered: all that a user has to write."""
-
-    convex = True
-
-    def d(self, xp, x, y):
-        return xp.log(xp.cosh(x - y))
-
-    def dy(self, xp, x, y):
-        return xp.tanh(y - x)
 
 
 def test_a_users_own_divergence_keeps_its_meaning_in_other_units(rng: np.random.Generator) -> None:

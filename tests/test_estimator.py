@@ -19,10 +19,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import onmf
 from onmf import DataError, DomainWarning, OnlineNMF
 from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.divergences import Divergence, Separable
+from onmf.divergences import Divergence
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
-from tests.conftest import F, every_divergence
+from tests.conftest import F, LogCosh, every_divergence
 
 # Precision is not what these tests are about: the coefficient step may stop at its limit.
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
@@ -385,13 +385,6 @@ def test_one_atom_and_one_feature_and_one_sample_work(rng):
 
 
 def test_a_users_own_divergence_works_with_value_and_derivative_alone(rng):
-    class LogCosh(Separable):
-        def d(self, xp, x, y):
-            return xp.logaddexp(x - y, y - x) - xp.log(2.0)
-
-        def dy(self, xp, x, y):
-            return xp.tanh(y - x)
-
     X = data(100, rng)
     start, model = (quick(LogCosh(), max_passes=5, a=a, b=200).fit(X) for a in (1e-12, 20))
     assert model.loss(X) < start.loss(X)

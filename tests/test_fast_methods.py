@@ -19,7 +19,7 @@ from onmf.methods import Settings, build
 from onmf.products import DenseFits, SparseFits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
-from tests.conftest import F, example_id, examples
+from tests.conftest import F, LogCosh, example_id, examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
@@ -165,16 +165,6 @@ def test_methods_refuse_what_they_cannot_serve_by_name():
 
 
 def test_a_users_own_divergence_works_without_curvature(rng):
-    class LogCosh(Separable):
-        convex = True
-
-        def d(self, xp, x, y):
-            r = xp.abs(x - y)
-            return r + xp.log1p(0.5 * xp.expm1(-2.0 * r))
-
-        def dy(self, xp, x, y):
-            return xp.tanh(y - x)
-
     X = data(200, rng)
     start = quick("paper", LogCosh(), a=1e-12).fit(X)
     assert quick("auto", LogCosh(), max_passes=3).fit(X).loss(X) < 0.5 * start.loss(X)
