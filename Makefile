@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test check format lowest clean
+SIZE ?= full
+
+.PHONY: demo test check format lowest bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
@@ -11,7 +13,7 @@ demo: .venv/plots.done  ## denoise a photograph with two divergences and write d
 
 test: .venv/dev.done  ## all tests, with coverage of src/; the kernels once more as plain Python, for their coverage
 	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report= --cov-fail-under=0
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append --cov-report=term tests/test_kernels.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append --cov-report=term tests/test_kernels.py tests/test_l1.py
 
 check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -25,6 +27,10 @@ format: .venv/dev.done  ## let ruff mend what it can
 
 lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: import, fit, command line
 	.venv-lowest/bin/python tests/lowest_versions.py
+
+bench: .venv-bench/done  ## races against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
+	.venv-bench/bin/python -m benchmarks.races.run --size $(SIZE) --out build/bench/$(SIZE)
+	.venv-bench/bin/python -m benchmarks.races.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
 
 .venv/plots.done: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -43,5 +49,10 @@ lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: im
 	.venv-lowest/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	touch $@
 
+.venv-bench/done: pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -e '.[bench]'
+	touch $@
+
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage* demo.png
+	rm -rf .venv .venv-lowest .venv-bench build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage* demo.png

@@ -27,12 +27,13 @@ def run(name: str, samples: int, features: int, seed: int, scale: str, max_iter:
     held_out = planted.sample(HELD_OUT, rng).V
     tau = max(1, round(1e-4 * samples))
     step = {"tau": tau, "a": 0.2 * samples, "b": 0.2 * samples, "max_iter": max_iter}
-    model = OnlineNMF(40, divergence=name, random_state=seed, clip=CLIP, scale=scale, **step)
+    settings = {"divergence": name, "method": "paper", "clip": CLIP, "random_state": seed}
+    model = OnlineNMF(40, init="uniform", scale=scale, **settings, **step)
     # Before the first sample: a model whose dictionary is the initial one (a vanishing step), and the planted one.
     first = planted.sample(200, np.random.default_rng(seed + 1)).V
-    still = OnlineNMF(40, divergence=name, a=1e-12, random_state=seed, clip=CLIP, scale=scale)
+    still = OnlineNMF(40, init="uniform", scale=scale, a=1e-12, **settings)
     losses = [still.partial_fit(first).loss(held_out)]
-    oracle = OnlineNMF(40, divergence=name, a=1e-12, init=planted.W, clip=CLIP).partial_fit(first).loss(held_out)
+    oracle = OnlineNMF(40, init=planted.W, a=1e-12, **settings).partial_fit(first).loss(held_out)
 
     stream = planted.stream(samples, 200, np.random.default_rng(seed + 1))
     for batch in stream:

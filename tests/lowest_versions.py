@@ -29,6 +29,7 @@ def main() -> None:
         print("\n".join(f"{package}=={version}" for package, version in lower_bounds()))
         return
     import numpy as np
+    import scipy.sparse
 
     import onmf
 
@@ -39,16 +40,26 @@ def main() -> None:
     X = np.random.default_rng(0).gamma(1.0, 1.0, (200, 12))
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/x.npy", X)
+        scipy.sparse.save_npz(f"{folder}/x.npz", scipy.sparse.csr_matrix(np.floor(X)))
+        np.save(f"{folder}/A.npy", np.eye(12))
         tool = str(Path(sys.executable).with_name("onmf"))
-        for divergence in onmf.divergences.names():
-            if divergence in {"alpha", "beta", "mahalanobis"}:
-                continue
-            model = f"{folder}/{divergence}.safetensors"
-            arguments = ["fit", f"{folder}/x.npy", "-k", "3", "-d", divergence, "--out", model]
+        names = set(onmf.divergences.names()) - {"alpha", "beta", "mahalanobis"}
+        names |= {"alpha:0.3", "beta:1.5", f"mahalanobis:{folder}/A.npy"}
+        runs = [("x.npy", name, method) for name in sorted(names) for method in ("auto", "paper")]
+        runs += [("x.npz", name, "auto") for name in ("kl", "squared_l2", "huber")]
+        model = f"{folder}/model.safetensors"
+        for data, divergence, method in runs:
+            arguments = ["fit", f"{folder}/{data}", "-k", "3", "-d", divergence, "--method", method, "--out", model]
             subprocess.run([tool, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if not np.isfinite(onmf.load(model).components_).all():
-                sys.exit(f"{divergence}: the dictionary is not finite")
+                sys.exit(f"{divergence}, {method}, {data}: the dictionary is not finite")
         subprocess.run([tool, "info", model], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [tool, "transform", model, f"{folder}/x.npy", "--out", f"{folder}/h.npy"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     from onmf.plots import gallery
 
     with tempfile.TemporaryDirectory() as folder:

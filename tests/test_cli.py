@@ -23,9 +23,8 @@ from typer.testing import CliRunner
 import onmf
 from onmf import OnlineNMF, cli, demo, load
 from onmf.estimator import Progress
-
-# The default steps are made for more samples than these files hold.
-pytestmark = pytest.mark.filterwarnings("ignore:The loss, :sklearn.exceptions.ConvergenceWarning")
+from onmf.initial import INITS
+from onmf.methods import METHODS
 
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
@@ -90,9 +89,30 @@ def test_the_same_seed_gives_the_same_bits(folder: Path, tmp_path: Path, learnt:
     assert [p.name for p in tmp_path.iterdir()] == ["again"]
 
 
-def test_fit_learns_from_sparse_npz_what_the_library_learns(folder: Path, tmp_path: Path) -> None:
-    succeed("fit", folder / "x.npz", *OPTIONS, "--out", tmp_path / "m")
-    require_same_learning(load(tmp_path / "m"), OnlineNMF(3, **SAME_OPTIONS).fit(scipy.sparse.csr_array(SPARSE)))
+@pytest.mark.parametrize(("divergence", "method"), [("huber:0.5", "surrogate"), ("kl", "em")])
+def test_fit_learns_from_sparse_npz_what_the_library_learns(
+    folder: Path, tmp_path: Path, divergence: str, method: str
+) -> None:
+    succeed("fit", folder / "x.npz", *OPTIONS, "--divergence", divergence, "--out", tmp_path / "m")
+    model = OnlineNMF(3, **(SAME_OPTIONS | {"divergence": divergence})).fit(scipy.sparse.csr_array(SPARSE))
+    require_same_learning(load(tmp_path / "m"), model)
+    assert load(tmp_path / "m").method_ == method
+
+
+def test_the_defaults_of_the_command_are_those_of_the_library(folder: Path, tmp_path: Path) -> None:
+    invoke("fit", folder / "x.npy", "--out", tmp_path / "m")
+    assert load(tmp_path / "m").get_params() == OnlineNMF().get_params()
+
+
+def test_every_option_reaches_the_model(folder: Path, tmp_path: Path) -> None:
+    settings = {"method": "em", "init": "samples", "a": 3.0, "b": 4.0, "forgetting": 0.25, "reservoir": 7}
+    options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    rest = ["-k", 2, "-d", "alpha:0.5", "--batch-size", 11, "--passes", 3, "--no-shuffle", "--seed", 9]
+    invoke("fit", folder / "x.npy", *options, *rest, "--out", tmp_path / "m")
+    settings |= {"n_components": 2, "divergence": "alpha:0.5", "batch_size": 11, "max_passes": 3, "shuffle": False}
+    expected = OnlineNMF(**settings, random_state=9)
+    assert load(tmp_path / "m").get_params() == expected.get_params()
+    require_same_learning(load(tmp_path / "m"), expected.fit(X))
 
 
 @pytest.mark.parametrize(("name", "names"), [("x.csv", NAMES), ("x.tsv", None)])
@@ -178,6 +198,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "mahalanobis with an empty file": ([*FIT, "--divergence", "mahalanobis:empty.npy"], "empty.npy"),
     "mahalanobis of another shape": ([*FIT, "--divergence", "mahalanobis:x.npy"], "square matrix"),
     "unknown method": ([*FIT, "--method", "nonsense"], "unknown method 'nonsense'; choose one of auto, paper"),
+    "forgetting all": ([*FIT, "--forgetting", "1"], "forgetting must lie in [0, 1), got 1.0"),
+    "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
     "unknown init": ([*FIT, "--init", "nonsense"], "unknown init 'nonsense'; choose one of uniform"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),
     "infinity in npy": (["fit", "infinite.npy", "--out", "new"], "at row 41, column 2"),
@@ -390,9 +412,7 @@ def test_a_machine_that_is_too_small_is_one_sentence_too(
 def test_a_warning_is_one_line(folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        status, _, error = run_main(
-            "fit", folder / "x.npz", "-k", "3", "-d", "is", "--a", "0.01", "--out", tmp_path / "m"
-        )
+        status, _, error = run_main("fit", folder / "x.npz", "-k", "3", "-d", "is", "--out", tmp_path / "m")
     assert status == 0
     lines = [line for line in error.splitlines() if "Warning" in line]
     assert len(lines) == 1
@@ -421,7 +441,8 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
 def test_the_help_names_every_command_and_divergence() -> None:
     assert all(command in invoke("--help") for command in ("fit", "transform", "info", "demo"))
     said = invoke("fit", "--help")
-    assert all(name in said for name in onmf.divergences.names())
+    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *METHODS))
+    assert all(f"--{option}" in said for option in ("method", "init", "forgetting", "reservoir"))
 
 
 def test_version_in_this_process() -> None:
@@ -527,12 +548,12 @@ def interrupt_at_batch(number: int) -> Callable[..., bool]:
     honest = OnlineNMF._learn
     calls = 0
 
-    def learn(self: OnlineNMF, *arguments: Any) -> bool:
+    def learn(self: OnlineNMF, *arguments: Any, **named: Any) -> bool:
         nonlocal calls
         calls += 1
         if calls == number:
             raise KeyboardInterrupt
-        return honest(self, *arguments)
+        return honest(self, *arguments, **named)
 
     return learn
 
@@ -644,7 +665,7 @@ def test_warnings_of_many_blocks_are_told_once(
     folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]
 ) -> None:
     np.save(tmp_path / "many.npy", np.tile(SPARSE, (60, 1)))
-    run_main("fit", folder / "x.npy", "-k", "2", "-d", "is", "--a", "0.01", "--out", tmp_path / "m")
+    run_main("fit", folder / "x.npy", "-k", "2", "-d", "is", "--out", tmp_path / "m")
     status, _, error = run_main("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
     assert status == 0
     assert error.count("DomainWarning") == 1

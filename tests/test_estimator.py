@@ -20,6 +20,7 @@ import onmf
 from onmf import DataError, DomainWarning, OnlineNMF
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.divergences import Divergence
+from onmf.initial import INITS
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
 from tests.conftest import F, LogCosh, every_divergence
@@ -32,14 +33,34 @@ def data(n: int, rng: np.random.Generator, n_features: int = F, rank: int = 3) -
     return rng.gamma(2.0, 1.0, (n, rank)) @ rng.gamma(1.0, 1.0, (rank, n_features)) + 0.1
 
 
-def quick(divergence: Divergence | str = "kl", **settings: object) -> OnlineNMF:
-    given = {"n_components": 3, "random_state": 0, "batch_size": 20, "max_iter": 20, "transform_max_iter": 300}
-    given |= {"a": 2.0, "b": 200.0}  # steps that suit such small data
-    return OnlineNMF(divergence=divergence, **(given | settings))
+both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
+
+
+def quick(divergence: Divergence | str = "kl", method: str = "auto", **settings: object) -> OnlineNMF:
+    given = {"n_components": 3, "random_state": 0, "batch_size": 20, "transform_max_iter": 300}
+    if method == "paper":
+        given |= {"a": 2.0, "b": 200.0, "max_iter": 20}  # steps that suit such small data
+    return OnlineNMF(divergence=divergence, method=method, **(given | settings))
+
+
+def start(divergence: Divergence | str, **settings: object) -> OnlineNMF:
+    """A model whose dictionary is the initial one, but for steps too short to see."""
+    return quick(divergence, "paper", a=1e-12, **settings)
 
 
 @parametrize_with_checks(
-    [OnlineNMF(), quick("huber"), quick("is"), quick("l1"), quick("squared_l2", init="nndsvda"), quick("l2", tau=3)]
+    [
+        OnlineNMF(),
+        quick("huber"),
+        quick("is"),
+        quick("l1"),
+        quick("squared_l2", init="nndsvda"),
+        quick("kl", reservoir=10, max_memory=0.0),
+        quick("kl", "paper"),
+        quick("huber", "paper", init="uniform"),
+        quick("l1", "paper"),
+        quick("l2", "paper", tau=3),
+    ]
 )
 def test_scikit_learn_contract_holds(estimator, check):
     with warnings.catch_warnings():
@@ -47,11 +68,12 @@ def test_scikit_learn_contract_holds(estimator, check):
         check(estimator)
 
 
+@both_methods
 @every_divergence
-def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, rng):
+def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, method, rng):
     X = data(50, rng)  # the last batch has 10 samples, and its last chunk 2
-    whole = quick(divergence, shuffle=False, tau=4).fit(X)
-    pieces = quick(divergence, tau=4)
+    whole = quick(divergence, method, shuffle=False, tau=4).fit(X)
+    pieces = quick(divergence, method, tau=4)
     for first in range(0, 50, 20):
         pieces.partial_fit(X[first : first + 20].copy())
     np.testing.assert_array_equal(whole.components_, pieces.components_)
@@ -59,64 +81,77 @@ def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, rng):
     assert whole.n_steps_ == pieces.n_steps_ == 5 + 5 + 3
 
 
+@both_methods
 @every_divergence
-def test_the_same_seed_gives_the_same_bits(divergence, rng):
+def test_the_same_seed_gives_the_same_bits(divergence, method, rng):
     X = data(60, rng)
-    first, second = (quick(divergence, max_passes=2).fit(X) for _ in range(2))
+    first, second = (quick(divergence, method, max_passes=2).fit(X) for _ in range(2))
     np.testing.assert_array_equal(first.components_, second.components_)
     np.testing.assert_array_equal(first.transform(X), second.transform(X))
-    assert not np.array_equal(first.components_, quick(divergence, random_state=1).fit(X).components_)
+    assert not np.array_equal(first.components_, quick(divergence, method, random_state=1).fit(X).components_)
 
 
+@both_methods
 @every_divergence
 @pytest.mark.parametrize("c", [1e-3, 1e3])
-def test_scaling_the_data_scales_the_coefficients_only(divergence, c, rng):
+def test_scaling_the_data_scales_the_coefficients_only(divergence, c, method, rng):
     X = data(60, rng)
     scaled_divergence = divergence.in_units(1 / c)  # the same, but for parameters in the data's units
     factor = 1 / divergence.loss_unit(1 / c)
     a = 2 / max(divergence.lipschitz or 1, 1)  # where the loss falls, rounding stays rounding
-    model, scaled = quick(divergence, a=a).fit(X), quick(scaled_divergence, a=a).fit(c * X)
+    model, scaled = quick(divergence, method, a=a).fit(X), quick(scaled_divergence, method, a=a).fit(c * X)
     np.testing.assert_allclose(scaled.components_, model.components_, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(scaled.transform(c * X) / c, model.transform(X), rtol=1e-5, atol=1e-7)
     assert scaled.loss(c * X) == pytest.approx(factor * model.loss(X), rel=1e-6)
     np.testing.assert_allclose(scaled.history_["loss"], factor * model.history_["loss"], rtol=1e-6, atol=0)
 
 
+@both_methods
 @every_divergence
-def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, rng):
+def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng):
     X = data(400, rng)
     train, held_out = X[:300], X[300:]
-    start = quick(divergence, a=1e-12).fit(train)
-    model = quick(divergence, a=5.0, max_passes=5).fit(train)
-    assert model.loss(held_out) < start.loss(held_out)
+    before = start(divergence).fit(train)
+    model = quick(divergence, method, a=5.0, max_passes=5).fit(train)
+    assert model.loss(held_out) < before.loss(held_out)
     assert DictionarySet(model.eps).contains(model.components_)
     assert (model.transform(held_out) >= 0).all()
 
 
-@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber"])
-def test_stationarity_falls_along_a_run(name, rng):
-    planted = Planted.draw(30, 4, NOISE_OF[name], rng)
+@both_methods
+@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber:15"])
+def test_stationarity_falls_along_a_run(name, method, rng):
+    planted = Planted.draw(30, 4, NOISE_OF[name.partition(":")[0]], rng)
     X = planted.sample(600, rng).V
-    early = OnlineNMF(4, divergence=name, random_state=0, a=200, b=200, ridge=1e-6).partial_fit(X[:50])
-    late = OnlineNMF(4, divergence=name, random_state=0, a=200, b=200, ridge=1e-6, max_passes=5).fit(X)
+    settings = {"divergence": name, "method": method, "init": "uniform", "ridge": 1e-6, "random_state": 0}
+    if method == "paper":
+        settings |= {"a": 200, "b": 200}
+        early = OnlineNMF(4, **settings).partial_fit(X[:50])
+        late = OnlineNMF(4, max_passes=5, **settings).fit(X)
+    else:
+        early, late = (OnlineNMF(4, max_passes=passes, **settings).fit(X) for passes in (1, 20))
     assert late.stationarity(X) < 0.5 * early.stationarity(X)
 
 
-def test_a_planted_dictionary_is_recovered(rng):
+@both_methods
+@pytest.mark.parametrize("init", ["samples", "kmeans++"])
+def test_a_planted_dictionary_is_recovered(method, init, rng):
     W = np.kron(np.eye(4), np.ones(5)) + 0.01
     X = rng.exponential(1.0, (2000, 4)) @ W
-    model = OnlineNMF(4, divergence="squared_l2", init="samples", random_state=0, a=100, b=1000, max_passes=3).fit(X)
+    settings = {"method": method, "init": init, "a": 100, "b": 1000, "max_passes": 3, "random_state": 0}
+    model = OnlineNMF(4, divergence="squared_l2", **settings).fit(X)
     learnt = model.components_ / np.linalg.norm(model.components_, axis=1, keepdims=True)
     planted = W / np.linalg.norm(W, axis=1, keepdims=True)
     assert (learnt @ planted.T).max(axis=0).min() > 0.99
 
 
-def test_huber_withstands_outliers_that_spoil_squared_l2(rng):
+@both_methods
+def test_huber_withstands_outliers_that_spoil_squared_l2(method, rng):
     clean = data(600, rng)
     X = np.where(rng.random(clean.shape) < 0.1, 10 * clean.max(), clean)
 
     def error(divergence: str) -> float:
-        model = quick(divergence, max_passes=3, transform_max_iter=3000).fit(X)
+        model = quick(divergence, method, max_passes=3, transform_max_iter=3000).fit(X)
         return float(np.abs(model.inverse_transform(model.transform(X)) - clean).mean())
 
     assert error("huber") < 0.5 * error("squared_l2")
@@ -164,27 +199,66 @@ def test_callbacks_see_every_batch_and_may_end_the_run(rng):
     np.testing.assert_array_equal(seen[-1].W, model.components_)
 
 
-@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber", "l1"])
-def test_float32_stays_float32(name, rng):
+@both_methods
+@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber", "l1", "l2"])
+def test_float32_stays_float32(name, method, rng):
     X = data(60, rng).astype(np.float32)
-    model = quick(name).fit(X)
+    model = quick(name, method).fit(X)
     assert model.components_.dtype == np.float32
     assert model.transform(X).dtype == np.float32
-    double = quick(name).fit(X.astype(np.float64))
+    double = quick(name, method).fit(X.astype(np.float64))
     assert model.loss(X) == pytest.approx(double.loss(X.astype(np.float64)), rel=1e-2)
 
 
-@pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
-def test_sparse_data_give_what_dense_data_give(form, rng):
+every_form = pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
+
+
+@every_form
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("paper", "kl"), ("paper", "squared_l2"), ("surrogate", "kl"), ("auto", "huber"), ("auto", "l1")],
+)
+def test_sparse_data_that_are_densified_give_the_bits_of_dense_data(form, method, name, rng):
     X = rng.poisson(0.5, (60, F)).astype(float)
-    dense, sparse = quick().fit(X), quick().fit(form(X))
+    dense, sparse = quick(name, method).fit(X), quick(name, method).fit(form(X))
     np.testing.assert_array_equal(dense.components_, sparse.components_)
-    np.testing.assert_array_equal(dense.transform(X), sparse.transform(form(X)))
-    assert dense.loss(X) == sparse.loss(form(X))
+    if method == "paper" or name != "kl":  # Newton's method takes sparse counts as they are
+        np.testing.assert_array_equal(dense.transform(X), sparse.transform(form(X)))
+    assert dense.loss(X) == pytest.approx(sparse.loss(form(X)), rel=1e-5)
 
 
+@every_form
+@pytest.mark.parametrize(("method", "name"), [("em", "kl"), ("em", "hellinger"), ("auto", "squared_l2")])
+def test_sparse_data_that_stay_sparse_give_what_dense_data_give(form, method, name, rng):
+    X = rng.poisson(0.5, (60, F)).astype(float)
+    dense, sparse = quick(name, method).fit(X), quick(name, method).fit(form(X))
+    np.testing.assert_allclose(dense.components_, sparse.components_, rtol=1e-8, atol=1e-10)
+    assert dense.loss(X) == pytest.approx(sparse.loss(form(X)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("method", "name"), [("em", "kl"), ("auto", "squared_l2"), ("paper", "kl")])
+@pytest.mark.parametrize("settings", [{}, {"clip": (0.0, 2.0)}, {"reservoir": 10}], ids=str)
+def test_entries_of_a_sparse_matrix_may_come_in_any_order_and_in_parts(method, name, settings, rng):
+    X = rng.poisson(0.7, (60, F)).astype(float)
+    neat = scipy.sparse.csr_matrix(X)
+    mixed = scipy.sparse.csr_matrix(neat)
+    for n in range(60):
+        row = slice(neat.indptr[n], neat.indptr[n + 1])
+        order = rng.permutation(row.stop - row.start)
+        mixed.indices[row], mixed.data[row] = neat.indices[row][order], neat.data[row][order]
+    halves = [np.repeat(part, 2) for part in (mixed.indices, 0.5 * mixed.data)]
+    parts = scipy.sparse.csr_matrix((halves[1], halves[0], 2 * neat.indptr), shape=X.shape)
+    assert not parts.has_canonical_format
+    before = parts.data.copy()
+    one, other = quick(name, method, **settings).fit(neat), quick(name, method, **settings).fit(parts)
+    np.testing.assert_array_equal(one.components_, other.components_)
+    np.testing.assert_array_equal(one.transform(neat), other.transform(parts))
+    np.testing.assert_array_equal(parts.data, before)
+
+
+@both_methods
 @pytest.mark.parametrize("layout", ["fortran", "strided", "readonly", "integers", "list"])
-def test_the_layout_of_the_data_does_not_matter(layout, rng):
+def test_the_layout_of_the_data_does_not_matter(layout, method, rng):
     X = rng.poisson(5, (60, F)).astype(float)
     other = {
         "fortran": np.asfortranarray(X),
@@ -195,7 +269,8 @@ def test_the_layout_of_the_data_does_not_matter(layout, rng):
     }[layout]
     if layout == "readonly":
         other.setflags(write=False)
-    np.testing.assert_array_equal(quick().fit(X).components_, quick().fit(other).components_)
+    one, same = (quick(method=method).fit(form).components_ for form in (X, other))
+    np.testing.assert_array_equal(one, same)
 
 
 def test_works_in_a_pipeline_a_grid_search_clone_pickle_and_joblib(rng, tmp_path):
@@ -224,13 +299,14 @@ def test_feature_names_and_data_frames_come_out(rng):
         model.transform(frame.rename(columns={"word0": "other"}))
 
 
+@both_methods
 @pytest.mark.parametrize("name", ["is", "alpha:-1", "alpha:0", "beta:-0.5"])
-def test_zeros_outside_the_domain_are_raised_with_one_warning(name, rng):
+def test_zeros_outside_the_domain_are_raised_with_one_warning(name, method, rng):
     X = data(60, rng)
     X[3, 4] = X[25, 0] = X[41, 2] = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = quick(name, shuffle=False, max_passes=2).fit(X)
+        model = quick(name, method, shuffle=False, max_passes=2).fit(X)
         model.transform(X)
     assert sum(issubclass(warning.category, DomainWarning) for warning in caught) == 1
     raised = X.copy()
@@ -245,19 +321,21 @@ def test_zeros_that_come_with_transform_only_are_told_there(rng):
         model.transform(np.where(X.mean() > X, 0.0, X))
 
 
+@both_methods
 @pytest.mark.parametrize("name", ["kl", "hellinger", "huber", "l1", "l2", "squared_l2", "beta:1.5"])
-def test_zeros_inside_the_domain_stay(name, rng):
+def test_zeros_inside_the_domain_stay(name, method, rng):
     X = rng.poisson(0.5, (60, F)).astype(float)
     X[5] = 0
     X[:, 3] = 0
-    model = quick(name).fit(X)
+    model = quick(name, method).fit(X)
     assert np.isfinite(model.components_).all()
     assert model.transform(X)[5] == pytest.approx(0, abs=1e-6)
 
 
-def test_coefficients_short_of_the_tolerance_are_told(rng):
+@both_methods
+def test_coefficients_short_of_the_tolerance_are_told(method, rng):
     X = data(30, rng)
-    model = quick(transform_max_iter=1).fit(X)
+    model = quick(method=method, transform_max_iter=1).fit(X)
     with pytest.warns(ConvergenceWarning, match=r"of 30 samples did not reach transform_tol=0.0001; raise"):
         model.transform(X)
 
@@ -294,7 +372,8 @@ def test_a_bad_entry_is_named_by_row_and_column_and_nothing_is_lost(bad, message
         ({"divergence": "itakura"}, "unknown divergence 'itakura'; choose one of"),
         ({"method": "magic"}, "unknown method 'magic'; choose one of"),
         ({"solver": "magic"}, "unknown solver 'magic'; choose one of"),
-        ({"divergence": "l1", "solver": "armijo"}, "refuses l1"),
+        ({"method": "paper", "divergence": "l1", "solver": "armijo"}, "refuses l1"),
+        ({"method": "em", "divergence": "is"}, "em refuses is"),
         ({"init": "magic"}, "unknown init 'magic'"),
         ({"init": np.ones((2, 2))}, "must have shape"),
         ({"scale": "max"}, "scale must be 'mean' or 'none'"),
@@ -313,6 +392,10 @@ def test_a_bad_entry_is_named_by_row_and_column_and_nothing_is_lost(bad, message
         ({"eps_prime": 2.0, "U": 1.0}, "eps_prime < U"),
         ({"tol": -1}, "tol must be at least 0"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"forgetting": 1.0}, "forgetting must lie in"),
+        ({"reservoir": -1}, "reservoir must be at least 0, a whole number"),
+        ({"reservoir": 2.5}, "reservoir must be at least 0, a whole number"),
+        ({"max_memory": -1}, "max_memory must be at least 0"),
         ({"divergence": onmf.divergences.Mahalanobis(np.eye(3))}, "A is 3 x 3, but the data have 12 features"),
     ],
 )
@@ -326,34 +409,50 @@ def test_an_all_zero_first_batch_is_refused():
         quick().partial_fit(np.zeros((20, F)))
 
 
-def test_robust_losses_need_no_floor(rng):
+@both_methods
+def test_robust_losses_need_no_floor(method, rng):
     X = data(40, rng)
     X[:, 0] = 0
     for name in ("huber", "l1", "l2", "squared_l2"):
-        model = quick(name, eps=0.0, eps_prime=0.0, a=200.0, b=200.0, max_passes=10).fit(X)
-        np.testing.assert_array_equal(model.components_[:, 0], 0)
+        settings = {"eps": 0.0, "eps_prime": 0.0, "init": "uniform", "a": 200.0, "b": 200.0, "max_passes": 10}
+        model = quick(name, method, **settings).fit(X)
+        np.testing.assert_allclose(model.components_[:, 0], 0, atol=0 if method == "paper" else 1e-15)
 
 
 def test_the_users_dictionary_is_brought_in_by_a_change_of_units(rng):
     X = data(40, rng)
     W = rng.gamma(1.0, 5.0, (3, F))
-    model = quick(init=W, a=1e-300).fit(X)
-    np.testing.assert_allclose(model.components_, W / np.maximum(W.max(axis=1, keepdims=True), 1), rtol=1e-12)
-    np.testing.assert_allclose(model.loss(X), quick(init=7 * W, a=1e-300).fit(X).loss(X), rtol=1e-9)
+    model = start("kl", init=W).fit(X)
+    np.testing.assert_allclose(model.components_, W / np.maximum(W.max(axis=1, keepdims=True), 1), rtol=1e-9)
+    for method in ("auto", "paper"):
+        losses = [quick(method=method, init=c * W).fit(X).loss(X) for c in (1, 7)]
+        np.testing.assert_allclose(*losses, rtol=1e-9)
 
 
-def test_clip_is_the_compact_set_of_the_paper(rng):
+@pytest.mark.parametrize(("method", "name"), [("auto", "kl"), ("auto", "huber"), ("em", "kl"), ("paper", "kl")])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
+def test_an_atom_of_zeros_is_a_start_like_any_other(method, name, form, rng):
+    X = form(rng.poisson(0.7, (100, F)).astype(float))
+    W = rng.random((3, F))
+    W[1] = 0
+    model = quick(name, method, init=W).fit(X)
+    assert np.isfinite(model.components_).all()
+    assert model.components_[1].max() > 0.01
+
+
+@both_methods
+def test_clip_is_the_compact_set_of_the_paper(method, rng):
     X = data(60, rng)
     high = float(np.quantile(X, 0.8))
-    clipped = quick(clip=(0.5, high)).fit(X)
-    np.testing.assert_array_equal(clipped.components_, quick().fit(np.clip(X, 0.5, high)).components_)
+    clipped = quick(method=method, clip=(0.5, high)).fit(X)
+    np.testing.assert_array_equal(clipped.components_, quick(method=method).fit(np.clip(X, 0.5, high)).components_)
     assert clipped.loss(X) == pytest.approx(clipped.loss(np.clip(X, 0.5, high)))
 
 
 def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
     planted = Planted.draw(40, 5, "poisson", rng)
     X = planted.sample(400, rng).V
-    steps = {"a": 200, "b": 200, "random_state": 0, "transform_max_iter": 200}
+    steps = {"method": "paper", "init": "uniform", "a": 200, "b": 200, "random_state": 0, "transform_max_iter": 200}
     literal = OnlineNMF(5, scale="none", **steps)
     with pytest.warns(ConvergenceWarning, match="the steps are too long"):
         literal.fit(X)
@@ -363,39 +462,46 @@ def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
     assert ours.loss(X) < 0.1 * literal.loss(X)
 
 
-def test_nothing_depends_on_the_number_of_samples_to_come(rng):
+@both_methods
+def test_nothing_depends_on_the_number_of_samples_to_come(method, rng):
     X = data(200, rng)
     seen = []
-    quick(shuffle=False, callbacks=[lambda p: seen.append(p.W)]).fit(X)
-    short = quick(shuffle=False).fit(X[:40])
+    quick(method=method, shuffle=False, callbacks=[lambda p: seen.append(p.W)]).fit(X)
+    short = quick(method=method, shuffle=False).fit(X[:40])
     np.testing.assert_array_equal(seen[1], short.components_)
 
 
-def test_more_atoms_than_samples_or_features_work(rng):
+@both_methods
+@pytest.mark.parametrize("init", INITS)
+def test_more_atoms_than_samples_or_features_work(init, method, rng):
     X = data(10, rng, n_features=4)
-    for init in ("uniform", "samples", "nndsvda"):
-        model = quick(n_components=15, init=init).fit(X)
+    for form in (X, scipy.sparse.csr_matrix(X)):
+        model = quick(method=method, n_components=15, init=init).fit(form)
         assert model.transform(X).shape == (10, 15)
 
 
-def test_one_atom_and_one_feature_and_one_sample_work(rng):
-    assert quick(n_components=1).fit(data(20, rng)).transform(data(5, rng)).shape == (5, 1)
-    assert quick().fit(data(20, rng, n_features=1)).components_.shape == (3, 1)
-    assert quick().fit(data(1, rng)).n_samples_seen_ == 1
+@both_methods
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber", "l1"])
+def test_one_atom_and_one_feature_and_one_sample_work(name, method, rng):
+    assert quick(name, method, n_components=1).fit(data(20, rng)).transform(data(5, rng)).shape == (5, 1)
+    assert quick(name, method).fit(data(20, rng, n_features=1)).components_.shape == (3, 1)
+    assert quick(name, method).fit(data(1, rng)).n_samples_seen_ == 1
 
 
-def test_a_users_own_divergence_works_with_value_and_derivative_alone(rng):
+@both_methods
+def test_a_users_own_divergence_works_with_value_and_derivative_alone(method, rng):
     X = data(100, rng)
-    start, model = (quick(LogCosh(), max_passes=5, a=a, b=200).fit(X) for a in (1e-12, 20))
-    assert model.loss(X) < start.loss(X)
+    model = quick(LogCosh(), method, init="uniform", max_passes=5, a=20, b=200).fit(X)
+    assert model.loss(X) < start(LogCosh(), init="uniform").fit(X).loss(X)
     Y = model.inverse_transform(model.transform(X))
     assert model.loss(X) == pytest.approx(np.log(np.cosh(X - Y)).sum(axis=1).mean(), rel=1e-9)
 
 
+@both_methods
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
-def test_partial_fit_is_fit_with_a_generator_too(kind, rng):
+def test_partial_fit_is_fit_with_a_generator_too(kind, method, rng):
     X = data(40, rng)
-    whole, pieces = (quick(random_state=kind(5), shuffle=False) for _ in range(2))
+    whole, pieces = (quick(method=method, random_state=kind(5), shuffle=False) for _ in range(2))
     whole.fit(X)
     pieces.partial_fit(X[:20]).partial_fit(X[20:])
     np.testing.assert_array_equal(whole.components_, pieces.components_)
@@ -408,14 +514,21 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(rng):
     for spoilt, settings in ((-X[:, :5], {}), (X, {"power": 7.0}), (X, {"init": "magic"})):
         with pytest.raises(ValueError, match=r"Negative|Robbins|unknown init"):
             model.set_params(**settings).fit(spoilt)
-        model.set_params(power=1.0, init="uniform")
+        model.set_params(power=1.0, init="kmeans++")
         np.testing.assert_array_equal(model.transform(X), before)
 
 
-def test_steps_that_are_too_long_are_told_with_the_cure(rng):
+@pytest.mark.parametrize("init", ["uniform", "kmeans++"])
+def test_steps_that_are_too_long_are_told_with_the_cure(init, rng):
     X = data(400, rng)
     with pytest.warns(ConvergenceWarning, match=r"the steps are too long for these data. Take a \(20000\) ten times"):
-        quick("kl", a=2e4, b=2e4).fit(X)
+        quick("kl", "paper", init=init, a=2e4, b=2e4).fit(X)
+
+
+def test_the_fast_methods_have_no_step_that_could_be_too_long(rng):
+    X = data(400, rng)
+    one, other = (quick("kl", a=a, b=b).fit(X).components_ for a, b in ((2e4, 2e4), (2.0, 200.0)))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_the_first_bad_row_is_named_by_its_number_in_a_shuffled_source(rng):

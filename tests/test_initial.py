@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +114,53 @@ def test_samples_are_different_samples_of_the_batch(rng: np.random.Generator) ->
     X = np.eye(6) + 1e-3
     W = initial_dictionary("samples", X, 6, rng)
     assert sorted(W.argmax(axis=1)) == list(range(6))
+
+
+both_distances = pytest.mark.parametrize("ratios", [False, True], ids=["differences", "ratios"])
+every_form = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+
+
+@both_distances
+def test_kmeans_finds_directions_far_from_each_other(rng: np.random.Generator, ratios: bool) -> None:
+    parts = np.kron(np.eye(4), np.ones((1, 3))) + 0.01
+    X = rng.gamma(5.0, 1.0, (80, 1)) * parts[np.repeat(np.arange(4), [65, 5, 5, 5])]  # one direction is frequent
+    X *= rng.gamma(500, 1 / 500, X.shape)
+    W = initial_dictionary("kmeans++", X, 4, rng, ratios)
+    assert sorted(W.argmax(axis=1) // 3) == [0, 1, 2, 3]
+
+
+@every_form
+def test_kmeans_takes_sparse_samples_as_it_takes_dense_ones(rng: np.random.Generator, form) -> None:
+    X = rng.poisson(0.4, (60, 15)).astype(float)
+    one, other = (initial_dictionary("kmeans++", Y, 8, np.random.default_rng(0)) for Y in (X, form(X)))
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@both_distances
+@pytest.mark.parametrize("K", [3, 12])
+def test_kmeans_takes_a_direction_once_however_often_it_occurs(rng: np.random.Generator, ratios: bool, K: int) -> None:
+    X = rng.gamma(5.0, 1.0, (60, 1)) * np.repeat(batch(rng, 3, 8), 20, axis=0)
+    W = initial_dictionary("kmeans++", X, K, rng, ratios)
+    different = W[:3] / np.linalg.norm(W[:3], axis=1, keepdims=True)
+    assert (different @ different.T)[np.triu_indices(3, 1)].max() < 0.999
+    require_a_start(W, (K, 8), np.float64)
+    assert len(np.unique(W.round(6), axis=0)) == K  # equal atoms would stay equal
+
+
+@both_distances
+def test_rounding_does_not_choose_among_samples_that_are_equally_good_a_start(ratios: bool) -> None:
+    # Far from all others lie two samples near each other: whichever is chosen, the other is as near to it.
+    rng = np.random.default_rng(0)
+    crowd = np.ones(6) + 0.01 * rng.random((30, 6))
+    pair = np.array([[9.0, 1, 1, 1, 1, 1], [9.5, 1, 1, 1, 1, 1]])
+    X = np.vstack([crowd, pair])
+    for seed in range(20):
+        starts = [
+            initial_dictionary("kmeans++", Y, 2, np.random.default_rng(seed), ratios)
+            for Y in (X, X / 3.0, X * 1e-9, X.astype(np.float32))
+        ]
+        for W in starts[1:]:
+            np.testing.assert_allclose(W, starts[0], rtol=1e-5)
 
 
 def test_nndsvda_finds_the_parts_of_block_data(rng: np.random.Generator) -> None:

@@ -94,7 +94,7 @@ def test_the_statistics_of_two_chunks_add_up(divergence: Divergence, rng: np.ran
     whole = update.local(divergence, X, H, W)
     parts = [update.local(divergence, X[part], H[part], W) for part in (slice(4), slice(4, None))]
     assert whole.samples == sum(part.samples for part in parts) == 10
-    np.testing.assert_allclose(sum(part.sums["gradient"] for part in parts), whole.sums["gradient"], rtol=1e-9)
+    np.testing.assert_allclose(sum(part.parts["gradient"] for part in parts), whole.parts["gradient"], rtol=1e-9)
 
 
 @every_divergence

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors.numpy
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,8 +37,28 @@ DATA = np.random.default_rng(0).gamma(2.0, 1.0, (40, F))
 MORE = np.random.default_rng(1).gamma(2.0, 1.0, (25, F))
 
 
+# Each keeps other statistics between batches.
+both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
+MEMORIES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "surrogate": (DATA, {}),
+    "diagonals": (DATA, {"max_memory": 0.0}),
+    "one matrix": (DATA, {"divergence": "squared_l2"}),
+    "coupled": (DATA, {"divergence": Mahalanobis(np.eye(F) + 0.1)}),
+    "adapted delta": (DATA, {"divergence": "huber"}),
+    "em": (scipy.sparse.csr_matrix(np.round(DATA)), {}),
+    "reservoir": (DATA, {"reservoir": 8}),
+    "sparse reservoir": (scipy.sparse.csr_matrix(np.round(DATA)), {"reservoir": 200}),
+    "forgetting": (DATA, {"forgetting": 0.3}),
+    "single precision": (DATA.astype(np.float32), {"reservoir": 8}),
+    "paper": (DATA, {"method": "paper"}),
+}
+every_memory = pytest.mark.parametrize("memory", MEMORIES)
+
+
 def fitted(divergence: Divergence | str = "kl", X: Any = DATA, **options: Any) -> OnlineNMF:
-    options = {"batch_size": 15, "max_iter": 5, "transform_max_iter": 20, "random_state": 3} | options
+    options = {"batch_size": 15, "transform_max_iter": 20, "random_state": 3} | options
+    if options.get("method") == "paper":
+        options = {"max_iter": 5} | options
     return OnlineNMF(3, divergence=divergence, **options).fit(X)
 
 
@@ -58,18 +79,41 @@ def vars_of(model: OnlineNMF) -> dict[str, Any]:
 # What comes back
 
 
+@both_methods
 @every_divergence
-def test_a_loaded_model_transforms_to_the_same_bits(tmp_path: Path, divergence: Divergence) -> None:
-    model = fitted(divergence)
+def test_a_loaded_model_transforms_to_the_same_bits(tmp_path: Path, divergence: Divergence, method: str) -> None:
+    model = fitted(divergence, method=method)
     loaded = round_trip(model, tmp_path)
     assert np.array_equal(loaded.components_, model.components_)
     assert np.array_equal(loaded.transform(MORE), model.transform(MORE))
     assert loaded.loss(MORE) == model.loss(MORE)
 
 
+@every_memory
+def test_what_the_method_keeps_is_kept_to_the_bit(tmp_path: Path, memory: str) -> None:
+    X, options = MEMORIES[memory]
+    model = fitted(X=X, **options)
+    loaded = round_trip(model, tmp_path)
+    assert (loaded.method_, loaded.divergence_.parameters().keys()) == (
+        model.method_,
+        model.divergence_.parameters().keys(),
+    )
+    for learner in (model, loaded):
+        learner.partial_fit(X[:25]).partial_fit(X)
+    assert np.array_equal(loaded.components_, model.components_)
+    assert np.array_equal(loaded.transform(X), model.transform(X))
+    assert loaded._memory.keys() == model._memory.keys()
+    for name, value in model._memory.items():
+        assert np.array_equal(loaded._memory[name], value), name
+    if memory == "adapted delta":
+        assert loaded.delta_ == model.delta_
+        assert loaded.divergence == "huber"
+
+
+@both_methods
 @every_divergence
-def test_a_loaded_model_goes_on_learning_to_the_same_bits(tmp_path: Path, divergence: Divergence) -> None:
-    model = fitted(divergence)
+def test_a_loaded_model_goes_on_learning_to_the_same_bits(tmp_path: Path, divergence: Divergence, method: str) -> None:
+    model = fitted(divergence, method=method)
     loaded = round_trip(model, tmp_path)
     for learner in (model, loaded):
         learner.partial_fit(MORE).partial_fit(DATA)
@@ -118,13 +162,18 @@ OTHER_SETTINGS: dict[str, Any] = {
     "eps_prime": 1e-7,
     "U": 1e9,
     "forgetting": 0.25,
+    "reservoir": np.int64(5),
+    "max_memory": np.float32(1e5),
     "random_state": np.int32(7),
 }
 
 
-def test_every_setting_can_be_stored(tmp_path: Path) -> None:
-    model = fitted(**OTHER_SETTINGS)
-    assert set(OTHER_SETTINGS) == set(vars_of(model)) - {"n_components", "callbacks"}
+@pytest.mark.parametrize("method", ["paper", "surrogate", "em", "auto"])
+def test_every_setting_can_be_stored(tmp_path: Path, method: str) -> None:
+    model = fitted(**(OTHER_SETTINGS | {"method": method}))
+    defaults = vars_of(OnlineNMF())
+    assert set(OTHER_SETTINGS) == set(defaults) - {"n_components", "callbacks"}
+    assert all(OTHER_SETTINGS[name] != defaults[name] for name in OTHER_SETTINGS if name != "batch_size")
     assert plain_settings(round_trip(model, tmp_path)) == plain_settings(model)
 
 
@@ -446,16 +495,21 @@ class Parts:
         return facts
 
 
-def take_apart(divergence: Divergence | str, folder: Path) -> Parts:
+def take_apart(divergence: Divergence | str, folder: Path, **options: Any) -> Parts:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        save(fitted(divergence, clip=(0.0, 50.0)), folder / "whole.safetensors")
+        save(fitted(divergence, clip=(0.0, 50.0), **options), folder / "whole.safetensors")
     return Parts(*model_file.read(folder / "whole.safetensors"), folder)
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    return take_apart("kl", tmp_path_factory.mktemp("parts"))
+    return take_apart("kl", tmp_path_factory.mktemp("parts"), reservoir=4)
+
+
+@pytest.fixture(scope="module")
+def paper_parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    return take_apart("huber", tmp_path_factory.mktemp("paper"), method="paper")
 
 
 @pytest.fixture(scope="module")
@@ -473,8 +527,8 @@ def require_usable(model: OnlineNMF, folder: Path) -> None:
         save(model, folder / "again.safetensors")
 
 
-def test_the_parts_make_a_whole(parts: Parts, matrix_parts: Parts) -> None:
-    for each in (parts, matrix_parts):
+def test_the_parts_make_a_whole(parts: Parts, matrix_parts: Parts, paper_parts: Parts) -> None:
+    for each in (parts, matrix_parts, paper_parts):
         require_usable(each.load(), each.folder)
 
 
@@ -550,9 +604,28 @@ def test_missing_facts_are_refused(parts: Parts) -> None:
         parts.refusal(facts=parts.facts | {key: {k: v for k, v in parts.facts[key].items() if k != inner}})
 
 
-def test_missing_arrays_are_refused(matrix_parts: Parts) -> None:
-    for name in matrix_parts.arrays:
-        matrix_parts.refusal(arrays={name: None})
+def test_missing_arrays_are_refused(parts: Parts, matrix_parts: Parts) -> None:
+    for each in (parts, matrix_parts):
+        for name in each.arrays:
+            each.refusal(arrays={name: None})
+
+
+def test_statistics_that_do_not_fit_the_method_are_refused(parts: Parts, paper_parts: Parts) -> None:
+    for name, value in parts.arrays.items():
+        if name.startswith("memory."):
+            for bad in (value[:-1], value[None], value.astype(np.float32), np.full_like(value, np.nan)):
+                parts.refusal(arrays={name: bad})
+    assert "statistics do not fit" in paper_parts.refusal(arrays={"memory.S": np.eye(3)})
+
+
+@pytest.mark.parametrize("seen", [-1.0, 41.0, 1e300])
+def test_a_reservoir_of_more_or_fewer_samples_than_were_seen_is_refused(parts: Parts, seen: float) -> None:
+    assert "reservoir" in parts.refusal(arrays={"memory.kept_of": np.array([seen])})
+
+
+@pytest.mark.parametrize("size", [3, 10**6, 10**12, 10**15])
+def test_a_reservoir_of_another_size_is_refused_without_room_being_made_for_it(parts: Parts, size: int) -> None:
+    parts.refusal(facts=parts.with_fact(("settings", "reservoir"), size))
 
 
 def bad_dictionaries(W: np.ndarray) -> Iterator[np.ndarray]:
@@ -640,6 +713,12 @@ def test_an_array_of_a_type_that_numpy_may_not_know_is_refused(parts: Parts, dty
         (("samples",), 1.5),
         (("samples",), "many"),
         (("samples",), 10**400),
+        (("averaged",), 0),
+        (("averaged",), 1.5),
+        (("averaged",), None),
+        (("method",), "em"),
+        (("method",), "nonsense"),
+        (("method",), None),
         (("steps",), -1),
         (("passes",), "many"),
         (("passes",), float("inf")),
@@ -680,6 +759,15 @@ def test_an_array_of_a_type_that_numpy_may_not_know_is_refused(parts: Parts, dty
         (("settings", "eps_prime"), 0.0),
         (("settings", "U"), 0.0),
         (("settings", "U"), 10**400),
+        (("settings", "forgetting"), 1.0),
+        (("settings", "forgetting"), "much"),
+        (("settings", "reservoir"), -1),
+        (("settings", "reservoir"), 0),
+        (("settings", "reservoir"), 2.5),
+        (("settings", "reservoir"), 10**400),
+        (("settings", "max_memory"), -1.0),
+        (("settings", "max_memory"), 0),
+        (("settings", "max_memory"), None),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value)[:12],
 )
@@ -719,9 +807,9 @@ json_values = st.recursive(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_facts_changed_at_random_are_refused_or_make_a_usable_model(
-    parts: Parts, matrix_parts: Parts, data: st.DataObject
+    parts: Parts, matrix_parts: Parts, paper_parts: Parts, data: st.DataObject
 ) -> None:
-    parts = data.draw(st.sampled_from([parts, matrix_parts]))
+    parts = data.draw(st.sampled_from([parts, matrix_parts, paper_parts]))
     facts = deepcopy(parts.facts)
     for path in data.draw(st.lists(st.sampled_from(paths(parts.facts)), min_size=1, max_size=2)):
         here = facts
@@ -742,7 +830,7 @@ def is_small(model: OnlineNMF) -> bool:
     return max(model.max_iter or 0, model.transform_max_iter) < 10**4
 
 
-@pytest.mark.parametrize("which", ["parts", "matrix_parts"])
+@pytest.mark.parametrize("which", ["parts", "matrix_parts", "paper_parts"])
 def test_bytes_changed_at_random_are_refused_or_make_a_usable_model(
     request: pytest.FixtureRequest, which: str, rng: np.random.Generator
 ) -> None:
@@ -751,7 +839,7 @@ def test_bytes_changed_at_random_are_refused_or_make_a_usable_model(
     header = 8 + int.from_bytes(content[:8], "little")
     likely = np.frombuffer(b'0123456789eE+-.,:[]{}" ', dtype=np.uint8)
     path = parts.folder / "flipped.safetensors"
-    for k in range(1500):
+    for k in range(1000):
         flipped = bytearray(content)
         end = len(content) if k % 3 == 0 else header
         for place in rng.integers(end, size=rng.integers(1, 4)):

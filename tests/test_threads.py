@@ -1,31 +1,299 @@
+"""Threads change nothing but the time: not a bit of a result, not BLAS's setting, and no fork or other thread."""
+
 from __future__ import annotations
 
-from onmf import threads
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from threadpoolctl import threadpool_limits
+
+from onmf import OnlineNMF, threads
+
+pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
 
 def blas_threads() -> set[int]:
     return {pool["num_threads"] for pool in threads._controller().info() if pool["user_api"] == "blas"}
 
 
-def test_small_products_get_one_thread_and_the_setting_comes_back():
+# BLAS's setting
+
+
+def in_another_thread(function: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def here(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+anywhere = pytest.mark.parametrize("run", [here, in_another_thread])
+
+
+@anywhere
+@pytest.mark.parametrize("allowed", [1, 2, 3])
+def test_blas_gets_one_thread_we_get_its_threads_and_the_setting_comes_back(
+    run: Callable[..., Any], allowed: int
+) -> None:
+    def inside() -> tuple[set[int], int]:
+        with threads.ours():
+            return blas_threads(), threads._allowed
+
+    with threadpool_limits(allowed, user_api="blas"):
+        assert run(inside) == ({1}, allowed)
+        assert blas_threads() == {allowed}
+    assert threads._allowed == 1
+
+
+def test_a_block_within_a_block_leaves_the_setting_as_it_was() -> None:
+    with threadpool_limits(3, user_api="blas"):
+        with threads.ours():
+            with threads.ours():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+            assert threads._allowed == 3
+        assert blas_threads() == {3}
+
+
+@pytest.mark.parametrize("enter_first", [here, in_another_thread])
+@pytest.mark.parametrize("leave_last", [here, in_another_thread])
+def test_blocks_that_overlap_leave_the_setting_as_it_was(
+    enter_first: Callable[..., Any], leave_last: Callable[..., Any]
+) -> None:
     before = blas_threads()
-    with threads.suited_to(1000):
+    with threadpool_limits(2, user_api="blas"):
+        first, second = threads.ours(), threads.ours()
+        enter_first(first.__enter__)
+        second.__enter__()
+        first.__exit__(None, None, None)
         assert blas_threads() == {1}
-    assert blas_threads() == before
+        assert threads._allowed == 2
+        leave_last(lambda: second.__exit__(None, None, None))
+        assert blas_threads() == {2}
+    assert blas_threads() == before  # ours did not take away the user's power to set it
 
 
-def test_large_products_keep_the_threads_they_have():
+def test_an_error_gives_the_setting_back() -> None:
     before = blas_threads()
-    with threads.suited_to(threads.LARGE):
-        assert blas_threads() == before
-
-
-def test_blocks_that_overlap_leave_the_setting_as_it_was():
-    before = blas_threads()
-    first, second = threads.suited_to(1000), threads.suited_to(1000)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert blas_threads() == {1}
-    second.__exit__(None, None, None)
+    with pytest.raises(KeyboardInterrupt), threads.ours():
+        raise KeyboardInterrupt
     assert blas_threads() == before
+    assert threads._users == 0
+
+
+def test_learning_and_reading_leave_the_setting_as_it_was(rng: np.random.Generator) -> None:
+    with threadpool_limits(2, user_api="blas"):
+        model = OnlineNMF(3, random_state=0).fit(rng.random((40, 10)) + 0.1)
+        model.transform(rng.random((5, 10)))
+        with pytest.raises(ValueError, match="Negative"):
+            model.partial_fit(-np.ones((5, 10)))
+        assert blas_threads() == {2}
+
+
+# each and blocks
+
+
+@pytest.fixture(params=[1, 2, 5])
+def some_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """As if BLAS were allowed so many, whatever the machine has."""
+    monkeypatch.setattr(threads, "_allowed", request.param)
+    monkeypatch.setattr(threads, "_pool", ThreadPoolExecutor(4))
+    return request.param
+
+
+@pytest.mark.usefixtures("some_threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
+def test_each_gives_the_results_in_order(count: int) -> None:
+    def slower_at_first(part: int) -> int:
+        time.sleep(0.002 / (part + 1))
+        return part * part
+
+    assert threads.each(slower_at_first, range(count)) == [part * part for part in range(count)]
+
+
+def test_each_uses_the_threads_it_is_allowed_and_no_more(some_threads: int) -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+    all_there = threading.Barrier(some_threads)
+
+    def meet(part: int) -> int:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        if part < some_threads:
+            all_there.wait(timeout=30)  # breaks unless that many threads work at once
+        with lock:
+            at_once -= 1
+        return threading.get_ident()
+
+    workers = threads.each(meet, range(20))
+    assert most == some_threads
+    assert threading.get_ident() in workers
+
+
+@pytest.mark.usefixtures("some_threads")
+@pytest.mark.parametrize("bad", [0, 7, 19])
+def test_each_passes_an_error_on_and_nothing_works_on_behind_it(bad: int) -> None:
+    running, lock = 0, threading.Lock()
+
+    def fail_at_one(part: int) -> None:
+        nonlocal running
+        with lock:
+            running += 1
+        time.sleep(0.001)
+        with lock:
+            running -= 1
+        if part == bad:
+            raise ZeroDivisionError(str(part))
+
+    with pytest.raises(ZeroDivisionError, match=f"^{bad}$"):
+        threads.each(fail_at_one, range(20))
+    assert running == 0
+    assert threads.each(str, range(20)) == [str(part) for part in range(20)]
+
+
+@pytest.mark.usefixtures("some_threads")
+def test_blocks_within_blocks_do_not_wait_for_each_other() -> None:
+    def outer(part: int) -> list[int]:
+        return threads.each(lambda inner: 10 * part + inner, range(6))
+
+    assert threads.each(outer, range(12)) == [[10 * a + b for b in range(6)] for a in range(12)]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 65, 1000, 12_345])
+@pytest.mark.parametrize("size", [1, 7, 64, 2048])
+def test_blocks_cover_all_once_in_order_and_are_nearly_equal(n: int, size: int) -> None:
+    blocks = threads.blocks(n, size)
+    np.testing.assert_array_equal(np.concatenate([np.arange(n)[block] for block in blocks]), np.arange(n))
+    lengths = [block.stop - block.start for block in blocks]
+    assert max(lengths) <= size
+    assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 100, 12_345])
+@pytest.mark.parametrize("work", [0.0, 1.0, 1e3, 1e9])
+def test_blocks_by_work_cover_all_and_are_few_and_worth_a_thread(n: int, work: float) -> None:
+    blocks = threads.by_work(n, work, 1e5)
+    assert sum(block.stop - block.start for block in blocks) == n
+    assert len(blocks) <= 16
+    if len(blocks) > 1 and n * work > 2e5:
+        assert min(block.stop - block.start for block in blocks) * work >= 0.5e5
+
+
+# The same bits
+
+
+def dense_data(F: int = 1200, n: int = 200) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.gamma(2.0, 1.0, (n, 8)) @ rng.gamma(1.0, 1.0, (8, F)) * rng.gamma(20, 0.05, (n, F)) + 0.01
+
+
+def sparse_data() -> scipy.sparse.csr_matrix:
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(300, 5000, density=0.02, format="csr", random_state=rng)
+    X.data = np.ceil(5 * X.data)
+    return X
+
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "kl": (dense_data, {"divergence": "kl"}),
+    "is": (dense_data, {"divergence": "is"}),
+    "huber": (dense_data, {"divergence": "huber"}),
+    "l1": (lambda: dense_data(n=60), {"divergence": "l1"}),
+    "squared_l2": (dense_data, {"divergence": "squared_l2"}),
+    "paper": (lambda: dense_data(5000, 100), {"method": "paper", "divergence": "squared_l2", "a": 2.0, "b": 200.0}),
+    "em": (lambda: dense_data(5000, 100), {"method": "em", "divergence": "hellinger"}),
+    "nndsvda": (dense_data, {"init": "nndsvda"}),
+    "single": (lambda: dense_data().astype(np.float32), {}),
+    "reservoir": (dense_data, {"reservoir": 50}),
+    "diagonal": (dense_data, {"max_memory": 0.0}),
+    "sparse kl": (sparse_data, {"divergence": "kl"}),
+    "sparse squared_l2": (sparse_data, {"divergence": "squared_l2"}),
+}
+
+
+def learnt(case: str) -> list[np.ndarray]:
+    data, settings = CASES[case]
+    X = data()
+    model = OnlineNMF(8, random_state=0, batch_size=100, transform_max_iter=100, **settings).fit(X)
+    return [model.components_, model.transform(X), np.array(model.loss(X)), model.history_["loss"]]
+
+
+def parts_of(case: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The largest number of blocks that were ready for threads at a time."""
+    most, honest = 0, threads.each
+
+    def each(function: Any, parts: Any) -> Any:
+        nonlocal most
+        most = max(most, len(parts))
+        return honest(function, parts)
+
+    with monkeypatch.context() as context:
+        context.setattr(threads, "each", each)
+        learnt(case)
+    return most
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_number_of_threads_gives_the_same_bits(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with threadpool_limits(1, user_api="blas"):
+        expected = learnt(case)
+    monkeypatch.setattr(threads, "_pool", ThreadPoolExecutor(2))  # even where the machine has one core
+    for count in (2, 3):
+        with threadpool_limits(count, user_api="blas"):
+            for one, other in zip(learnt(case), expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_is_work_for_several_threads(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parts_of(case, monkeypatch) > 1
+
+
+# Other threads, other processes
+
+
+def test_models_that_learn_at_once_do_not_disturb_each_other() -> None:
+    cases = ["kl", "sparse kl", "squared_l2", "huber"]
+    expected = [learnt(case) for case in cases]
+    with threadpool_limits(2, user_api="blas"):
+        with ThreadPoolExecutor(len(cases)) as pool:
+            found = list(pool.map(learnt, cases))
+        assert blas_threads() == {2}
+    for case, one, other in zip(cases, found, expected, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=case)
+
+
+def send_learnt(pipe: Any) -> None:
+    with threadpool_limits(2, user_api="blas"):
+        pipe.send(learnt("kl"))
+    pipe.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_learns_although_its_parents_threads_are_gone() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        expected = learnt("kl")  # the parent has threads now
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=send_learnt, args=(theirs,))
+    child.start()
+    theirs.close()
+    try:
+        assert ours.poll(60), "the child hangs"
+        found = ours.recv()
+    finally:
+        child.kill()
+        child.join()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

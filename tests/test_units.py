@@ -185,6 +185,28 @@ def test_single_precision_data_of_any_size_get_their_mean(size: float) -> None:
     np.testing.assert_allclose(inside, 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("layout", [scipy.sparse.csr_array, scipy.sparse.coo_array])
+def test_counts_have_the_same_mean_sparse_and_dense(layout, rng: np.random.Generator) -> None:
+    for _ in range(50):
+        X = rng.poisson(0.5, (37, 11)).astype(float)
+        one, other = (Units.of_first_batch(Y, None, rescale=True).mean for Y in (X, layout(X)))
+        assert one == other
+
+
+def test_entries_in_parts_are_summed_before_they_are_clipped(rng: np.random.Generator) -> None:
+    X = rng.poisson(0.7, (20, F)).astype(float)
+    whole = scipy.sparse.csr_matrix(X)
+    parts = scipy.sparse.csr_matrix(
+        (np.repeat(0.5 * whole.data, 2), np.repeat(whole.indices, 2), 2 * whole.indptr), shape=X.shape
+    )
+    units = Units.of_first_batch(parts, (0.0, 1.0), rescale=True)
+    assert units.mean == np.minimum(X, 1).mean()
+    inside, _ = units.inside(parts, KullbackLeibler())
+    np.testing.assert_allclose(inside.toarray() * units.scale, np.minimum(X, 1))
+    assert inside.has_canonical_format
+    assert parts.nnz == 2 * whole.nnz  # the user's matrix is as it was
+
+
 # Clip
 
 

@@ -46,24 +46,32 @@ BATCH = 1024
 
 @app.command(
     epilog="Examples:\n\n"
-    "`onmf fit counts.npz -k 20 --method auto --out topics.safetensors`\n\n"
-    "`onmf fit spectra.npy -k 12 --divergence is --method auto --passes 5 --seed 0 --out music.safetensors`\n\n"
-    "`onmf fit pixels.csv --divergence huber:0.1 --out parts.safetensors`"
+    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
+    "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
+    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`"
 )
 def fit(
     data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
     components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}.")] = "paper",
+    method: Annotated[
+        str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}; paper is the one with a theorem.")
+    ] = "auto",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
-    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "uniform",
+    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
     shuffle: Annotated[bool, typer.Option(help="Shuffle each pass; .csv and .tsv are read in their order.")] = True,
+    forgetting: Annotated[
+        float, typer.Option(help="For streams that drift: the least weight of a new chunk, in [0, 1).")
+    ] = 0.0,
+    reservoir: Annotated[
+        int, typer.Option(min=0, help="For data in temporal order: old samples to keep and mix with new ones.")
+    ] = 0,
     a: Annotated[
-        float, typer.Option("--a", help="Step of the paper: a / (samples + b); smaller if the loss rises.")
+        float, typer.Option("--a", help="Step of method paper: a / (samples + b); smaller if the loss rises.")
     ] = 2e4,
     b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
@@ -79,6 +87,8 @@ def fit(
         max_passes=passes,
         shuffle=shuffle,
         init=init,
+        forgetting=forgetting,
+        reservoir=reservoir,
         a=a,
         b=b,
         random_state=seed,

@@ -77,14 +77,13 @@ def psnr(picture: Array, clean: Array) -> float:
 
 
 def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:
-    """One pass of the paper's method over the noisy patches, then the picture of their fits."""
+    """One pass over the noisy patches, then the picture of their fits."""
     X = patches(noisy)
     started = time.perf_counter()
     model = OnlineNMF(
         COMPONENTS,
         divergence=divergence,
         random_state=seed,
-        max_iter=100,
         transform_tol=1e-2,
         transform_max_iter=300,
         callbacks=[report] if report else None,

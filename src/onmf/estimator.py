@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -51,18 +51,18 @@ class OnlineNMF(FittedNMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
-    method : {"paper", "auto", "surrogate", "em"}, default "paper"
-        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W, the one with a theorem.
-        "surrogate": an averaged quadratic model per feature, Newton's coefficients; far fewer samples to a good W.
-        "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
+    method : {"auto", "surrogate", "em", "paper"}, default "auto"
         "auto": em for sparse data where it applies, else surrogate; ``method_`` says which.
+        "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples to a good W.
+        "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
+        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W: the one with a theorem.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
     max_passes : int, default 1
         Passes of ``fit`` over the data.
     shuffle : bool, default True
         Whether ``fit`` shuffles the samples in each pass.
-    init : {"uniform", "kmeans++", "samples", "nndsvda"} or array (K, F), default "uniform"
+    init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
         The initial dictionary. An array outside the set C is brought in by a change of units.
     scale : {"mean", "none"}, default "mean"
         "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
@@ -90,6 +90,13 @@ class OnlineNMF(FittedNMF):
         The constants of the sets C and H, in internal units.
     forgetting : float, default 0
         For "surrogate" and "em": a floor in [0, 1) under the weight of a new chunk, for streams that drift.
+    reservoir : int, default 0
+        For "surrogate" and "em" on streams in temporal order: so many samples are remembered, drawn evenly from all
+        seen, and three of them are mixed with every new one. Some hundreds serve; a sample then costs four times as
+        much.
+    max_memory : float, default 2**30
+        For "surrogate": bytes that its statistics of all features may take while learning; beyond, it keeps their
+        diagonals and one correlation matrix, F K numbers instead of F K^2 / 2.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : iterable of callables or None
@@ -107,6 +114,9 @@ class OnlineNMF(FittedNMF):
         Samples learnt from and dictionary updates.
     method_ : str
         The method in use: what "auto" has chosen.
+    delta_ : float
+        Huber's delta. If none was given, the fast methods let it follow the residuals: 1.345 times their running
+        median absolute value.
     n_iter_ : int
         Passes that ``fit`` has begun; 1 after ``partial_fit``.
     history_ : dict of arrays "samples", "seconds", "loss"
@@ -120,7 +130,8 @@ class OnlineNMF(FittedNMF):
     n_steps_: int
     n_iter_: int
     method_: str
-    _memory: Mapping[str, Array]
+    _memory: dict[str, Array]
+    _averaged: int  # samples in the statistics: those seen, and old ones mixed in
     feature_names_in_: Any
     _loss_to_beat: float
 
@@ -129,11 +140,11 @@ class OnlineNMF(FittedNMF):
         n_components: int = 40,
         *,
         divergence: divergences.Divergence | str = "kl",
-        method: str = "paper",
+        method: str = "auto",
         batch_size: int | None = None,
         max_passes: int = 1,
         shuffle: bool = True,
-        init: Any = "uniform",
+        init: Any = "kmeans++",
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         ridge: float = 0.0,
@@ -152,6 +163,8 @@ class OnlineNMF(FittedNMF):
         eps_prime: float = 1e-8,
         U: float = 1e8,
         forgetting: float = 0.0,
+        reservoir: int = 0,
+        max_memory: float = 2.0**30,
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
     ) -> None:
@@ -180,6 +193,8 @@ class OnlineNMF(FittedNMF):
         self.eps_prime = eps_prime
         self.U = U
         self.forgetting = forgetting
+        self.reservoir = reservoir
+        self.max_memory = max_memory
         self.random_state = random_state
         self.callbacks = callbacks
 
@@ -215,7 +230,7 @@ class OnlineNMF(FittedNMF):
         for number in range(1, self.max_passes + 1):
             order = shuffling if self.shuffle and source.any_order else None
             for rows, batch in source.batches(self._batch_size(), order):
-                ended = self._learn(batch, rows, total, first)
+                ended = self._learn(batch, rows, total, first, repeated=number > 1)
                 self.n_iter_ = number
                 if ended:
                     return
@@ -231,35 +246,42 @@ class OnlineNMF(FittedNMF):
             self._learn(X, None, None, self._generators()[0] if first else None)
         return self
 
-    def _learn(self, batch: Any, rows: Any, total: int | None, rng: np.random.Generator | None) -> bool:
+    def _learn(
+        self, batch: Any, rows: Any, total: int | None, rng: np.random.Generator | None, repeated: bool = False
+    ) -> bool:
         """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
-        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
+        with threads.ours():
+            start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
         units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
-        X = batch if methods.takes_sparse(name) else dense(batch)
+        X = batch if methods.takes_sparse(name, divergence) else dense(batch)
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
         method = self._method(name, inside)
-        with threads.suited_to(min(method.dictionary.chunk, X.shape[0]) * state.W.size):
-            learnt = learn(method, inside, state, internal)
+        adapt = name != "paper" and divergences.get(self.divergence).adaptive
+        with threads.ours():
+            learnt = learn(method, inside, state, internal, adapt, repeated)
         loss = learnt.loss * divergence.loss_unit(units.scale)
+        if adapt:
+            divergence = learnt.divergence.in_units(1 / units.scale)
 
-        samples, steps, W = learnt.state.samples, learnt.state.steps, learnt.state.W
+        steps, W = learnt.state.steps, learnt.state.W
+        before = 0 if start is not None else self.n_samples_seen_
+        samples = before + X.shape[0]
         history = [] if start is not None else self._history
-        if history and history[-1][0] > state.samples:
+        if history and history[-1][0] > before:
             history.pop()  # left by an interrupt, which came before its dictionary
         seconds = time.perf_counter() - started + (history[-1][1] if history else 0.0)
         history.append((samples, seconds, loss))
         warned = start is None and self._raised
         news = {"components_": W, "n_samples_seen_": samples, "n_steps_": steps, "_raised": warned or raised > 0}
-        news["_memory"] = learnt.state.memory
+        news |= {"_memory": learnt.state.memory, "_averaged": learnt.state.samples, "divergence_": divergence}
         if start is not None:
-            to_beat = max(learnt.first_loss, rank_one_loss(inside, dense(internal))) * divergence.loss_unit(units.scale)
+            to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * divergence.loss_unit(units.scale)
             news |= {
                 "_loss_to_beat": to_beat,
                 "_units": units,
-                "divergence_": divergence,
                 "method_": name,
                 "scale_": units.scale,
                 "_history": history,
@@ -274,15 +296,15 @@ class OnlineNMF(FittedNMF):
 
     def _start(self, batch: Any, rng: np.random.Generator) -> tuple[Units, divergences.Divergence, str, State]:
         """The units, the divergence, the method and the initial dictionary, all from the first batch."""
-        X = dense(batch)
-        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=self.scale == "mean")
-        divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
-        internal, _ = units.inside(X, divergence)
-        W = initial_dictionary(self.init, internal, self.n_components, rng)
+        units = Units.of_first_batch(batch, checked_clip(self.clip), rescale=self.scale == "mean")
+        divergence = divergences.get(self.divergence).for_data(units.mean, batch.shape[1])
         name = self.method
         if name == "auto":
             name = methods.choose(divergence, scipy.sparse.issparse(batch))
-        return units, divergence, name, self._method(name, divergence.in_units(units.scale)).dictionary.start(W)
+        X = batch if methods.takes_sparse(name, divergence) else dense(batch)
+        internal, _ = units.inside(X, divergence)
+        W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
+        return units, divergence, name, self._method(name, divergence.in_units(units.scale)).start(W)
 
     # Plumbing
 
@@ -330,7 +352,7 @@ class OnlineNMF(FittedNMF):
         return self._method(self.method_, self._inside).precise
 
     def _state(self) -> State:
-        return State(self.components_, self.n_samples_seen_, self.n_steps_, self._memory)
+        return State(self.components_, self._averaged, self.n_steps_, self._memory)
 
     def _batch_size(self) -> int:
         return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)

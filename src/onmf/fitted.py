@@ -74,7 +74,8 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         total = 0.0
         for _, H, V in self._solved(X):
             problem = fits(self._inside, V, W)
-            total += float(problem.value(H, problem.fit(H)).sum(dtype=np.float64))
+            with threads.ours():
+                total += float(problem.value(H, problem.fit(H)).sum(dtype=np.float64))
         n: int = X.shape[0]
         return total / n * self.divergence_.loss_unit(self.scale_)
 
@@ -103,6 +104,15 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         samples, seconds, losses = zip(*known, strict=True)
         return {"samples": np.asarray(samples), "seconds": np.asarray(seconds), "loss": np.asarray(losses)}
 
+    @property
+    def delta_(self) -> float:
+        """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
+        delta = getattr(getattr(self, "divergence_", None), "delta", None)
+        if delta is None:
+            msg = "delta_ is there after a fit with the divergence huber."
+            raise AttributeError(msg)
+        return float(delta)
+
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
         """Block by block: the rows, their precise coefficients and their data, in internal units."""
         divergence = self._inside
@@ -113,7 +123,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             V, count = self._units.inside(X[rows] if sparse else dense(X[rows]), self.divergence_)
-            with threads.suited_to(V.shape[0] * W.size):
+            with threads.ours():
                 found = solver.solve(divergence, V, W)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))

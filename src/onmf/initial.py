@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
 from onmf.arrays import Array
@@ -12,13 +13,17 @@ from onmf.arrays import Array
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
-def initial_dictionary(init: Any, X: Array, K: int, rng: np.random.Generator) -> Array:
-    """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch in internal units."""
+def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False) -> Array:
+    """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
+
+    A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
+    divergence sees ratios, not differences: samples are then far from each other if their logarithms are.
+    """
     if isinstance(init, str):
         if init == "uniform":
             return _uniform(K, X, rng)
         if init == "kmeans++":
-            return _spread_samples(X, K, rng)
+            return _spread_samples(X, K, rng, ratios)
         if init == "samples":
             return _samples(X, K, rng)
         if init == "nndsvda":
@@ -28,28 +33,59 @@ def initial_dictionary(init: Any, X: Array, K: int, rng: np.random.Generator) ->
     return _users(init, (K, X.shape[1]), X.dtype)
 
 
-def _uniform(K: int, X: Array, rng: np.random.Generator) -> Array:
+def _uniform(K: int, X: Any, rng: np.random.Generator) -> Array:
     """Entries uniform on (0, 1], the range that C allows: the coefficients take up the scale of the data."""
     return (1.0 - rng.random((K, X.shape[1]))).astype(X.dtype)
 
 
-def _samples(X: Array, K: int, rng: np.random.Generator) -> Array:
+def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
     """K different samples of the first batch, with a hundredth of the mean sample to leave zeros by."""
-    candidates = np.flatnonzero(X.sum(axis=1) > 0)
+    candidates = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() > 0)
     chosen = rng.permutation(candidates)[:K]
-    return _pad(_to_unit_maximum(X[chosen] + 0.01 * _profile(X)), K, X, rng)
+    return _pad(_to_unit_maximum(_dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
 
 
-def _spread_samples(X: Array, K: int, rng: np.random.Generator) -> Array:
-    """Samples far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample."""
-    from sklearn.cluster import kmeans_plusplus  # here: scikit-learn's clustering is slow to import
+def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> Array:
+    """Samples in directions far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample.
 
-    candidates = X[X.sum(axis=1) > 0]
-    seeds, _ = kmeans_plusplus(candidates, min(K, len(candidates)), random_state=int(rng.integers(2**31)))
-    return _pad(_to_unit_maximum(seeds + 0.03 * _profile(X)), K, X, rng)
+    An atom has no length: it is the direction that counts, so samples are divided by their mean, and by their norm
+    where k-means++ measures distances.
+    """
+    from sklearn.preprocessing import normalize  # here: scikit-learn's preprocessing is slow to import
+
+    candidates = normalize(X[np.asarray(X.sum(axis=1)).ravel() > 0], norm="l1") * X.shape[1]
+    places = np.log(candidates) if ratios else normalize(candidates)
+    chosen = _far_from_each_other(places.astype(np.float64), K, rng)
+    return _pad(_to_unit_maximum(_dense(candidates[chosen]) + 0.03 * _profile(candidates)), K, X, rng)
 
 
-def _nndsvda(X: Array, K: int, rng: np.random.Generator) -> Array:
+def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[int]:
+    """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
+
+    Of candidates that are equally good, as the two of a lonely pair are, the first drawn is taken: rounding, and with
+    it the units of the data, must not decide.
+    """
+    squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
+
+    def distances(rows: Any) -> Array:
+        products = places[rows] @ places.T
+        apart: Array = squares[rows][:, None] + squares - 2 * _dense(products)
+        return np.where(apart > 1e-9 * squares, apart, 0.0)  # what is nearer is the same, but for rounding
+
+    chosen = [int(rng.integers(places.shape[0]))]
+    nearest = distances(chosen)[0]
+    while len(chosen) < K and nearest.any():
+        sums = np.cumsum(nearest)
+        trials = np.searchsorted(sums, rng.random(2 + int(np.log(K))) * sums[-1], side="right")
+        left = np.minimum(nearest, distances(trials))
+        potential = left.sum(axis=1)
+        best = int(np.argmax(potential <= (1 + 1e-6) * potential.min()))
+        chosen.append(int(trials[best]))
+        nearest = left[best]
+    return chosen
+
+
+def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
     """NNDSVD (Boutsidis and Gallopoulos 2008): of each singular pair the stronger sign, zeros filled by averages."""
     rank = min(K, *X.shape)
     U, _, Vt = randomized_svd(X, rank, random_state=int(rng.integers(2**31)))
@@ -78,7 +114,7 @@ def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     return W
 
 
-def _pad(W: Array, K: int, X: Array, rng: np.random.Generator) -> Array:
+def _pad(W: Array, K: int, X: Any, rng: np.random.Generator) -> Array:
     """K atoms: where the batch gave fewer, the mean sample with every entry multiplied by a random number."""
     missing = K - len(W)
     if missing <= 0:
@@ -86,10 +122,15 @@ def _pad(W: Array, K: int, X: Array, rng: np.random.Generator) -> Array:
     return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(missing, X, rng))])
 
 
-def _profile(X: Array) -> Array:
+def _profile(X: Any) -> Array:
     """The mean sample, with a little for features that the first batch has not shown yet."""
-    profile: Array = X.mean(axis=0) + 0.01 * X.mean()
-    return profile
+    profile: Array = np.asarray(X.mean(axis=0)).ravel() + 0.01 * X.mean()
+    return profile.astype(X.dtype)
+
+
+def _dense(X: Any) -> Array:
+    rows: Array = X.toarray() if scipy.sparse.issparse(X) else X
+    return rows
 
 
 def _to_unit_maximum(W: Array) -> Array:

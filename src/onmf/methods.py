@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onmf.checks import require_at_least, require_whole
-from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Multiplicative, Newton, Polyak
-from onmf.dictionary import Floor, OnlineEM, ProjectedSubgradient, Surrogate
-from onmf.divergences import L1, Alpha, Divergence, Hellinger, Mahalanobis, Separable, SquaredL2
+from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, InteriorPoint, Multiplicative, Newton, Polyak
+from onmf.dictionary import CoupledSurrogate, Floor, OnlineEM, ProjectedSubgradient, Surrogate
+from onmf.divergences import L1, L2, Alpha, Divergence, Hellinger, Mahalanobis, Separable, SquaredL2
 from onmf.online import Method
+from onmf.reservoir import Reservoir
 from onmf.schedules import Averaging, StepSize
 from onmf.sets import Box, DictionarySet, require_positive_fit
 
@@ -34,6 +35,8 @@ class Settings:
     eps_prime: float = 1e-8
     U: float = 1e8
     forgetting: float = 0.0
+    reservoir: int = 0
+    max_memory: float = 2.0**30
 
     def __post_init__(self) -> None:
         """Refuse what no method could use, also where the method at hand would not look at it."""
@@ -41,7 +44,8 @@ class Settings:
             msg = f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}."
             raise ValueError(msg)
         require_whole(1, **{name: value for name in ("tau", "max_iter") if (value := getattr(self, name)) is not None})
-        require_at_least(0, tol=self.tol, ridge=self.ridge)
+        require_whole(0, reservoir=self.reservoir)
+        require_at_least(0, tol=self.tol, ridge=self.ridge, max_memory=self.max_memory)
         Polyak(delta_tol=self.delta_tol)
         StepSize(self.a, self.b, self.power, self.any_power)
         Averaging(forgetting=self.forgetting)
@@ -89,27 +93,30 @@ def paper(divergence: Divergence, settings: Settings) -> Method:
 
 def surrogate(divergence: Divergence, settings: Settings) -> Method:
     """An averaged quadratic model per feature, and Newton's coefficients: fast for every divergence, no theorem."""
+    C, precise, kept = _fast_parts(divergence, settings)
+    quadratic = isinstance(divergence, (SquaredL2, L2, Mahalanobis))
+    # A model that is exact, or nearly, need not be forgotten as fast as one made at a worse dictionary.
+    averaging = Averaging(0.75 if quadratic else 0.6, forgetting=settings.forgetting)
     if isinstance(divergence, Mahalanobis):
-        msg = "surrogate refuses mahalanobis: its features are coupled; use method='paper'."
-        raise ValueError(msg)
-    C, precise = _fast_parts(divergence, settings)
+        return Method(precise, CoupledSurrogate(divergence, _tau(settings, 30), averaging, C=C), precise, kept)
     if not divergence.domain.x.closed:
         floor, steps = Floor(1e-4, geometric=True), 1
     else:
         floor = Floor(0.0 if divergence.domain.y.closed else 1e-3)
-        steps = 12 if isinstance(divergence, L1) else 3 if divergence.robust else 1
+        steps = 3 if divergence.robust else 1
     update = Surrogate(
         _tau(settings, 30),
-        Averaging(0.6, forgetting=settings.forgetting),
+        averaging,
         floor=floor,
-        least_share=0.25 if floor.geometric else 0.0,
-        shared=isinstance(divergence, SquaredL2),
+        least_share=0.5 if floor.geometric else 0.0,
+        shared=isinstance(divergence, (SquaredL2, L2)),
+        max_memory=settings.max_memory,
         C=C,
     )
-    inexact = precise.precise(settings.tol, settings.max_iter or steps)
-    if isinstance(divergence, L1):  # its quadratic model is a smoothed one: good to learn with, not to answer with
-        return Method(inexact, update, Polyak(precise.box, settings.ridge, delta_tol=settings.delta_tol))
-    return Method(inexact, update, precise)
+    solver: CoefficientSolver = precise
+    if isinstance(divergence, L1):
+        solver, steps = InteriorPoint(precise.box, settings.ridge), 4
+    return Method(solver.precise(settings.tol, settings.max_iter or steps), update, solver, kept)
 
 
 def em(divergence: Divergence, settings: Settings) -> Method:
@@ -118,16 +125,16 @@ def em(divergence: Divergence, settings: Settings) -> Method:
         msg = f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
         raise ValueError(msg)
     order = divergence.alpha if isinstance(divergence, Alpha) else 0.5 if isinstance(divergence, Hellinger) else 1.0
-    C, precise = _fast_parts(divergence, settings)
-    solver = Multiplicative(precise.box, max_iter=settings.max_iter or 10, order=order)
+    C, precise, kept = _fast_parts(divergence, settings)
+    solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
     update = OnlineEM(order, _tau(settings, 128), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
-    return Method(solver, update, precise)
+    return Method(solver, update, precise, kept)
 
 
-def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton]:
+def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton, Reservoir | None]:
     C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
     require_positive_fit(divergence, C, box)
-    return C, Newton(box, settings.ridge)
+    return C, Newton(box, settings.ridge), Reservoir(settings.reservoir) if settings.reservoir else None
 
 
 def _tau(settings: Settings, default: int) -> int:
@@ -138,19 +145,14 @@ METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {"paper": paper, 
 
 
 def choose(divergence: Divergence, sparse: bool) -> str:
-    """What "auto" means: em for sparse data under a divergence that is linear at zero, the surrogate otherwise.
-
-    Mahalanobis couples the features, which no fast method here can do yet: it gets the paper's.
-    """
-    if isinstance(divergence, Mahalanobis):
-        return "paper"
+    """What "auto" means: em for sparse data under a divergence that is linear at zero, the surrogate otherwise."""
     linear = isinstance(divergence, Separable) and divergence.slope_at_zero is not None
     return "em" if sparse and linear else "surrogate"
 
 
-def takes_sparse(name: str) -> bool:
+def takes_sparse(name: str, divergence: Divergence) -> bool:
     """Can the method learn from sparse data at O(nnz), or must they be densified batch by batch?"""
-    return name == "em"
+    return name == "em" or (name == "surrogate" and isinstance(divergence, SquaredL2))
 
 
 def build(name: str, divergence: Divergence, settings: Settings) -> Method:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from onmf.arrays import Array
 from onmf.coefficients import CoefficientSolver
-from onmf.coefficients.base import TINY
+from onmf.coefficients.base import TINY, row_sums
 from onmf.dictionary import DictionaryUpdate, State
 from onmf.divergences import Divergence
+from onmf.products import fits
+from onmf.reservoir import NEW_SHARE, Reservoir
 from onmf.sets import DictionarySet
 
 
@@ -23,6 +25,12 @@ class Method:
     coefficients: CoefficientSolver  # while learning
     dictionary: DictionaryUpdate
     precise: CoefficientSolver  # for ``transform`` and its like
+    reservoir: Reservoir | None = None  # old samples to mix with the new ones
+
+    def start(self, W: Array) -> State:
+        """The state before the first sample."""
+        state = self.dictionary.start(W)
+        return replace(state, memory=state.memory | self.reservoir.start(W)) if self.reservoir else state
 
 
 @dataclass(frozen=True)
@@ -30,30 +38,67 @@ class Learnt:
     """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
 
     state: State
+    divergence: Divergence  # as it was, or adapted to the residuals
     loss: float
     first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
 
 
-def learn(method: Method, divergence: Divergence, state: State, X: Any) -> Learnt:
-    """Learn from the batch X (n, F), cut into chunks of the dictionary update's size; the last may be short."""
+def learn(
+    method: Method, divergence: Divergence, state: State, X: Any, adapt: bool = False, repeated: bool = False
+) -> Learnt:
+    """Learn from the batch X (n, F), cut into chunks of the dictionary update's size; the last may be short.
+
+    With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
+    an earlier pass has had these samples.
+    """
+    update, reservoir = method.dictionary, method.reservoir
     losses: list[float] = []
     n: int = X.shape[0]
-    for first in range(0, n, method.dictionary.chunk):
-        V = X[first : first + method.dictionary.chunk]
+    if update.skips_empty:
+        X = without_empty(X)
+    state = state.copy()
+    kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
+    fresh = max(1, update.chunk // NEW_SHARE) if reservoir else update.chunk
+    for first in range(0, X.shape[0], fresh):
+        new = X[first : first + fresh]
+        V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
-        for visit in range(method.dictionary.visits):
+        for visit in range(update.visits):
             H = method.coefficients.solve(divergence, V, state.W, H).H
-            statistics = method.dictionary.local(divergence, V, H, state.W)
-            state = method.dictionary.apply(before, statistics)
+            statistics = replace(update.local(divergence, V, H, state.W), new=0 if repeated else new.shape[0])
+            if adapt:
+                weight = update.averaging(state.samples + V.shape[0], V.shape[0], update.chunk)
+                divergence = divergence.adapted(V, H @ state.W, weight)
+            state = update.apply(before, statistics)
             if visit == 0:
-                losses.append(statistics.loss)
-    return Learnt(state, sum(losses) / n, losses[0] / min(method.dictionary.chunk, n))
+                losses.append(statistics.loss * new.shape[0] / V.shape[0])
+        if reservoir:
+            reservoir.keep(kept, new)
+    # One layout in memory, whatever the update prefers: a model read from a file then goes on to the bit.
+    state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
+    return Learnt(state, divergence, sum(losses) / n, losses[0] / min(fresh, X.shape[0]) if losses else 0.0)
 
 
-def rank_one_loss(divergence: Divergence, X: Array) -> float:
-    """The mean loss of fits that are all multiples of the mean sample: what any dictionary should beat."""
-    profile = X.mean(axis=0) + 1e-6 * X.mean()
-    return float(divergence.value(X, X.sum(axis=1, keepdims=True) * (profile / profile.sum()) + TINY).mean())
+def without_empty(X: Any) -> Any:
+    """X without its samples of zeros.
+
+    They say nothing of W, and have next to no loss. Averages that are made of them alone, at the start of a stream or
+    after a long silence, would say that W is zero.
+    """
+    empty = row_sums(X) == 0
+    return X[~empty] if empty.any() else X
+
+
+def rank_one_loss(divergence: Divergence, X: Any) -> float:
+    """The mean loss of fits that are all multiples of the mean sample: what any dictionary should beat.
+
+    It is a millionth of that of fits twice too large at least: what is below is rounding.
+    """
+    profile = np.asarray(X.mean(axis=0)).reshape(1, -1) + 1e-6 * X.mean()
+    problem = fits(divergence, X, (profile / profile.sum()).astype(X.dtype))
+    H = row_sums(X)[:, None] + TINY
+    rounding = 1e-6 * float(CoefficientSolver.scale(divergence, X).mean())
+    return max(float(problem.value(H, problem.fit(H)).mean()), rounding)
 
 
 def gradient_mapping_norm(

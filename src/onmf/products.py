@@ -7,13 +7,15 @@ X cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
+from onmf import threads
 from onmf.arrays import Array, Counts, Mask
-from onmf.divergences import Divergence, Separable
+from onmf.divergences import Divergence, Separable, SquaredL2
 
 
 class Fits(ABC):
@@ -51,38 +53,55 @@ class Fits(ABC):
 class DenseFits(Fits):
     """Everything by BLAS."""
 
-    def __init__(self, divergence: Divergence, X: Array, W: Array, WW: Array | None = None) -> None:
-        self.divergence, self.X, self.W, self.WW = divergence, X, W, WW
+    def __init__(self, divergence: Divergence, X: Array, W: Array) -> None:
+        self.divergence, self.X, self.W = divergence, X, W
 
     def fit(self, H: Array) -> Array:
         """HW."""
-        Y: Array = H @ self.W
+        Y = np.empty((len(H), self.W.shape[1]), dtype=H.dtype)
+        self._each(lambda rows: np.matmul(H[rows], self.W, out=Y[rows]))
         return Y
 
     def value(self, H: Array, Y: Array) -> Array:
         """The divergence's own."""
         del H
-        return self.divergence.value(self.X, Y)
+        return np.concatenate(self._each(lambda rows: self.divergence.value(self.X[rows], Y[rows])))
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """G W' and C."""
         del H
-        slope, C = self.divergence.newton_model(self.X, Y)
-        G: Array = slope @ self.W.T
-        return G, C
+        C = np.empty_like(Y)
+
+        def block(rows: slice) -> Array:
+            slope, C[rows] = self.divergence.newton_model(self.X[rows], Y[rows])
+            G: Array = slope @ self.W.T
+            return G
+
+        return np.concatenate(self._each(block)), C
+
+    def _each(self, function: Callable[[slice], Any]) -> list[Any]:
+        return threads.each(function, threads.by_work(len(self.X), self.X.shape[1], 60_000))
 
     def hessians(self, C: Array) -> Array:
-        """One matrix product with the packed products of atoms."""
-        if self.WW is None:
-            from onmf.kernels import pack
+        """C @ (W (x) W)', by blocks of features whose packed products of atoms stay in the cache."""
+        from onmf.kernels import pack
 
-            self.WW = pack(self.W.T)
-        M: Array = C @ self.WW
+        def group(features: slice) -> Array:
+            total = np.zeros((len(C), packed), dtype=C.dtype)
+            for block in threads.blocks(features.stop - features.start, 128):
+                f = slice(features.start + block.start, features.start + block.stop)
+                total += C[:, f] @ pack(self.W[:, f]).T
+            return total
+
+        K, F = self.W.shape
+        packed = K * (K + 1) // 2
+        parts = threads.each(group, threads.by_work(F, len(C) * packed, 6e6))
+        M: Array = sum(parts[1:], start=parts[0])
         return M
 
     def rows(self, keep: Mask) -> DenseFits:
         """Rows of X."""
-        return DenseFits(self.divergence, self.X[keep], self.W, self.WW)
+        return DenseFits(self.divergence, self.X[keep], self.W)
 
     def rows_of(self, Y: Array, keep: Mask) -> Array:
         """Rows of Y."""
@@ -100,10 +119,7 @@ class SparseFits(Fits):
         self.divergence: Separable = divergence
         self.X, self.W, self.slope = X, W, slope
         self.Wt = np.ascontiguousarray(W.T) if Wt is None else Wt
-        self.mass = W.sum(axis=1)
-        total = np.asarray(X.sum(axis=1)).ravel()
-        # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
-        self.damping = 1e-3 * np.square(self.mass) / np.where(total > 0, total, 1.0)[:, None]
+        self.mass = W @ np.ones(W.shape[1], dtype=W.dtype)
 
     def fit(self, H: Array) -> Array:
         """The entries of HW at the non-zeros of X."""
@@ -129,7 +145,10 @@ class SparseFits(Fits):
         from onmf.kernels import sampled_hessians
 
         M = sampled_hessians(self.X.indptr, self.X.indices, C, self.Wt)
-        M[:, packed_diagonal(len(self.mass))] += self.damping
+        # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
+        total = np.asarray(self.X.sum(axis=1)).ravel()
+        damping = 1e-3 * np.square(self.mass) / np.where(total > 0, total, 1.0)[:, None]
+        M[:, packed_diagonal(len(self.mass))] += damping
         return M
 
     def rows(self, keep: Mask) -> SparseFits:
@@ -141,10 +160,54 @@ class SparseFits(Fits):
         return Y[np.repeat(keep, np.diff(self.X.indptr))]
 
     def _sums(self, entries: Array) -> Array:
-        return np.asarray(self._like(entries).sum(axis=1)).ravel().astype(entries.dtype)
+        total: Array = self._like(entries) @ np.ones(self.X.shape[1], dtype=entries.dtype)
+        return total
 
     def _like(self, entries: Array) -> Any:
         return scipy.sparse.csr_matrix((entries, self.X.indices, self.X.indptr), shape=self.X.shape)
+
+
+def takes_sparse(divergence: Divergence) -> bool:
+    """Does sparse X cost O(nnz) under this divergence? Others must be densified, batch by batch."""
+    linear = isinstance(divergence, Separable) and divergence.slope_at_zero is not None
+    return linear or isinstance(divergence, SquaredL2)
+
+
+class GramFits(Fits):
+    """Sparse X under squared l2: ||x - hW||^2 = ||x||^2 - 2 h (x W')' + h (W W') h', which does not need the fit."""
+
+    def __init__(self, divergence: Divergence, X: Any, W: Array) -> None:
+        self.divergence, self.X, self.W = divergence, X, W
+
+    def fit(self, H: Array) -> Array:
+        """X W', which stands for the fit."""
+        del H
+        B: Array = np.asarray(self.X @ self.W.T)
+        return B
+
+    def value(self, H: Array, Y: Array) -> Array:
+        """By the Gram matrix; what rounding takes below zero is zero."""
+        square = np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel()
+        half: Array = 0.5 * np.maximum(square + (H * (H @ (self.W @ self.W.T) - 2 * Y)).sum(axis=1), 0)
+        return half.astype(H.dtype, copy=False)
+
+    def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        """The gradient; the curvature is one."""
+        return H @ (self.W @ self.W.T) - Y, np.ones((len(H), 1), dtype=H.dtype)
+
+    def hessians(self, C: Array) -> Array:
+        """W W' for every sample."""
+        upper = (self.W @ self.W.T)[np.triu_indices(len(self.W))]
+        M: Array = C * upper
+        return M
+
+    def rows(self, keep: Mask) -> GramFits:
+        """Rows of X."""
+        return GramFits(self.divergence, self.X[keep], self.W)
+
+    def rows_of(self, Y: Array, keep: Mask) -> Array:
+        """Rows of X W'."""
+        return Y[keep]
 
 
 def packed_diagonal(K: int) -> Counts:
@@ -154,6 +217,9 @@ def packed_diagonal(K: int) -> Counts:
 
 def fits(divergence: Divergence, X: Any, W: Array) -> Fits:
     """The products that suit X."""
-    if scipy.sparse.issparse(X) and isinstance(divergence, Separable):
-        return SparseFits(divergence, X, W)
+    if scipy.sparse.issparse(X):
+        if isinstance(divergence, SquaredL2):
+            return GramFits(divergence, X, W)
+        if isinstance(divergence, Separable):
+            return SparseFits(divergence, X, W)
     return DenseFits(divergence, X, W)

@@ -54,6 +54,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         },
         "units": {"scale": model.scale_, "mean": model._units.mean},
         "samples": model.n_samples_seen_,
+        "averaged": model._averaged,
         "steps": model.n_steps_,
         "passes": model.n_iter_,
         "method": model.method_,
@@ -72,7 +73,7 @@ def load(path: str | Path) -> OnlineNMF:
         raise ModelFileError(msg)
     try:
         return _restored(arrays, facts)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         msg = f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}."
         raise ModelFileError(msg) from None
 
@@ -116,9 +117,8 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     if not (0 < scale < np.inf and 0 < mean < np.inf):
         msg = f"the scale is {scale!r}, the mean {mean!r}"
         raise ValueError(msg)
-    samples, steps = facts["samples"], facts["steps"]
-    passes = facts["passes"]
-    require_whole(1, samples=samples, steps=steps, passes=passes)
+    samples, averaged, steps, passes = (facts[key] for key in ("samples", "averaged", "steps", "passes"))
+    require_whole(1, samples=samples, averaged=averaged, steps=steps, passes=passes)
     history = [arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")]
     if len({a.shape for a in history}) != 1 or any(
         a.ndim != 1 or not len(a) or a.dtype.kind not in "iuf" for a in history
@@ -134,7 +134,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
 
     model.components_ = W
     model.n_features_in_ = W.shape[1]
-    model.n_samples_seen_, model.n_steps_ = samples, steps
+    model.n_samples_seen_, model._averaged, model.n_steps_ = samples, averaged, steps
     model.method_ = facts["method"]
     if model.method_ != model.method and model.method != "auto":
         msg = f"it was asked for {model.method!r} and used {model.method_!r}"
@@ -145,13 +145,16 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model._raised = bool(facts["raised"])
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
     method = model._method(model.method_, model._inside)  # refuses settings that do not fit
-    expected = method.dictionary.start(W).memory
+    expected = method.start(W).memory
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     if {k: (v.shape, v.dtype) for k, v in memory.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
         msg = "its statistics do not fit its method"
         raise ValueError(msg)
     if not all(np.isfinite(value).all() for value in memory.values()):
         msg = "its statistics are not finite"
+        raise ValueError(msg)
+    if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples < 2**53:
+        msg = "its reservoir does not fit its samples"
         raise ValueError(msg)
     model._memory = memory
     return model

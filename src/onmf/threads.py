@@ -1,20 +1,31 @@
-"""How many threads BLAS may use: small products in long loops are faster with one."""
+"""Threads of our own for blocks of rows or features, with BLAS held to one thread meanwhile.
+
+The blocks depend on the shapes alone, never on the number of threads, so that any number of threads gives the same
+bits. Kernels, BLAS and NumPy's larger loops let other Python threads run while they work; nothing else is needed, and
+nothing breaks when a process forks or several threads learn at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-LARGE = 20_000_000  # multiplications in one product, from which on a second thread is worth waking
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 _lock = Lock()
-_users = 0  # blocks that are running now, in whichever thread: the first sets the limit, the last lifts it
-_limit: Any = None
+_users = 0  # blocks that are running now, in whichever thread: the first takes BLAS's threads, the last returns them
+_before: list[tuple[Any, int]] = []  # BLAS libraries, and the threads that they had
+_allowed = 1
+_pool: ThreadPoolExecutor | None = None
 
 
 @cache
@@ -23,15 +34,15 @@ def _controller() -> ThreadpoolController:
 
 
 @contextmanager
-def suited_to(multiplications: int) -> Iterator[None]:
-    """Give BLAS one thread while products of this size are computed, unless they are large."""
-    global _users, _limit
-    if multiplications >= LARGE:
-        yield
-        return
+def ours() -> Iterator[None]:
+    """Take as many threads as BLAS was allowed to use (OMP_NUM_THREADS, threadpoolctl), and leave it one."""
+    global _users, _before, _allowed
     with _lock:
         if _users == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
+            libraries = _controller().select(user_api="blas").lib_controllers
+            _before = [(library, number) for library in libraries if (number := library.num_threads)]
+            _allowed = max((number for _, number in _before), default=1)
+            _set_blas([(library, 1) for library, _ in _before])
         _users += 1
     try:
         yield
@@ -39,4 +50,79 @@ def suited_to(multiplications: int) -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                _limit.restore_original_limits()
+                _set_blas(_before)
+                _allowed = 1
+
+
+def _set_blas(numbers: list[tuple[Any, int]]) -> None:
+    """As ``threadpoolctl.threadpool_limits`` does it, but from any thread.
+
+    Since threadpoolctl 3.8 OpenBLAS listens to the first thread alone that sets a number, until it gives up control.
+    """
+    for library, number in numbers:
+        give_up = getattr(library, "clear_controlling_thread", lambda **_: None)
+        give_up(force=True)
+        library.set_num_threads(number)
+        give_up(force=True)
+
+
+def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """[function(part) for part in parts], the parts being shared out among the threads; the caller works too."""
+    helpers = min(_allowed, len(parts)) - 1
+    if helpers < 1:
+        return [function(part) for part in parts]
+    results: list[Any] = [None] * len(parts)
+    numbers = iter(range(len(parts)))
+    taking = Lock()
+
+    def work() -> None:
+        while True:
+            with taking:
+                number = next(numbers, None)
+            if number is None:
+                return
+            results[number] = function(parts[number])
+
+    running = [_executor().submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:  # also after an error: no part is begun any more, and none is being worked on when this function returns
+        with taking:
+            list(numbers)
+        # A helper that has not begun finds nothing left to do: blocks within blocks must not wait for it.
+        begun = [helper for helper in running if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results
+
+
+def blocks(n: int, size: int) -> list[slice]:
+    """0..n in blocks of nearly equal length, at most ``size`` each."""
+    count = max(1, -(-n // size))
+    edges = [n * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def by_work(n: int, work: float, enough: float) -> list[slice]:
+    """0..n in one, two, four, eight or sixteen blocks that cost ``enough`` or more, each of the n costing ``work``."""
+    count = max(1, min(16, n, int(n * work / enough)))
+    return blocks(n, max(1, -(-n // (1 << (count.bit_length() - 1)))))
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), thread_name_prefix="onmf")
+        return _pool
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads, and may have caught the lock."""
+    global _pool, _lock
+    _pool, _lock = None, Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -67,7 +67,7 @@ class Units:
     clip: tuple[float, float] | None = None
 
     @classmethod
-    def of_first_batch(cls, X: Array, clip: tuple[float, float] | None, rescale: bool) -> Units:
+    def of_first_batch(cls, X: Any, clip: tuple[float, float] | None, rescale: bool) -> Units:
         """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
         mean = _mean(X if clip is None else _clipped(X, clip))
         if not (np.isfinite(mean) and mean > 0):
@@ -90,11 +90,10 @@ class Units:
         """
         if scipy.sparse.issparse(X):
             X = X.tocsr(copy=True)
+            X.sum_duplicates()  # and sort: arrays of other entries share the indices from here on, which must not move
+            X.eliminate_zeros()  # stored or not, a zero is a zero
             if self.clip is not None:
-                if self.clip[0] > 0:
-                    X = scipy.sparse.csr_matrix(_clipped(X.toarray(), self.clip))
-                else:
-                    X.data = _clipped(X.data, self.clip)
+                X = _clipped(X, self.clip)
             X.data = np.divide(X.data, self.scale, dtype=X.dtype)
             return X, 0
         if self.clip is not None:
@@ -107,19 +106,32 @@ class Units:
         return internal, raised
 
 
-def _clipped(X: Array, clip: tuple[float, float]) -> Array:
-    """X between the bounds, which may lie beyond the range of its type."""
+def _clipped(X: Any, clip: tuple[float, float]) -> Any:
+    """X between the bounds, which may lie beyond the range of its type; sparse X become dense if zeros are raised."""
     largest = float(np.finfo(X.dtype).max)
     low, high = (min(bound, largest) for bound in clip)
-    return np.clip(X, low, high)
+    if not scipy.sparse.issparse(X):
+        return np.clip(X, low, high)
+    if low > 0:
+        return scipy.sparse.csr_matrix(np.clip(X.toarray(), low, high))
+    X = X.tocsr(copy=True)
+    X.sum_duplicates()  # entries are clipped, not their parts
+    X.data = np.clip(X.data, low, high)
+    return X
 
 
-def _mean(X: Array) -> float:
-    """The mean in double precision, without overflow for entries near the largest double."""
-    largest = float(X.max(initial=0.0))
+def _mean(X: Any) -> float:
+    """The mean in double precision, without overflow for entries near the largest double.
+
+    Divided by a power of two counts stay whole, and their sum is exact: that of sparse counts is that of dense ones.
+    """
+    values = X.data if scipy.sparse.issparse(X) else X
+    largest = float(values.max(initial=0.0))
     if largest == 0:
         return 0.0
-    return float(np.mean(X / largest, dtype=np.float64)) * largest
+    unit = 2.0 ** int(np.frexp(largest)[1] - 1)
+    entries: int = X.shape[0] * X.shape[1]
+    return float(np.sum(values / unit, dtype=np.float64)) / entries * unit
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:

@@ -1,9 +1,19 @@
 """Solvers of the coefficient step, h = argmin d(x || hW) over h in H."""
 
 from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.newton import Newton
 from onmf.coefficients.projected_gradient import Armijo, ConstantStep
 from onmf.coefficients.subgradient import Polyak
 
-__all__ = ["Armijo", "CoefficientSolver", "Coefficients", "ConstantStep", "Multiplicative", "Newton", "Polyak"]
+__all__ = [
+    "Armijo",
+    "CoefficientSolver",
+    "Coefficients",
+    "ConstantStep",
+    "InteriorPoint",
+    "Multiplicative",
+    "Newton",
+    "Polyak",
+]

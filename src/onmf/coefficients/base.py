@@ -22,11 +22,13 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
+from onmf import threads
 from onmf.arrays import Array, Counts, Mask
 from onmf.checks import require_at_least, require_whole
 from onmf.divergences import Divergence, Separable
 from onmf.sets import Box
 
+PARTS = ("H", "iterations", "converged")
 TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
 
 
@@ -77,9 +79,17 @@ class CoefficientSolver(ABC):
         if H0 is not None:
             # A fit with next to none of the sample's mass is no start: where zero is outside the domain, the gradient
             # explodes near it.
-            carries = (H0 @ W).sum(axis=1, keepdims=True) >= 1e-3 * row_sums(X)[:, None]
+            carries = (H0 @ atom_sums(W))[:, None] >= 1e-3 * row_sums(X)[:, None]
             start = np.where(carries, H0, start).astype(X.dtype)
-        return self._solve(divergence, X, W, self.box.project(start))
+        return self._solve_by_blocks(divergence, X, W, self.box.project(start))
+
+    def _solve_by_blocks(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
+        """Blocks of samples, shared out among the threads."""
+        rows = blocks_of_rows(X, W)
+        if len(rows) == 1:
+            return self._solve(divergence, X, W, H)
+        found = threads.each(lambda some: self._solve(divergence, X[some], W, H[some].copy()), rows)
+        return Coefficients(*(np.concatenate([getattr(part, name) for part in found]) for name in PARTS))
 
     def precise(self, tol: float, max_iter: int) -> Self:
         """The same solver with other stopping constants."""
@@ -107,6 +117,11 @@ class CoefficientSolver(ABC):
     @staticmethod
     def scale(divergence: Divergence, X: Any) -> Array:
         """d(x || 2x) per sample; what sparse data do not store adds nothing."""
+        degree = divergence.degree
+        if isinstance(divergence, Separable) and degree is not None and divergence.in_units(2.0) is divergence:
+            # Homogeneous: d(x || 2x) = x^degree d(1 || 2).
+            share = float(divergence.d(np, np.float64(1.0), np.float64(2.0)))
+            return _row_powers(X, degree) * share
         if scipy.sparse.issparse(X) and isinstance(divergence, Separable):
             entries = X.copy()
             entries.data = divergence.d(np, X.data, np.maximum(2 * X.data, TINY))
@@ -114,22 +129,52 @@ class CoefficientSolver(ABC):
         return divergence.value(X, np.maximum(2 * X, TINY))
 
 
+def blocks_of_rows(X: Any, W: Array) -> list[slice]:
+    """Samples that one thread solves side by side; many if dense, since the packed products of atoms serve them all."""
+    n, F = X.shape
+    if scipy.sparse.issparse(X):
+        return threads.by_work(n, float(X.nnz) / max(n, 1) * len(W), 6e4)
+    return threads.by_work(n, F * len(W), 3e6)
+
+
+def _row_powers(X: Any, degree: float) -> Array:
+    """sum_f x_f^degree per sample; zeros count for nothing, as in d(0 || 0)."""
+    if degree == 1:
+        return row_sums(X)
+    if scipy.sparse.issparse(X):
+        return row_sums(X.power(degree))
+    if degree == 2:
+        squares: Array = np.einsum("nf,nf->n", X, X)
+        return squares
+    powers: Array = np.where(X > 0, X, 1.0) ** degree * (X > 0)
+    return row_sums(powers)
+
+
 def row_sums(X: Any) -> Array:
     """sum_f x_f per sample, of dense or sparse data."""
-    sums: Array = np.asarray(X.sum(axis=1)).ravel()
+    if scipy.sparse.issparse(X):
+        products: Array = np.asarray(X @ np.ones(X.shape[1], dtype=X.dtype)).ravel()  # faster than its own sum
+        return products
+    sums: Array = X.sum(axis=1)
+    return sums
+
+
+def atom_sums(W: Array) -> Array:
+    """sum_f W_kf per atom, as a product: BLAS does not mind in which order W lies in memory."""
+    sums: Array = W @ np.ones(W.shape[1], dtype=W.dtype)
     return sums
 
 
 def atom_reach(X: Any, W: Array) -> Array:
     """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
-    weight = W.sum(axis=1)
+    weight = atom_sums(W)
     reach: Array = row_sums(X)[:, None] / np.where(weight > 0, weight, 1.0)
     return reach
 
 
 def uniform_start(X: Array, W: Array) -> Array:
     """The same coefficient for all atoms, such that the fit has the sample's mass."""
-    total = float(W.sum())
+    total = float(atom_sums(W).sum())
     start = row_sums(X)[:, None] / (total if total > 0 else 1.0)
     return np.repeat(start, len(W), axis=1)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from onmf import threads
 from onmf.arrays import Array
-from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_sums, blocks_of_rows
 from onmf.divergences import Divergence
-from onmf.products import fits
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,26 @@ class Multiplicative(CoefficientSolver):
             return None
         return f"Multiplicative refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use newton."
 
-    def _solve(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
-        problem = fits(divergence, X, W)
-        sparse = scipy.sparse.issparse(X)
-        mass = W.sum(axis=1)
-        Wt = np.ascontiguousarray(W.T)
+    def _solve_by_blocks(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
+        if not scipy.sparse.issparse(X):
+            return super()._solve_by_blocks(divergence, X, W, H)
+        from onmf.kernels import multiplicative_steps
+
+        Wt, mass = np.ascontiguousarray(W.T), atom_sums(W)
+        H = np.ascontiguousarray(H)
+        settings = self.order, self.box.low, self.box.high, self.max_iter
+        threads.each(lambda some: multiplicative_steps(X, H, Wt, mass, *settings, some), blocks_of_rows(X, W))
+        return self._found(H)
+
+    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
+        del divergence
+        mass = atom_sums(W)
         for _ in range(self.max_iter):
-            ratio = (X.data if sparse else X) / problem.fit(H)
-            if self.order != 1:
-                ratio **= self.order
-            if sparse:
-                ratio = scipy.sparse.csr_matrix((ratio, X.indices, X.indptr), shape=X.shape)
-            factor = np.asarray(ratio @ Wt) / mass
+            ratio = X / (H @ W)
+            factor = (ratio if self.order == 1 else ratio**self.order) @ W.T / mass
             H = self.box.project(H * (factor if self.order == 1 else factor ** (1.0 / self.order)))
-        n = X.shape[0]
+        return self._found(H)
+
+    def _found(self, H: Array) -> Coefficients:
+        n = len(H)
         return Coefficients(H, np.full(n, self.max_iter, dtype=np.int64), np.zeros(n, dtype=bool))

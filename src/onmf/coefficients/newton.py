@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from onmf import threads
 from onmf.arrays import Array, Mask
 from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_reach, remaining_gain
-from onmf.divergences import L2, Divergence, Mahalanobis, Separable, SquaredL2
-from onmf.products import Fits, fits, packed_diagonal
+from onmf.divergences import L2, Divergence, Mahalanobis, SquaredL2
+from onmf.products import Fits, fits, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
+FEW = 5  # Newton steps: coefficients are then solved for learning, not to the end
+NEAR = 0.1  # of the mean coefficient: see kernels.newton
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class Newton(CoefficientSolver):
         return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
-        """Where the divergence is linear at zero."""
-        return isinstance(divergence, Separable) and divergence.slope_at_zero is not None
+        """Where the products do."""
+        return takes_sparse(divergence)
 
     def _solve(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
         if isinstance(divergence, (SquaredL2, Mahalanobis)) or (isinstance(divergence, L2) and not self.ridge):
@@ -67,6 +70,7 @@ class Newton(CoefficientSolver):
                 M = problem.hessians(C)
                 if self.ridge:
                     M[:, diagonal] += self.ridge
+                self._uncouple(M, G, H)
                 D, _ = newton_directions(M, G, H, self.box.low)
                 D[done] = 0
                 H, Y, f, stuck = self._arc_search(problem, H, f, G, D, 16 * eps * scale)
@@ -84,6 +88,22 @@ class Newton(CoefficientSolver):
                     break
         result[active] = H
         return Coefficients(result, iterations, converged)
+
+    def _uncouple(self, M: Array, G: Array, H: Array) -> None:
+        """Coefficients near the upper bound that want to pass it follow their own scaled gradient, as at the lower one.
+
+        The kernel does not know of an upper bound, which is rarely met: they leave the linear system by zeros in M.
+        """
+        room = self.box.high - H
+        some = np.flatnonzero((room <= NEAR * H.mean(axis=1, keepdims=True)).any(axis=1))
+        if not some.size:
+            return
+        H, G, room, packed = H[some], G[some], room[some], M[some]
+        length = np.abs(self.box.project(H - G / packed[:, packed_diagonal(H.shape[1])]) - H).max(axis=1)
+        held = (G < 0) & (room <= np.minimum(length, NEAR * H.mean(axis=1))[:, None])
+        j, k = np.triu_indices(H.shape[1])
+        packed[(held[:, j] | held[:, k]) & (j != k)] = 0
+        M[some] = packed
 
     def _objective(self, problem: Fits, H: Array, Y: Array) -> Array:
         value = problem.value(H, Y)
@@ -119,14 +139,21 @@ class Newton(CoefficientSolver):
         return self.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
 
     def _warm_positive(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Array:
-        """For losses of ratios, per sample the better of twenty multiplicative steps and scaled least squares."""
+        """For losses of ratios, per sample the better of scaled least squares and multiplicative steps.
+
+        Twenty of them, or half as many where a step or two are all that follows.
+        """
         from onmf.kernels import nnls_on_gram
 
-        first = H
-        for _ in range(20):
-            Y = np.maximum(first @ W, TINY)
-            ratio = X / Y
-            first = self.box.project(first * (((ratio / Y) @ W.T) / ((1.0 / Y) @ W.T)))
+        def multiplicative(rows: slice) -> Array:
+            x, h = X[rows], H[rows]
+            for _ in range(20 if self.max_iter > FEW else 10):
+                Y = np.maximum(h @ W, TINY)
+                inverse = 1.0 / Y
+                h = self.box.project(h * (((x * np.square(inverse)) @ W.T) / (inverse @ W.T)))
+            return h
+
+        first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
         g = np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))  # the typical size of a feature, by its atoms
         V = W / g
         second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
@@ -143,7 +170,50 @@ class Newton(CoefficientSolver):
         Q = AW @ W.T
         Q[np.diag_indices_from(Q)] += self.ridge
         B = X @ AW.T
-        H = self.box.project(nnls_on_gram(Q, B))
-        gain = remaining_gain(H, H @ Q - B, atom_reach(X, W), self.box)
-        converged = gain <= max(self.tol, 10 * float(np.finfo(H.dtype).eps)) * self.scale(quadratic, X)
-        return Coefficients(H, np.ones(H.shape[0], dtype=np.int64), converged)
+        reach, scale = atom_reach(X, W), self.scale(quadratic, X)
+        H = self.box.low + nnls_on_gram(Q, B - Q.dtype.type(self.box.low) * Q.sum(axis=0))
+        above = (self.box.high < H).any(axis=1)
+        H = self.box.project(H)
+        iterations = np.ones(H.shape[0], dtype=np.int64)
+        gain = remaining_gain(H, H @ Q - B, reach, self.box)
+        converged = gain <= max(self.tol, 10 * float(np.finfo(H.dtype).eps)) * scale
+        if above.any():  # the active set knows no upper bound
+            problem = _OnGram(quadratic, B[above], Q, scale[above])
+            found = replace(self, ridge=0.0)._newton(problem, H[above], reach[above], scale[above])
+            H[above], iterations[above], converged[above] = found.H, found.iterations, found.converged
+        return Coefficients(H, iterations, converged)
+
+
+class _OnGram(Fits):
+    """A quadratic loss, h Q h' / 2 - b h' + c for every row b of X; hQ stands for the fit."""
+
+    def __init__(self, divergence: Divergence, X: Array, W: Array, constant: Array) -> None:
+        self.divergence, self.X, self.W, self.constant = divergence, X, W, constant
+
+    def fit(self, H: Array) -> Array:
+        """HQ."""
+        Y: Array = H @ self.W
+        return Y
+
+    def value(self, H: Array, Y: Array) -> Array:
+        """By the Gram matrix; what rounding takes below zero is zero."""
+        value: Array = np.maximum(self.constant + (H * (0.5 * Y - self.X)).sum(axis=1), 0)
+        return value
+
+    def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        """The gradient; the curvature is one."""
+        del H
+        return Y - self.X, np.ones((len(Y), 1), dtype=Y.dtype)
+
+    def hessians(self, C: Array) -> Array:
+        """Q for every sample."""
+        M: Array = C * self.W[np.triu_indices(len(self.W))]
+        return M
+
+    def rows(self, keep: Mask) -> _OnGram:
+        """Rows of X."""
+        return _OnGram(self.divergence, self.X[keep], self.W, self.constant[keep])
+
+    def rows_of(self, Y: Array, keep: Mask) -> Array:
+        """Rows of HQ."""
+        return Y[keep]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from onmf.arrays import Array
 from onmf.divergences import Divergence
+from onmf.schedules import Averaging
 
 
 @dataclass(frozen=True)
@@ -16,25 +17,32 @@ class State:
     """All that learning carries from one chunk to the next: what a model file has to hold."""
 
     W: Array  # (K, F), in the set C
-    samples: int = 0
+    samples: int = 0  # that the statistics have averaged
     steps: int = 0
-    memory: Mapping[str, Array] = field(default_factory=dict)  # statistics that an update keeps besides W
+    memory: dict[str, Array] = field(default_factory=dict)  # statistics that an update keeps besides W
+
+    def copy(self) -> State:
+        """The same with a memory of its own."""
+        return State(self.W, self.samples, self.steps, {name: array.copy() for name, array in self.memory.items()})
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What ``local`` found in one chunk; the statistics of two chunks add up."""
+    """What ``local`` found in one chunk: arrays with a row a sample, so that two chunks merge by stacking, or sums."""
 
-    sums: Mapping[str, Array]
+    parts: Mapping[str, Any]
     samples: int
     loss: float  # summed over the chunk, at the W that it was computed with
+    new: int = 0  # samples among them that no earlier chunk had
 
 
 class DictionaryUpdate(ABC):
     """One way to learn W. ``local`` looks at data and may run anywhere; ``apply`` alone changes the state."""
 
     chunk: int  # samples per update; larger batches are split
+    averaging: Averaging = Averaging()  # the weight of new samples, where an update averages
     visits: int = 1  # how often a chunk is looked at before the next one
+    skips_empty: ClassVar[bool] = False  # are samples of zeros left out? Updates that average must not see them alone
 
     @abstractmethod
     def start(self, W: Array) -> State:
@@ -46,4 +54,4 @@ class DictionaryUpdate(ABC):
 
     @abstractmethod
     def apply(self, state: State, statistics: Statistics) -> State:
-        """The next state."""
+        """The next state. It may overwrite the old one's memory, unless ``visits`` is more than one."""

@@ -42,5 +42,5 @@ class ProjectedSubgradient(DictionaryUpdate):
     def apply(self, state: State, statistics: Statistics) -> State:
         """One projected step, its length set by the samples seen."""
         samples = state.samples + statistics.samples
-        W = self.C.project(state.W - self.step_size(samples) * statistics.sums["gradient"])
+        W = self.C.project(state.W - self.step_size(samples) * statistics.parts["gradient"])
         return State(W, samples=samples, steps=state.steps + 1)

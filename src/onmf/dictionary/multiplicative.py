@@ -12,11 +12,12 @@ replaced each time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 
+from onmf import threads
 from onmf.arrays import Array
 from onmf.checks import require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
@@ -24,6 +25,8 @@ from onmf.divergences import Divergence
 from onmf.products import fits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
+
+BLOCK = 2048  # features that a thread divides at a time
 
 
 @dataclass(frozen=True)
@@ -35,19 +38,20 @@ class OnlineEM(DictionaryUpdate):
     visits: int = 3
     averaging: Averaging = field(default_factory=lambda: Averaging(exponent=0.75))
     C: DictionarySet = field(default_factory=DictionarySet)
+    skips_empty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_whole(1, tau=self.chunk, visits=self.visits)
 
     def start(self, W: Array) -> State:
-        """Empty statistics."""
-        W = self.C.rescale_into(W)
+        """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
+        W = self.C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
-        shapes = {"N": (F, K), "D": (K,), "size": (F,), "entries": (2,)}
+        shapes = {"N": (F, K), "D": (K,), "size": (F,), "entries": (2,), "evidence": (1,)}
         return State(W, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
     def local(self, divergence: Divergence, X: Any, H: Array, W: Array) -> Statistics:
-        """The sums over a chunk."""
+        """(x / y)^alpha where it is needed."""
         problem = fits(divergence, X, W)
         Y = problem.fit(H)
         loss = float(problem.value(H, Y).sum(dtype=np.float64))
@@ -55,37 +59,51 @@ class OnlineEM(DictionaryUpdate):
         ratio = (X.data if sparse else X) / Y
         if self.order != 1:
             ratio **= self.order
-        if sparse:
-            ratio = scipy.sparse.csr_matrix((ratio, X.indices, X.indptr), shape=X.shape)
-        N = np.asarray(ratio.T @ H)
-        N *= W.T if self.order == 1 else W.T**self.order
-        sums = {
-            "N": N,
-            "D": H.sum(axis=0),
-            "size": np.asarray(X.sum(axis=0)).ravel(),
-            "entries": np.array([X.sum(), X.nnz if sparse else np.count_nonzero(X)], dtype=W.dtype),
-        }
-        return Statistics(sums, samples=X.shape[0], loss=loss)
+        return Statistics({"X": X, "H": H, "ratio": ratio, "W": W}, samples=X.shape[0], loss=loss)
 
     def apply(self, state: State, statistics: Statistics) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
+        from onmf.kernels import accumulate, divide
+
+        X, H, ratio = (statistics.parts[name] for name in ("X", "H", "ratio"))
+        Wt = np.ascontiguousarray(statistics.parts["W"].T)
+        N = state.memory["N"]
         n = statistics.samples
         samples = state.samples + n
         rho = self.averaging(samples, n, self.chunk)
-        memory = {key: (1 - rho) * old + (rho / n) * statistics.sums[key] for key, old in state.memory.items()}
-        # The floor counts evidence, so these two are plain means over all samples.
-        for key in ("size", "entries"):
-            memory[key] = state.memory[key] + (statistics.sums[key] / n - state.memory[key]) * (n / samples)
-        D = memory["D"]
-        tiny = float(np.finfo(D.dtype).tiny)
-        Wt = memory["N"] / np.maximum(D, tiny)
-        if self.order != 1:
-            Wt **= 1.0 / self.order
+        tiny = float(np.finfo(N.dtype).tiny)
+        sparse = scipy.sparse.issparse(X)
+        D = (1 - rho) * state.memory["D"] + (rho / n) * H.sum(axis=0)
+        # The floor counts evidence: these two are plain means over all samples, and a sample seen again is no news.
+        entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], N.dtype)
+        size = np.bincount(X.indices, X.data, len(N)).astype(N.dtype) if sparse else X.sum(axis=0)
+        sums = {"size": size, "entries": entries}
+        memory: dict[str, Array] = {
+            key: state.memory[key] + (total / n - state.memory[key]) * (n / samples) for key, total in sums.items()
+        }
+        memory["evidence"] = state.memory["evidence"] + statistics.new
         typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # a non-zero's mean
-        low = (0.01 * memory["size"] + 0.3 * typical / samples) / max(float(D.sum()), tiny)
-        np.maximum(Wt, low[:, None], out=Wt)
-        s = Wt.max(axis=0)
-        Wt /= s
-        memory["D"] = D * s
-        memory["N"] = memory["N"] * s ** (1 - self.order)
-        return State(self.C.project(Wt.T.copy()), samples=samples, steps=state.steps + 1, memory=memory)
+        low = (0.01 * memory["size"] + 0.3 * typical / max(float(memory["evidence"][0]), 1.0)) / max(
+            float(D.sum()), tiny
+        )
+
+        N_new, W_new = np.empty_like(N), np.empty_like(N)
+        divisor = np.maximum(D, tiny)
+
+        def block(f: slice) -> Array:
+            if sparse:
+                news = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
+                accumulate(X, ratio, H, f.start, news)
+            else:
+                news = ratio[:, f].T @ H
+            return divide(N, news, Wt, divisor, low, 1 - rho, rho / n, self.order, f, (N_new, W_new))
+
+        s = np.max(threads.each(block, threads.blocks(len(N), BLOCK)), axis=0)
+        W_new /= s
+        if self.order != 1:
+            N_new *= s ** (1 - self.order)
+        memory |= {"N": N_new, "D": D * s}
+        # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
+        feasible = len(D) * float(low.min()) >= self.C.eps * float(s.max())
+        W = W_new.T if feasible else self.C.project(W_new.T)
+        return State(W, samples=samples, steps=state.steps + 1, memory=memory)

@@ -76,6 +76,16 @@ class Divergence(ABC):
         return False
 
     @property
+    def adaptive(self) -> bool:
+        """Has it a parameter that the user left to the data, and that ``adapted`` may follow while learning?"""
+        return False
+
+    def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
+        """The divergence with its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
+        del X, Y, weight
+        return self
+
+    @property
     def lipschitz(self) -> float | None:
         """A global Lipschitz constant of the gradient in y, or None if there is none."""
         return None
@@ -173,14 +183,15 @@ class Divergence(ABC):
 
 
 def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
-    """dy(x, y) / (y - x), by a difference quotient where y is too near x, and never below a hundredth of its mean."""
+    """dy(x, y) / (y - x), by a difference quotient where y is too near x; at least a hundredth of its row's mean."""
     near = np.abs(Y - X) <= 1e-4 * (X + Y)
     if near.any():
         Z = np.where(near, 1.001 * np.maximum(X, Y) + 1e-12, Y)
         slope = np.where(near, divergence.grad(X, Z), slope)
         Y = Z
     curvature: Array = slope / (Y - X)
-    least = 0.01 * float(np.abs(curvature).mean()) + float(np.finfo(X.dtype).tiny)
+    # The sample's own mean: no answer may depend on the batch that a sample comes in.
+    least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
     positive: Array = np.maximum(curvature, least)
     return positive
 

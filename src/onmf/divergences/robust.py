@@ -16,6 +16,7 @@ from onmf.divergences.base import Divergence, finite_number
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
+MAD_TO_DELTA = 1.345  # Huber's own constant, in units of the median absolute residual
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,14 @@ class L1(Separable, name="l1"):
         return xp.sign(y - x)
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """That of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| explodes at zero."""
+        """That of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| explodes at zero.
+
+        Where the whole sample is fitted exactly, a millionth of its mean takes the place.
+        """
         R = Y - X
         size = np.abs(R)
-        weight = 1.0 / np.maximum(size, 0.05 * size.mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny)
+        least = 0.05 * size.mean(axis=1, keepdims=True) + 1e-6 * np.abs(X).mean(axis=1, keepdims=True)
+        weight = 1.0 / np.maximum(size, least + np.finfo(X.dtype).tiny)
         return R * weight, weight
 
     newton_model = model
@@ -66,19 +71,29 @@ class L2(Divergence, name="l2"):
         return R / np.where(norm > 0, norm, 1.0)
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The weight of a sample is 1/||r||, bounded where the fit is exact to a thousandth of the mean residual."""
+        """The weight of a sample is 1/||r||, bounded where the fit is exact to a ten-thousandth of ||x||."""
         R = Y - X
-        norm = np.sqrt(np.square(R).sum(axis=1, keepdims=True))
-        weight = 1.0 / np.maximum(norm, 1e-3 * norm.mean() + np.finfo(X.dtype).tiny)
+        weight = self._weight(X, R, 1e-4)
         return R * weight, np.broadcast_to(weight, X.shape)
+
+    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """The derivative itself; a line search bears larger weights."""
+        return self.grad(X, Y), np.broadcast_to(self._weight(X, Y - X, 1e-8), X.shape)
+
+    @staticmethod
+    def _weight(X: Array, R: Array, exact: float) -> Array:
+        norms = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
+        size, norm = norms
+        weight: Array = 1.0 / np.maximum(norm, exact * size + np.finfo(X.dtype).tiny)
+        return weight
 
 
 @dataclass(frozen=True)
 class Huber(Separable, name="huber"):
     """d(x || y) = sum_f h(x - y), h(r) = r^2/2 for |r| <= delta and delta (|r| - delta/2) beyond.
 
-    Entries are outliers, the rest has Gaussian noise. ``delta`` is measured in the data's units; without one it
-    becomes 0.1 of the mean of the first batch.
+    Entries are outliers, the rest has Gaussian noise. ``delta`` is measured in the data's units. Without one it begins
+    at 0.1 of the mean of the first batch, and the fast methods then let it follow the residuals.
     """
 
     delta: float | None = None
@@ -126,6 +141,16 @@ class Huber(Separable, name="huber"):
         """The default delta: a tenth of the data's mean."""
         del n_features
         return self if self.delta is not None else replace(self, delta=DEFAULT_DELTA * mean)
+
+    @property
+    def adaptive(self) -> bool:
+        """If the user has not given delta."""
+        return self.delta is None
+
+    def adapted(self, X: Array, Y: Array, weight: float) -> Huber:
+        """delta -> 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
+        target = max(MAD_TO_DELTA * float(np.median(np.abs(X - Y))), 1e-4 * float(X.mean()))
+        return replace(self, delta=(1 - weight) * self._known_delta + weight * target) if target > 0 else self
 
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Huber]:

@@ -1,11 +1,17 @@
-"""Compiled solvers of the small K x K problems. They know no divergence; every shape is checked before a call."""
+"""Compiled solvers of the small K x K problems. Every shape is checked before a call."""
 
+from onmf.kernels import compiling  # noqa: F401 - it says so when something must be compiled
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
+from onmf.kernels.multiplicative import accumulate, divide, multiplicative_steps
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
-from onmf.kernels.sweep import pack, sweep
+from onmf.kernels.sweep import blend, pack, sweep
 
 __all__ = [
+    "accumulate",
+    "blend",
+    "divide",
+    "multiplicative_steps",
     "newton_directions",
     "nnls_on_gram",
     "pack",

@@ -7,7 +7,10 @@ from typing import Any
 import numba
 import numpy as np
 
+from onmf import threads
 from onmf.arrays import Array, Counts, Mask
+
+SMALL_SYSTEMS = 4e5  # multiplications, about, that are worth a thread
 
 
 def projected_gradient_on_gram(
@@ -85,6 +88,14 @@ def _projected_gradient_on_gram(
                 h[k] = min(max(h[k] - step * g[k], low), high)
 
 
+def damping(K: int, dtype: np.dtype[Any]) -> float:
+    """The share of its mean diagonal that keeps a singular K x K system solvable: above rounding, below what shows.
+
+    In single precision there is little room between the two.
+    """
+    return min(1e4 * float(np.finfo(dtype).eps), 1e-6 * K)
+
+
 def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
     """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
     K = len(Q)
@@ -92,13 +103,20 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
         msg = f"shapes do not fit: Q {Q.shape}, B {B.shape}."
         raise ValueError(msg)
     Q = np.array(Q, order="C")
-    Q[np.diag_indices(K)] += 1e4 * float(np.finfo(Q.dtype).eps) * np.trace(Q) / K
+    Q[np.diag_indices(K)] += damping(K, Q.dtype) * np.trace(Q) / K
     H = np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
-    _nnls_on_gram(Q, np.ascontiguousarray(B), H, max_iter)
+    B = np.ascontiguousarray(B)
+    threads.each(
+        lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), threads.by_work(len(B), K**3, SMALL_SYSTEMS)
+    )
     return H
 
 
-@numba.njit(cache=True, nogil=True)
+# Sums in any order: that lets the compiler use the vector unit for them.
+VECTOR_SUMS = {"reassoc", "contract", "nsz"}
+
+
+@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
     """x[:n] = Q[free, free]^-1 b[free] by Cholesky; False if a pivot fails."""
     for i in range(n):
@@ -126,7 +144,7 @@ def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> 
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
     n, K = H.shape
     L = np.empty((K, K), dtype=H.dtype)

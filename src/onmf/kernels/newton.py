@@ -7,8 +7,9 @@ from typing import Any
 import numba
 import numpy as np
 
+from onmf import threads
 from onmf.arrays import Array
-from onmf.kernels.gram import solve_free
+from onmf.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
 NEAR = 0.1  # of the mean coefficient: how near to its bound a coefficient may count as bound
 
@@ -26,9 +27,13 @@ def newton_directions(M: Array, G: Array, H: Array, low: float) -> tuple[Array, 
     D = np.zeros_like(H)
     decrement = np.zeros(n, dtype=H.dtype)
     number: Any = H.dtype.type
-    eps = float(np.finfo(H.dtype).eps)
     M, G, H = (np.ascontiguousarray(a) for a in (M, G, H))
-    _newton_directions(M, G, H, number(low), number(1e4 * eps), number(NEAR), D, decrement)
+    numbers = number(low), number(damping(K, H.dtype)), number(NEAR)
+
+    def block(rows: slice) -> None:
+        _newton_directions(M[rows], G[rows], H[rows], *numbers, D[rows], decrement[rows])
+
+    threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
     return D, decrement
 
 

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from onmf.arrays import Array, Counts
+from onmf.kernels.gram import VECTOR_SUMS
 
 
 def sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array) -> Array:
@@ -18,7 +19,7 @@ def sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array) -> Arr
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array, out: Array) -> None:
     n, K = H.shape
     for i in range(n):

@@ -1,0 +1,1 @@
+"""Measurements behind the figures in the docs; see each module's docstring for its command."""

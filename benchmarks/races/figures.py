@@ -1,0 +1,164 @@
+"""The figures that the races were set up to reach, each as a row: what, where, measured, reached.
+
+Measured is the worst over the seeds, for every start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.races.results import MINIBATCH, OURS, Race
+
+DENSE = ("synthetic", "synthetic_wide", "spectrogram_like", "yaleb", "piano", "samson")
+TEXT = ("bbc", "news_counts", "news_tfidf", "news_tfidf_10k")
+SINGLE = "onmf-float32"
+BETA = ("is", "kl", "squared_l2")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table."""
+
+    what: str
+    where: str
+    measured: str
+    reached: bool
+
+
+Measure = Callable[[Race], list[float]]
+
+
+def check(
+    races: list[Race], what: str, data: tuple[str, ...], divergences: tuple[str, ...], measure: Measure, limit: float,
+    at_least: bool = False, threads: str = "1",
+) -> Iterator[Figure]:  # fmt: skip
+    """One row per data set and divergence: is the worst value of every start within the limit?"""
+    groups: dict[tuple[str, str], dict[str, float]] = {}
+    for race in races:
+        if race.data in data and race.divergence in divergences and race.threads == threads:
+            values = measure(race)
+            if values:
+                worst = min(values) if at_least else max(values)
+                groups.setdefault((race.data, race.divergence), {})[race.start] = worst
+    for (name, divergence), worst in groups.items():
+        cells = ", ".join(f"{start} {value:.4g}" for start, value in worst.items())
+        reached = all(value >= limit if at_least else value <= limit for value in worst.values())
+        yield Figure(what, f"{name}, {divergence}", cells, reached)
+
+
+def all_figures(races: list[Race]) -> Iterator[Figure]:
+    """Those of the races; memory has its own measurement."""
+    for what, measure, limit in (
+        ("time to MiniBatchNMF's best one-pass loss / its time ≤ 1/5", lambda r: r.passing_ratios(MINIBATCH), 0.2),
+        ("loss after one pass / MiniBatchNMF's best < 1", lambda r: r.loss_ratios(MINIBATCH, 1), 1.0),
+        ("loss after five passes / MiniBatchNMF's best < 1", lambda r: r.loss_ratios(MINIBATCH, 5), 1.0),
+    ):
+        yield from check(races, what, DENSE, BETA, measure, limit)
+    for data, limit in ((("bbc", "news_counts", "news_tfidf_10k"), 1.0), (("news_tfidf",), 1.005)):
+        what = f"text: loss after one pass / MiniBatchNMF's best ≤ {limit:g}"
+        yield from check(races, what, data, ("kl",), lambda r: r.loss_ratios(MINIBATCH, 1), limit)
+    for what, measure, limit in (
+        ("text: seconds of one pass / MiniBatchNMF's best ≤ 1/6", lambda r: r.seconds_ratios(MINIBATCH, 1), 1 / 6),
+        ("text: loss after five passes / MiniBatchNMF's best ≤ 1.005", lambda r: r.loss_ratios(MINIBATCH, 5), 1.005),
+    ):
+        yield from check(races, what, TEXT, ("kl",), measure, limit)
+    for threads, limit in (("1", 10.0), ("all", 20.0)):
+        what = f"documents per second / partial_fit's ≥ {limit:g} ({'one thread' if threads == '1' else 'all cores'})"
+        yield from check(races, what, ("news_counts",), ("kl",), _documents, limit, at_least=True, threads=threads)
+    yield from _hellinger(races)
+    for peer in ("spams", "sklearn-dictionary"):
+        for passes, word in ((1, "one pass"), (5, "five passes")):
+            what = f"time to the loss of {peer} after {word} / its time ≤ 1"
+            measure = _passing(peer, passes)
+            yield from check(races, what, (*DENSE, "text_like"), ("squared_l2",), measure, 1.0)
+    robust = ("huber", "l1", "l2")
+    for what, measure in (
+        ("loss after one pass / the paper's method < 1", lambda r: r.loss_ratios("onmf-paper", 1)),
+        ("seconds of one pass / the paper's method < 1", lambda r: r.seconds_ratios("onmf-paper", 1)),
+    ):
+        yield from check(races, what, ("synthetic",), robust, measure, 1.0)
+    for passes, word in ((1, "one pass"), (5, "five passes")):
+        what = f"salt and pepper: PSNR after {word} ≥ 30 dB"
+        yield from check(races, what, ("yaleb_salt", "yaleb_salt_stream"), robust, _psnr(passes), 30.0, at_least=True)
+    yield from _against_batch(races)
+    where = ("synthetic_wide",)
+    what = "float32: seconds of float64 / float32 ≥ 1.5"
+    yield from check(races, what, where, BETA, lambda r: r.seconds_ratios(SINGLE, 1), 1.5, at_least=True)
+    what = "float32: loss / float64's ≤ 1.005"
+    yield from check(races, what, where, BETA, lambda r: _inverse(r.loss_ratios(SINGLE, 1)), 1.005)
+    yield from _threads(races)
+
+
+def _inverse(ratios: list[float]) -> list[float]:
+    return [1 / ratio for ratio in ratios]
+
+
+def _passing(peer: str, passes: int) -> Measure:
+    return lambda race: race.passing_ratios(peer, passes)
+
+
+def _psnr(passes: int) -> Measure:
+    return lambda race: [final.psnr or 0.0 for final in race.finals(OURS, passes)]
+
+
+def _documents(race: Race) -> list[float]:
+    """At an equal loss: where ours is higher after the pass, its time is that to their loss."""
+    return _inverse(
+        [
+            (ours.seconds if ours.loss <= theirs.loss else race.time_to(theirs.loss, seed)) / theirs.seconds
+            for seed, ours, theirs in race.pairs("sklearn-partial_fit", 1)
+        ]
+    )
+
+
+def _against_batch(races: list[Race]) -> Iterator[Figure]:
+    """Batch has one final, filed as its first pass: compare ours after five with it."""
+    for what, data, divergence, measure, limit in (
+        ("music: loss after five passes / batch MU's (300) ≤ 1", "piano", "is", _batch_loss(5), 1.0),
+        ("music: seconds of five passes / batch MU's ≤ 1/2", "piano", "is", _batch_seconds, 0.5),
+        ("text at K = 50: loss after five passes / batch's ≤ 1.01", "news_tfidf_10k", "kl", _batch_loss(5), 1.01),
+        ("in temporal order, plain: loss after one pass / batch's ≤ 1.1", "piano_ordered", "is", _batch_loss(1), 1.1),
+        ("in temporal order, reservoir=256: the same", "piano_ordered", "is", _reservoir, 1.1),
+    ):
+        yield from check(races, what, (data,), (divergence,), measure, limit)
+
+
+def _batch_loss(passes: int) -> Measure:
+    return lambda race: race.loss_ratios("batch", passes, 1)
+
+
+def _reservoir(race: Race) -> list[float]:
+    pairs = ((race.final("onmf-reservoir", seed, 1), race.final("batch", seed, 1)) for seed in race.seeds)
+    return [ours.loss / theirs.loss for ours, theirs in pairs if ours and theirs]
+
+
+def _batch_seconds(race: Race) -> list[float]:
+    return race.seconds_ratios("batch", 5, 1)
+
+
+def _hellinger(races: list[Race]) -> Iterator[Figure]:
+    kl = {
+        race.start: race for race in races if (race.data, race.divergence, race.threads) == ("news_counts", "kl", "1")
+    }
+
+    def measure(race: Race) -> list[float]:
+        other = kl.get(race.start)
+        times = ((race.final(OURS, seed, 1), other and other.final(OURS, seed, 1)) for seed in race.seeds)
+        return [a.seconds / b.seconds for a, b in times if a and b]
+
+    what = "Hellinger's seconds of one pass / KL's ≤ 2"
+    yield from check(races, what, ("news_counts",), ("hellinger",), measure, 2.0)
+
+
+def _threads(races: list[Race]) -> Iterator[Figure]:
+    one = {(r.data, r.divergence, r.start): r for r in races if r.threads == "1"}
+
+    def measure(race: Race) -> list[float]:
+        single = one.get((race.data, race.divergence, race.start))
+        times = ((single and single.final(OURS, seed, 1), race.final(OURS, seed, 1)) for seed in race.seeds)
+        return [a.wall / b.wall for a, b in times if a and b]
+
+    data = ("synthetic", "synthetic_wide", "text_like", "yaleb", "news_counts", "news_tfidf", "news_tfidf_10k")
+    what = "wall time of one pass, one thread / all cores ≥ 1.7"
+    yield from check(races, what, data, ("kl",), measure, 1.7, at_least=True, threads="all")

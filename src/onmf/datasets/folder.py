@@ -1,0 +1,64 @@
+"""Where the files of a public data set lie.
+
+The sets are not part of the library, since most of them may be used for research only. The user names one folder, as
+an argument or in an environment variable; each set lies in a subfolder of it or in the folder itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "ONMF_DATA"
+
+
+class DataFolderError(FileNotFoundError):
+    """A folder or a file of a public data set is not there; the message says where to get it and how to name it."""
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """A public data set: its name, its subfolder, and where everybody can get it."""
+
+    title: str
+    subfolder: str
+    origin: str
+
+    def open(self, folder: str | Path | None) -> Files:
+        """The set in a folder, or in that of the environment variable when ``folder`` is None."""
+        named = folder if folder is not None else os.environ.get(VARIABLE)
+        how = f"give the folder as an argument or in the environment variable {VARIABLE}"
+        if named is None or named == "":
+            msg = f"no folder is named for the data set {self.title}: get it from {self.origin}, then {how}."
+            raise DataFolderError(msg)
+        root = Path(named).expanduser()
+        if not root.is_dir():
+            msg = f"there is no folder {root} for the data set {self.title}: get it from {self.origin}, then {how}."
+            raise DataFolderError(msg)
+        return Files(self, root)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a set, plain or gzipped, in its subfolder or in the folder itself."""
+
+    owner: PublicSet
+    root: Path
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name, the plain one first; None if it is not there."""
+        places = (self.root / self.owner.subfolder, self.root)
+        candidates = (place / each for place in places for each in (name, f"{name}.gz"))
+        return next((path for path in candidates if path.is_file()), None)
+
+    def path(self, name: str) -> Path:
+        """The file of that name; an error if it is not there."""
+        path = self.find(name)
+        if path is None:
+            msg = (
+                f"there is no {name} or {name}.gz in {self.root / self.owner.subfolder} or {self.root}; "
+                f"it belongs to the data set {self.owner.title}, from {self.owner.origin}."
+            )
+            raise DataFolderError(msg)
+        return path

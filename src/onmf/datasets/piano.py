@@ -1,0 +1,39 @@
+"""A piano plays 'Mary had a little lamb': 586 short-time spectra of three notes, 4.7 s at 16 kHz."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.datasets.folder import PublicSet
+from onmf.datasets.matlab import read_matrices
+from onmf.datasets.reading import damaged
+
+PUBLIC_SET = PublicSet(
+    "piano (Mary had a little lamb)",
+    "piano_mary",
+    "https://gitlab.com/ngillis/nmfbook (folder 'data sets'; N. Gillis, Nonnegative Matrix Factorization, SIAM 2020)",
+)
+N_FREQUENCIES = 129  # of a window of 256 samples
+
+
+@dataclass(frozen=True, eq=False)
+class Piano:
+    """The power spectrogram (frames x 129), strictly positive: the data that Itakura-Saito is made for."""
+
+    power: Array
+
+
+def load(folder: str | Path | None = None) -> Piano:
+    """Read piano_Mary.mat from the folder, or from that in ONMF_DATA.
+
+    The file holds magnitudes (frequencies x frames); the noise model of Itakura-Saito speaks of their squares.
+    """
+    path = PUBLIC_SET.open(folder).path("piano_Mary.mat")
+    (magnitude,) = read_matrices(path, "X")
+    if len(magnitude) != N_FREQUENCIES:
+        raise damaged(path, f"its X has {len(magnitude)} rows instead of {N_FREQUENCIES} frequencies")
+    return Piano(np.ascontiguousarray(magnitude.T) ** 2)

@@ -1,0 +1,39 @@
+"""Weights and choices of words, for counts of documents x words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onmf.arrays import Counts
+
+
+def tfidf(counts: Any) -> Any:
+    """(1 + log count) * log(documents / documents with the word), as csr; the zeros of ``counts`` stay zeros.
+
+    The logarithm keeps a word repeated often from drowning the others; a word in all documents tells none apart and
+    gets 0.
+    """
+    weights = scipy.sparse.csr_array(counts, dtype=np.float64, copy=True)
+    weights.sum_duplicates()
+    weights.eliminate_zeros()
+    if not (np.isfinite(weights.data) & (weights.data >= 1)).all():
+        msg = "tf-idf needs counts: each entry must be 0, or 1 or more, and finite."
+        raise ValueError(msg)
+    n_documents, n_words = weights.shape
+    document_frequency = np.bincount(weights.indices, minlength=n_words)
+    idf = np.log(n_documents / np.maximum(document_frequency, 1))  # a word in no document has no entry to weigh
+    weights.data = (1.0 + np.log(weights.data)) * idf[weights.indices]
+    weights.eliminate_zeros()
+    return weights
+
+
+def leading_words(counts: Any, n: int) -> Counts:
+    """Places of the n columns of largest l1 norm, the largest first, ties as they stand; all if there are fewer."""
+    if n < 1:
+        msg = f"n must be at least 1, not {n}."
+        raise ValueError(msg)
+    norms = np.asarray(abs(counts).sum(axis=0), dtype=np.float64).ravel()
+    return np.argsort(-norms, kind="stable")[:n].astype(np.int64)

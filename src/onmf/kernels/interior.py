@@ -1,0 +1,260 @@
+"""The compiled parts of an interior-point method for least absolute deviations; see ``coefficients.interior_point``.
+
+One row a sample. ``state`` (n, 4, F) holds u, t, s, o: the residual is u - t, and the dual variable a is 1 - s = o - 1.
+``bounds`` (n, 4, K) holds q, p, z, v: the distances of the coefficients from their lower and upper bounds, and the
+multipliers of these bounds. All are positive. ``work`` (5, n, F) is what one part hands to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from onmf.arrays import Array
+
+# Sums and maxima in any order, which lets the compiler use the vector unit; the order within a row is always the same.
+FAST = {"reassoc", "contract", "nsz", "nnan"}
+SHARE = 0.9995  # of the way to the boundary
+
+
+def measure(X: Array, Y: Array, state: Array, work: Array) -> tuple[Array, Array]:
+    """Take x - y for the residual; gives sum |r| and sum a x of every row.
+
+    work[0] becomes r, work[1] the weights d = 1 / (u/s + t/o), work[2] a + d r, and Y becomes a.
+    """
+    n, F = X.shape
+    _require(Y.shape == (n, F) and state.shape == (n, 4, F) and work.shape == (5, n, F), X, Y, state, work)
+    sums = np.empty((2, n), dtype=X.dtype)
+    _measure(X, Y, state, work, _number(X, 0.5), sums)
+    return sums[0], sums[1]
+
+
+def factor(M: Array, bounds: Array, ridge: Array) -> None:
+    """Add z/q + v/p + ridge (n, K) to the diagonals of the packed M (n, P), and put Cholesky factors in their place."""
+    n, K = ridge.shape
+    _require(M.shape == (n, K * (K + 1) // 2) and bounds.shape == (n, 4, K), M, bounds, ridge)
+    _factor(M, bounds, ridge, np.zeros((K, K), dtype=M.dtype), _number(M, 10 * float(np.finfo(M.dtype).eps)))
+
+
+def solve_factored(M: Array, B: Array) -> None:
+    """The solutions of the factored systems M for the right sides B (n, K), in place of these."""
+    n, K = B.shape
+    _require(M.shape == (n, K * (K + 1) // 2), M, B)
+    _solve_factored(M, B)
+
+
+def predict(P: Array, work: Array, state: Array, bounds: Array, dq: Array, joint: bool) -> Array:
+    """Mehrotra's predictor: how far dq and its fit P = dq W lead, and what they neglect.
+
+    P becomes a + d (r - k), the corrector's right side over the features; the result (n, 2, K) is what the bounds add.
+    With ``joint`` the primal and the dual step have the same length.
+    """
+    n, F = P.shape
+    K = dq.shape[1]
+    _require(work.shape == (5, n, F) and state.shape == (n, 4, F), P, work, state)
+    _require(bounds.shape == (n, 4, K) and len(dq) == n, bounds, dq)
+    extra = np.empty((n, 2, K), dtype=P.dtype)
+    _predict(P, work, state, bounds, dq, joint, _number(P, 2 * (F + K)), extra)
+    return extra
+
+
+def advance(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool) -> None:
+    """The corrected step dq, whose fit is P = dq W, as far as the boundary allows: in place in state and bounds."""
+    n, F = P.shape
+    K = dq.shape[1]
+    _require(work.shape == (5, n, F) and state.shape == (n, 4, F), P, work, state)
+    _require(bounds.shape == (n, 4, K) and extra.shape == (n, 2, K) and len(dq) == n, bounds, extra, dq)
+    least = _number(P, float(np.finfo(P.dtype).tiny) ** 0.5)  # products of two such numbers do not vanish
+    _advance(P, work, state, bounds, dq, extra, joint, _number(P, SHARE), least)
+
+
+def _require(fits: bool, *arrays: Array) -> None:
+    if not fits:
+        msg = f"shapes do not fit: {', '.join(str(a.shape) for a in arrays)}."
+        raise ValueError(msg)
+
+
+def _number(like: Array, value: float) -> Any:
+    """A scalar of the array's own type: a double among floats would make the kernel compute in double precision."""
+    return like.dtype.type(value)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _measure(X: Array, Y: Array, state: Array, work: Array, half: float, sums: Array) -> None:
+    n, F = X.shape
+    zero = half - half
+    for i in range(n):
+        x, y = X[i], Y[i]
+        u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
+        r, d, right = work[0, i], work[1, i], work[2, i]
+        size, dual = zero, zero
+        for f in range(F):
+            e = min(u[f], t[f])
+            rf = x[f] - y[f]
+            plus = max(rf, zero) + e
+            minus = max(-rf, zero) + e
+            a = half * (o[f] - s[f])
+            df = s[f] * o[f] / (plus * o[f] + minus * s[f])
+            r[f], d[f], right[f], y[f] = rf, df, a + df * rf, a
+            u[f], t[f] = plus, minus
+            size += abs(rf)
+            dual += a * x[f]
+        sums[0, i], sums[1, i] = size, dual
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _factor(M: Array, bounds: Array, ridge: Array, U: Array, relative: float) -> None:
+    """U'U by rows, four earlier rows at a time; instead of the diagonal of U its inverse is kept."""
+    n, K = ridge.shape
+    for i in range(n):
+        packed = M[i]
+        q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]
+        first = 0
+        for j in range(K):
+            row = U[j]
+            for k in range(j, K):
+                row[k] = packed[first + k - j]
+            row[j] += z[j] / q[j] + v[j] / p[j] + ridge[i, j]
+            least = relative * row[j]
+            m = 0
+            while m + 4 <= j:
+                a, b, c, d = U[m, j], U[m + 1, j], U[m + 2, j], U[m + 3, j]
+                for k in range(j, K):
+                    row[k] -= a * U[m, k] + b * U[m + 1, k] + c * U[m + 2, k] + d * U[m + 3, k]
+                m += 4
+            while m < j:
+                a = U[m, j]
+                for k in range(j, K):
+                    row[k] -= a * U[m, k]
+                m += 1
+            # Where only rounding is left of a pivot, the atom depends on those before it and does not move.
+            inverse = 1 / np.sqrt(row[j]) if row[j] > least else least - least
+            for k in range(j, K):
+                row[k] *= inverse
+                packed[first + k - j] = row[k]
+            packed[first] = inverse
+            first += K - j
+
+
+@numba.njit(cache=True, nogil=True, fastmath=FAST)
+def _solve_factored(M: Array, B: Array) -> None:
+    n, K = B.shape
+    for i in range(n):
+        packed, b = M[i], B[i]
+        first = 0
+        for j in range(K):
+            x = b[j] * packed[first]
+            b[j] = x
+            for k in range(j + 1, K):
+                b[k] -= x * packed[first + k - j]
+            first += K - j
+        for j in range(K - 1, -1, -1):
+            first -= K - j
+            x = b[j]
+            for k in range(j + 1, K):
+                x -= packed[first + k - j] * b[k]
+            b[j] = x * packed[first]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _predict(
+    P: Array, work: Array, state: Array, bounds: Array, dq: Array, joint: bool, pairs: float, extra: Array
+) -> None:
+    n, F = P.shape
+    K = dq.shape[1]
+    zero = pairs - pairs
+    one = pairs / pairs
+    half = one / (one + one)
+    for i in range(n):
+        u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
+        q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]
+        r, d, right, k1, k2 = work[0, i], work[1, i], work[2, i], work[3, i], work[4, i]
+        g, x, dz, dv = P[i], dq[i], extra[i, 0], extra[i, 1]
+        primal, dual = one, one  # inverse step lengths
+        now, along, across, both = zero, zero, zero, zero  # sum u s + t o + q z + p v after steps of any lengths
+        for f in range(F):
+            a = d[f] * (r[f] - g[f])
+            a1, a2 = a / s[f], a / o[f]
+            du, dt = u[f] * (a1 - one), -t[f] * (a2 + one)
+            primal = max(primal, max(one - a1, one + a2))
+            dual = max(dual, max(a1, -a2))
+            k1[f], k2[f] = du * a1, -dt * a2
+            now += u[f] * s[f] + t[f] * o[f]
+            along += du * s[f] + dt * o[f]
+            across += a * (t[f] - u[f])
+            both += a * (dt - du)
+        for k in range(K):
+            b1, b2 = x[k] / q[k], x[k] / p[k]
+            dz[k], dv[k] = -z[k] * (one + b1), v[k] * (b2 - one)
+            primal = max(primal, max(-b1, b2))
+            dual = max(dual, max(one + b1, one - b2))
+            now += q[k] * z[k] + p[k] * v[k]
+            along += x[k] * (z[k] - v[k])
+            across += q[k] * dz[k] + p[k] * dv[k]
+            both += x[k] * (dz[k] - dv[k])
+        if joint:
+            primal = max(primal, dual)
+            dual = primal
+        ratio = max(now + along / primal + across / dual + both / (primal * dual), zero) / now
+        mu = ratio * ratio * ratio * now / pairs
+        for f in range(F):
+            k1[f] += mu / s[f]
+            k2[f] += mu / o[f]
+            right[f] = d[f] * (r[f] - k1[f] + k2[f])
+            g[f] = half * (o[f] - s[f]) + right[f]
+        for k in range(K):
+            dz[k] = (mu - x[k] * dz[k]) / q[k]
+            dv[k] = (mu + x[k] * dv[k]) / p[k]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _advance(
+    P: Array,
+    work: Array,
+    state: Array,
+    bounds: Array,
+    dq: Array,
+    extra: Array,
+    joint: bool,
+    share: float,
+    least: float,
+) -> None:
+    n, F = P.shape
+    K = dq.shape[1]
+    one = share / share
+    for i in range(n):
+        u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
+        q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]
+        d, right, du, dt = work[1, i], work[2, i], work[3, i], work[4, i]
+        da, x, dz, dv = P[i], dq[i], extra[i, 0], extra[i, 1]
+        primal, dual = share, share
+        for f in range(F):
+            a = right[f] - d[f] * da[f]
+            da[f] = a
+            a1, a2 = a / s[f], a / o[f]
+            du[f] += u[f] * (a1 - one)
+            dt[f] -= t[f] * (a2 + one)
+            primal = max(primal, max(-du[f] / u[f], -dt[f] / t[f]))
+            dual = max(dual, max(a1, -a2))
+        for k in range(K):
+            b1, b2 = x[k] / q[k], x[k] / p[k]
+            dz[k] -= z[k] * (one + b1)
+            dv[k] += v[k] * (b2 - one)
+            primal = max(primal, max(-b1, b2))
+            dual = max(dual, max(-dz[k] / z[k], -dv[k] / v[k]))
+        if joint:
+            primal = max(primal, dual)
+            dual = primal
+        A, B = share / primal, share / dual
+        for f in range(F):
+            u[f] = max(u[f] + A * du[f], least)
+            t[f] = max(t[f] + A * dt[f], least)
+            s[f] = max(s[f] - B * da[f], least)
+            o[f] = max(o[f] + B * da[f], least)
+        for k in range(K):
+            q[k] = max(q[k] + A * x[k], least)
+            p[k] = max(p[k] - A * x[k], least)
+            z[k] = max(z[k] + B * dz[k], least)
+            v[k] = max(v[k] + B * dv[k], least)

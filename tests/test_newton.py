@@ -1,0 +1,122 @@
+"""Newton's coefficients: as good as SciPy's, and the same alone as in a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from onmf.coefficients import Newton
+from onmf.divergences import L1, L2, Divergence, SquaredL2
+from onmf.sets import Box
+from tests.conftest import F, LogCosh, example_id, examples
+
+EVERY = [*examples(), LogCosh()]
+SMOOTH = [d for d in EVERY if not isinstance(d, L1)]  # Newton's model of l1 is a smoothed one; see test_l1.py
+K = 4
+
+
+def problem(rng: np.random.Generator, n: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    W = rng.random((K, F)) + 0.01
+    H = rng.gamma(1.0, 1.0, (n, K)) * (rng.random((n, K)) < 0.7) + 0.01
+    X = H @ W * rng.gamma(20, 1 / 20, (n, F))
+    return X / X.mean(), W
+
+
+def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float) -> float:
+    return float(divergence.value(x[None], (h @ W)[None])[0] + 0.5 * ridge * h @ h)
+
+
+def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarray, ridge: float, box: Box) -> float:
+    """The objective at what L-BFGS-B finds, begun afresh twice where it ended, since its memory may mislead it."""
+
+    def both(h: np.ndarray) -> tuple[float, np.ndarray]:
+        slope = W @ divergence.grad(x[None], (h @ W)[None])[0] + ridge * h
+        return objective(divergence, x, W, h, ridge), slope
+
+    h, values = np.clip(start, box.low, box.high), []
+    for _ in range(3):
+        options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-16, "gtol": 1e-12, "maxcor": 30}
+        bounds = [(box.low, box.high)] * len(W)
+        found = scipy.optimize.minimize(both, h, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        h = found.x
+        values.append(float(found.fun))
+    return min(values)
+
+
+@pytest.mark.parametrize(
+    ("box", "ridge"),
+    [(Box(), 0.0), (Box(), 0.2), (Box(0.1, 1e8), 0.0), (Box(0.1, 0.6), 0.2)],
+    ids=["plain", "ridge", "lower bound", "box and ridge"],
+)
+@pytest.mark.parametrize("divergence", SMOOTH, ids=example_id)
+def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
+    divergence: Divergence, box: Box, ridge: float, rng: np.random.Generator
+) -> None:
+    X, W = problem(rng)
+    solver = Newton(box, ridge=ridge, tol=1e-8, max_iter=500)
+    near = solver.solve(divergence, X, W * rng.uniform(0.95, 1.05, W.shape)).H
+    for found in (solver.solve(divergence, X, W), solver.solve(divergence, X, W, near)):
+        assert found.converged.all()
+        assert box.contains(found.H)
+        for x, h, h_near in zip(X, found.H, near, strict=True):
+            starts = [h]  # from there on SciPy must not gain anything
+            if divergence.convex:  # a valley elsewhere may be deeper if there are several
+                starts += [h_near, np.full(K, x.sum() / W.sum()), np.full(K, 2.0)]
+            best = min(scipys(divergence, x, W, start, ridge, box) for start in starts)
+            scale = float(divergence.value(x[None], 2 * x[None])[0])
+            assert objective(divergence, x, W, h, ridge) <= best + 1e-6 * scale
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("divergence", EVERY, ids=example_id)
+def test_a_sample_alone_has_the_coefficients_that_it_has_among_others_of_all_sizes(
+    divergence: Divergence, ridge: float, rng: np.random.Generator
+) -> None:
+    X, W = problem(rng, n=7)
+    X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
+    solver = Newton(ridge=ridge, tol=1e-11, max_iter=60)
+    together = solver.solve(divergence, X, W).H
+    alone = np.vstack([solver.solve(divergence, x[None], W).H for x in X])
+    unit = X.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(alone / unit, together / unit, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("divergence", EVERY, ids=example_id)
+def test_a_samples_quadratic_models_do_not_depend_on_its_batch(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    X, W = problem(rng, n=7)
+    X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
+    Y = rng.gamma(2.0, 0.5, (len(X), K)) @ W
+    Y[::2] = X[::2]
+    for model in (divergence.model, divergence.newton_model):
+        together = model(X, Y)
+        alone = [model(X[i : i + 1], Y[i : i + 1]) for i in range(len(X))]
+        for part, parts in zip(together, zip(*alone, strict=True), strict=True):
+            np.testing.assert_allclose(np.vstack(parts), part, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["squared_l2", "l2", "mahalanobis"])
+def test_least_squares_at_their_solution_count_as_converged(name: str, rng: np.random.Generator) -> None:
+    X, W = problem(rng, n=20)
+    for divergence in (d for d in EVERY if d.name == name):
+        assert Newton(tol=1e-9).solve(divergence, X, W).converged.all()
+
+
+@pytest.mark.parametrize("divergence", [SquaredL2(), L2()], ids=example_id)
+def test_least_squares_in_a_box_are_scipys(divergence: Divergence, rng: np.random.Generator) -> None:
+    X, W = problem(rng, n=20)
+    found = Newton(Box(0.1, 0.6), tol=1e-12, max_iter=200).solve(divergence, X, W)
+    expected = [scipy.optimize.lsq_linear(W.T, x, (0.1, 0.6), tol=1e-14).x for x in X]
+    assert ((np.abs(found.H - 0.1) < 1e-12).any(axis=1) & (np.abs(found.H - 0.6) < 1e-12).any(axis=1)).any()
+    np.testing.assert_allclose(found.H, expected, atol=1e-7)
+
+
+def test_l2_with_a_ridge_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np.random.Generator) -> None:
+    X, _ = problem(rng)
+    Y = X * (1 + 1e-7 * rng.normal(size=X.shape))
+    slope, weight = L2().newton_model(X, Y)
+    np.testing.assert_allclose(slope, L2().grad(X, Y))
+    np.testing.assert_allclose(np.linalg.norm(slope, axis=1), 1.0)
+    assert np.isfinite(weight).all()
