@@ -174,39 +174,46 @@ def takes_sparse(divergence: Divergence) -> bool:
 
 
 class GramFits(Fits):
-    """Sparse X under squared l2: ||x - hW||^2 = ||x||^2 - 2 h (x W')' + h (W W') h', which does not need the fit."""
+    """A quadratic loss, h Q h' / 2 - b h' + c for every row b of X: hQ stands for the fit, which nobody needs.
 
-    def __init__(self, divergence: Divergence, X: Any, W: Array) -> None:
-        self.divergence, self.X, self.W = divergence, X, W
+    Sparse x under squared l2 are of this kind, with Q = W W', b = x W' and c = ||x||^2 / 2.
+    """
+
+    def __init__(self, divergence: Divergence, X: Array, W: Array, constant: Array) -> None:
+        self.divergence, self.X, self.W, self.constant = divergence, X, W, constant
+
+    @classmethod
+    def of_samples(cls, divergence: Divergence, X: Any, W: Array) -> GramFits:
+        """Squared l2 of samples X in the dictionary W."""
+        square = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(W.dtype)
+        return cls(divergence, np.asarray(X @ W.T), W @ W.T, 0.5 * square)
 
     def fit(self, H: Array) -> Array:
-        """X W', which stands for the fit."""
-        del H
-        B: Array = np.asarray(self.X @ self.W.T)
-        return B
+        """HQ."""
+        Y: Array = H @ self.W
+        return Y
 
     def value(self, H: Array, Y: Array) -> Array:
         """By the Gram matrix; what rounding takes below zero is zero."""
-        square = np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel()
-        half: Array = 0.5 * np.maximum(square + (H * (H @ (self.W @ self.W.T) - 2 * Y)).sum(axis=1), 0)
-        return half.astype(H.dtype, copy=False)
+        value: Array = np.maximum(self.constant + (H * (0.5 * Y - self.X)).sum(axis=1), 0)
+        return value
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """The gradient; the curvature is one."""
-        return H @ (self.W @ self.W.T) - Y, np.ones((len(H), 1), dtype=H.dtype)
+        del H
+        return Y - self.X, np.ones((len(Y), 1), dtype=Y.dtype)
 
     def hessians(self, C: Array) -> Array:
-        """W W' for every sample."""
-        upper = (self.W @ self.W.T)[np.triu_indices(len(self.W))]
-        M: Array = C * upper
+        """Q for every sample."""
+        M: Array = C * self.W[np.triu_indices(len(self.W))]
         return M
 
     def rows(self, keep: Mask) -> GramFits:
         """Rows of X."""
-        return GramFits(self.divergence, self.X[keep], self.W)
+        return GramFits(self.divergence, self.X[keep], self.W, self.constant[keep])
 
     def rows_of(self, Y: Array, keep: Mask) -> Array:
-        """Rows of X W'."""
+        """Rows of HQ."""
         return Y[keep]
 
 
@@ -219,7 +226,7 @@ def fits(divergence: Divergence, X: Any, W: Array) -> Fits:
     """The products that suit X."""
     if scipy.sparse.issparse(X):
         if isinstance(divergence, SquaredL2):
-            return GramFits(divergence, X, W)
+            return GramFits.of_samples(divergence, X, W)
         if isinstance(divergence, Separable):
             return SparseFits(divergence, X, W)
     return DenseFits(divergence, X, W)

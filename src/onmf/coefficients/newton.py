@@ -11,7 +11,7 @@ from onmf import threads
 from onmf.arrays import Array, Mask
 from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.divergences import L2, Divergence, Mahalanobis, SquaredL2
-from onmf.products import Fits, fits, packed_diagonal, takes_sparse
+from onmf.products import Fits, GramFits, fits, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
@@ -178,42 +178,7 @@ class Newton(CoefficientSolver):
         gain = remaining_gain(H, H @ Q - B, reach, self.box)
         converged = gain <= max(self.tol, 10 * float(np.finfo(H.dtype).eps)) * scale
         if above.any():  # the active set knows no upper bound
-            problem = _OnGram(quadratic, B[above], Q, scale[above])
+            problem = GramFits(quadratic, B[above], Q, scale[above])
             found = replace(self, ridge=0.0)._newton(problem, H[above], reach[above], scale[above])
             H[above], iterations[above], converged[above] = found.H, found.iterations, found.converged
         return Coefficients(H, iterations, converged)
-
-
-class _OnGram(Fits):
-    """A quadratic loss, h Q h' / 2 - b h' + c for every row b of X; hQ stands for the fit."""
-
-    def __init__(self, divergence: Divergence, X: Array, W: Array, constant: Array) -> None:
-        self.divergence, self.X, self.W, self.constant = divergence, X, W, constant
-
-    def fit(self, H: Array) -> Array:
-        """HQ."""
-        Y: Array = H @ self.W
-        return Y
-
-    def value(self, H: Array, Y: Array) -> Array:
-        """By the Gram matrix; what rounding takes below zero is zero."""
-        value: Array = np.maximum(self.constant + (H * (0.5 * Y - self.X)).sum(axis=1), 0)
-        return value
-
-    def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
-        """The gradient; the curvature is one."""
-        del H
-        return Y - self.X, np.ones((len(Y), 1), dtype=Y.dtype)
-
-    def hessians(self, C: Array) -> Array:
-        """Q for every sample."""
-        M: Array = C * self.W[np.triu_indices(len(self.W))]
-        return M
-
-    def rows(self, keep: Mask) -> _OnGram:
-        """Rows of X."""
-        return _OnGram(self.divergence, self.X[keep], self.W, self.constant[keep])
-
-    def rows_of(self, Y: Array, keep: Mask) -> Array:
-        """Rows of HQ."""
-        return Y[keep]
