@@ -161,6 +161,9 @@ def test_methods_refuse_what_they_cannot_serve_by_name():
         build("em", get("is"), Settings())
     with pytest.raises(ValueError, match="em refuses mahalanobis"):
         build("em", Mahalanobis(np.eye(3)), Settings())
+    for name in ("surrogate", "em"):
+        with pytest.raises(ValueError, match="solver='armijo' is one of method='paper'"):
+            build(name, get("kl"), Settings(solver="armijo"))
     with pytest.raises(ValueError, match="forgetting must lie in"):
         build("surrogate", get("kl"), Settings(forgetting=1.5))
 

@@ -170,7 +170,8 @@ OTHER_SETTINGS: dict[str, Any] = {
 
 @pytest.mark.parametrize("method", ["paper", "surrogate", "em", "auto"])
 def test_every_setting_can_be_stored(tmp_path: Path, method: str) -> None:
-    model = fitted(**(OTHER_SETTINGS | {"method": method}))
+    others = OTHER_SETTINGS | {"method": method} | ({} if method == "paper" else {"solver": "auto"})
+    model = fitted(**others)
     defaults = vars_of(OnlineNMF())
     assert set(OTHER_SETTINGS) == set(defaults) - {"n_components", "callbacks"}
     assert all(OTHER_SETTINGS[name] != defaults[name] for name in OTHER_SETTINGS if name != "batch_size")

@@ -72,10 +72,10 @@ class OnlineNMF(FittedNMF):
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
     solver : {"auto", "armijo", "armijo-literal", "constant", "polyak"}, default "auto"
-        The coefficient solver. "auto" is the paper's choice for each divergence.
+        The coefficient solver of method "paper". "auto" is the paper's choice for each divergence.
     tol, max_iter : float and int or None, default 1e-3 and None
         When the coefficients count as found while learning: see ``onmf.coefficients.base``. None means 300 iterations
-        for the constant step, 100 for the others.
+        for the constant step of method "paper" and 100 for its others; a few for the fast methods.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         The same for ``transform``, ``loss``, ``score`` and ``stationarity``.
     delta_tol : float, default 0.01
@@ -83,7 +83,7 @@ class OnlineNMF(FittedNMF):
     tau : int or None, default None
         Samples per dictionary update; larger batches are split. None: 10 for "paper", 30 for "surrogate", 128 for "em".
     a, b, power : float, default 2e4, 2e4, 1
-        The step size a / (samples + b)^power.
+        The step size a / (samples + b)^power of method "paper".
     any_power : bool, default False
         Allow powers outside (1/2, 1], which break the Robbins-Monro conditions.
     eps, eps_prime, U : float, default 1e-8, 1e-8, 1e8

@@ -132,6 +132,9 @@ def em(divergence: Divergence, settings: Settings) -> Method:
 
 
 def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton, Reservoir | None]:
+    if settings.solver != "auto":
+        msg = f"solver={settings.solver!r} is one of method='paper'; the fast methods have solvers of their own."
+        raise ValueError(msg)
     C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
     require_positive_fit(divergence, C, box)
     return C, Newton(box, settings.ridge), Reservoir(settings.reservoir) if settings.reservoir else None
