@@ -29,10 +29,10 @@ COLUMNS = 4
 
 
 def draw(races: list[Race], folder: Path) -> list[Path]:
-    """bench-START.png for every start that was raced, at one thread; returns the files."""
+    """bench-START.png for every start that was raced, at one thread; returns the files. A race takes two."""
     files = []
     for start in STARTS:
-        chosen = [race for race in races if race.start == start and race.threads == "1"]
+        chosen = [race for race in races if race.start == start and race.threads == "1" and len(race.records) > 1]
         if chosen:
             files.append(folder / f"bench-{start}.png")
             _picture(chosen, files[-1])

@@ -61,6 +61,7 @@ class Contestant(ABC):
     starts: ClassVar[tuple[str, ...]] = STARTS
     threaded: ClassVar[bool] = True  # worth a second race on all cores
     only_on: ClassVar[tuple[str, ...]] = ()  # data sets; empty: all
+    divergences: ClassVar[tuple[str, ...]] = ()  # that it minimises, by names without parameters; empty: all
 
     @classmethod
     def missing(cls) -> str | None:
@@ -70,9 +71,9 @@ class Contestant(ABC):
         return "skipped: install onmf[bench]"
 
     @classmethod
-    @abstractmethod
     def serves(cls, divergence: str, sparse: bool) -> bool:
-        """Can it minimise this divergence (a name without parameters) on such data?"""
+        """Can it minimise this divergence on such data? Itakura-Saito admits no zeros, hence no sparse data."""
+        return (not cls.divergences or divergence in cls.divergences) and not (sparse and divergence == "is")
 
     @abstractmethod
     def __init__(self, task: Task, variant: float | None = None) -> None:

@@ -18,15 +18,11 @@ class Batch(Contestant):
     """Coordinate descent for squared l2, multiplicative updates for the others."""
 
     name = "batch"
+    divergences = tuple(BETA)
     from_scratch = True
     most_passes = 1  # its iterations are no passes of a stream: one point
     starts = ("uniform", "own")
     threaded = False
-
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """The beta family; Itakura-Saito admits no zeros, hence no sparse data."""
-        return divergence in BETA and not (sparse and divergence == "is")
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
         del variant

@@ -16,13 +16,8 @@ class DictionaryLearning(Contestant):
     """Squared l2 by coordinate descent; it takes dense samples only."""
 
     name = "sklearn-dictionary"
+    divergences = ("squared_l2",)
     threaded = False
-
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """Squared l2; sparse samples are densified for it off the clock."""
-        del sparse
-        return divergence == "squared_l2"
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
         del variant

@@ -14,15 +14,10 @@ class Gensim(Contestant):
     """The samples as one sparse matrix of columns."""
 
     name = "gensim"
+    divergences = ("squared_l2",)
     package = "gensim"
     from_scratch = True
     threaded = False
-
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """Squared l2."""
-        del sparse
-        return divergence == "squared_l2"
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
         del variant

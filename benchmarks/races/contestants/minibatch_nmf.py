@@ -19,12 +19,8 @@ class PartialFit(Contestant):
     """Batch by batch; the coefficients of every batch from a fresh start, 30 multiplicative steps."""
 
     name = "sklearn-partial_fit"
+    divergences = tuple(BETA)
     variants = FORGET_FACTORS
-
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """The beta family; Itakura-Saito admits no zeros, hence no sparse data."""
-        return divergence in BETA and not (sparse and divergence == "is")
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
         self.task, self.forget_factor = task, variant

@@ -19,12 +19,6 @@ class Auto(Contestant):
     method: ClassVar[str] = "auto"
     dtype: ClassVar[type] = np.float64
 
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """Every divergence, dense and sparse."""
-        del divergence, sparse
-        return True
-
     def __init__(self, task: Task, variant: float | None = None) -> None:
         del variant
         self.task = replace(task, X=task.X.astype(self.dtype, copy=False))

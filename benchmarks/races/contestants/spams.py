@@ -14,14 +14,9 @@ class Spams(Contestant):
     """``trainDL`` with nonnegative code and dictionary and no penalty; ``iter`` counts mini-batches."""
 
     name = "spams"
+    divergences = ("squared_l2",)
     package = "spams"
     from_scratch = True
-
-    @classmethod
-    def serves(cls, divergence: str, sparse: bool) -> bool:
-        """Squared l2."""
-        del sparse
-        return divergence == "squared_l2"
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
         del variant
