@@ -81,7 +81,7 @@ class OnlineNMF(FittedNMF):
     delta_tol : float, default 0.01
         Tolerance of Polyak's step, relative to a sample's mean entry.
     tau : int or None, default None
-        Samples per dictionary update; larger batches are split. None: 10 for "paper", 30 for "surrogate", 128 for "em".
+        Samples per dictionary update; larger batches are split. None: 10 for "paper", 30 for "surrogate", 200 for "em".
     a, b, power : float, default 2e4, 2e4, 1
         The step size a / (samples + b)^power of method "paper".
     any_power : bool, default False
@@ -252,8 +252,7 @@ class OnlineNMF(FittedNMF):
         """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
-        with threads.ours():
-            start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
+        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
         units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
         X = batch if methods.takes_sparse(name, divergence) else dense(batch)
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
@@ -303,7 +302,8 @@ class OnlineNMF(FittedNMF):
             name = methods.choose(divergence, scipy.sparse.issparse(batch))
         X = batch if methods.takes_sparse(name, divergence) else dense(batch)
         internal, _ = units.inside(X, divergence)
-        W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
+        with threads.ours():
+            W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
         return units, divergence, name, self._method(name, divergence.in_units(units.scale)).start(W)
 
     # Plumbing

@@ -6,9 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onmf.checks import require_at_least, require_whole
-from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, InteriorPoint, Multiplicative, Newton, Polyak
+from onmf.coefficients import (
+    Armijo,
+    CoefficientSolver,
+    ConstantStep,
+    InteriorPoint,
+    Multiplicative,
+    Newton,
+    Polyak,
+    Ratios,
+)
 from onmf.dictionary import CoupledSurrogate, Floor, OnlineEM, ProjectedSubgradient, Surrogate
-from onmf.divergences import L1, L2, Alpha, Divergence, Hellinger, Mahalanobis, Separable, SquaredL2
+from onmf.divergences import (
+    L1,
+    L2,
+    Alpha,
+    Divergence,
+    Hellinger,
+    ItakuraSaito,
+    Mahalanobis,
+    Separable,
+    SquaredL2,
+)
 from onmf.online import Method
 from onmf.reservoir import Reservoir
 from onmf.schedules import Averaging, StepSize
@@ -94,9 +113,9 @@ def paper(divergence: Divergence, settings: Settings) -> Method:
 def surrogate(divergence: Divergence, settings: Settings) -> Method:
     """An averaged quadratic model per feature, and Newton's coefficients: fast for every divergence, no theorem."""
     C, precise, kept = _fast_parts(divergence, settings)
-    quadratic = isinstance(divergence, (SquaredL2, L2, Mahalanobis))
     # A model that is exact, or nearly, need not be forgotten as fast as one made at a worse dictionary.
-    averaging = Averaging(0.75 if quadratic else 0.6, forgetting=settings.forgetting)
+    slow = isinstance(divergence, (SquaredL2, L2, Mahalanobis, ItakuraSaito))
+    averaging = Averaging(0.75 if slow else 0.6, forgetting=settings.forgetting)
     if isinstance(divergence, Mahalanobis):
         return Method(precise, CoupledSurrogate(divergence, _tau(settings, 30), averaging, C=C), precise, kept)
     if not divergence.domain.x.closed:
@@ -116,7 +135,10 @@ def surrogate(divergence: Divergence, settings: Settings) -> Method:
     solver: CoefficientSolver = precise
     if isinstance(divergence, L1):
         solver, steps = InteriorPoint(precise.box, settings.ridge), 4
-    return Method(solver.precise(settings.tol, settings.max_iter or steps), update, solver, kept)
+    learning = solver.precise(settings.tol, settings.max_iter or steps)
+    if isinstance(divergence, ItakuraSaito) and not settings.ridge and settings.max_iter is None:
+        learning = Ratios(precise.box)  # Newton's step after it buys nothing that the next samples do not
+    return Method(learning, update, solver, kept)
 
 
 def em(divergence: Divergence, settings: Settings) -> Method:
@@ -127,7 +149,7 @@ def em(divergence: Divergence, settings: Settings) -> Method:
     order = divergence.alpha if isinstance(divergence, Alpha) else 0.5 if isinstance(divergence, Hellinger) else 1.0
     C, precise, kept = _fast_parts(divergence, settings)
     solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
-    update = OnlineEM(order, _tau(settings, 128), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
+    update = OnlineEM(order, _tau(settings, 200), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
     return Method(solver, update, precise, kept)
 
 

@@ -56,14 +56,14 @@ def learn(
     n: int = X.shape[0]
     if update.skips_empty:
         X = without_empty(X)
-    state = state.copy()
+    state = state.copy(update.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     fresh = max(1, update.chunk // NEW_SHARE) if reservoir else update.chunk
     for first in range(0, X.shape[0], fresh):
         new = X[first : first + fresh]
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
-        for visit in range(update.visits):
+        for visit in range(update.visits(state.samples)):
             H = method.coefficients.solve(divergence, V, state.W, H).H
             statistics = replace(update.local(divergence, V, H, state.W), new=0 if repeated else new.shape[0])
             if adapt:

@@ -5,6 +5,7 @@ from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.newton import Newton
 from onmf.coefficients.projected_gradient import Armijo, ConstantStep
+from onmf.coefficients.ratios import Ratios
 from onmf.coefficients.subgradient import Polyak
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "Multiplicative",
     "Newton",
     "Polyak",
+    "Ratios",
 ]

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from onmf import threads
 from onmf.arrays import Array, Mask
-from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_reach, remaining_gain
+from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
+from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import L2, Divergence, Mahalanobis, SquaredL2
 from onmf.products import Fits, GramFits, fits, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
-FEW = 5  # Newton steps: coefficients are then solved for learning, not to the end
+RATIO_STEPS = 20  # multiplicative ones, before the first of Newton's
 NEAR = 0.1  # of the mean coefficient: see kernels.newton
 
 
@@ -43,7 +43,7 @@ class Newton(CoefficientSolver):
             return self._least_squares(divergence, X, W)
         problem = fits(divergence, X, W)
         if not divergence.domain.x.closed:
-            H = self._warm_positive(divergence, X, W, H)
+            H = better_of_two(divergence, X, W, H, self.box, RATIO_STEPS)
         elif not divergence.robust:
             H = self._warm(X, W)
         return self._newton(problem, H, atom_reach(X, W), self.scale(divergence, X))
@@ -137,30 +137,6 @@ class Newton(CoefficientSolver):
 
         H = nnls_on_gram(W @ W.T, X @ W.T)
         return self.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
-
-    def _warm_positive(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Array:
-        """For losses of ratios, per sample the better of scaled least squares and multiplicative steps.
-
-        Twenty of them, or half as many where a step or two are all that follows.
-        """
-        from onmf.kernels import nnls_on_gram
-
-        def multiplicative(rows: slice) -> Array:
-            x, h = X[rows], H[rows]
-            for _ in range(20 if self.max_iter > FEW else 10):
-                Y = np.maximum(h @ W, TINY)
-                inverse = 1.0 / Y
-                h = self.box.project(h * (((x * np.square(inverse)) @ W.T) / (inverse @ W.T)))
-            return h
-
-        first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
-        g = np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))  # the typical size of a feature, by its atoms
-        V = W / g
-        second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
-        second = self.box.project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
-        second = self.box.project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
-        better = divergence.value(X, first @ W) <= divergence.value(X, second @ W)
-        return np.where(better[:, None], first, second)
 
     def _least_squares(self, divergence: Divergence, X: Any, W: Array) -> Coefficients:
         from onmf.kernels import nnls_on_gram

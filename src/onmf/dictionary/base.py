@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from onmf.arrays import Array
 from onmf.divergences import Divergence
@@ -21,9 +23,10 @@ class State:
     steps: int = 0
     memory: dict[str, Array] = field(default_factory=dict)  # statistics that an update keeps besides W
 
-    def copy(self) -> State:
-        """The same with a memory of its own."""
-        return State(self.W, self.samples, self.steps, {name: array.copy() for name, array in self.memory.items()})
+    def copy(self, layout: Literal["C", "F"] = "C") -> State:
+        """The same with a memory of its own, and W in one piece, atom by atom (C) or feature by feature (F)."""
+        W = np.asarray(self.W, order=layout)
+        return State(W, self.samples, self.steps, {name: array.copy() for name, array in self.memory.items()})
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,13 @@ class DictionaryUpdate(ABC):
 
     chunk: int  # samples per update; larger batches are split
     averaging: Averaging = Averaging()  # the weight of new samples, where an update averages
-    visits: int = 1  # how often a chunk is looked at before the next one
+    layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # are samples of zeros left out? Updates that average must not see them alone
+
+    def visits(self, samples: int) -> int:
+        """How often the chunk after so many samples is looked at before the next one."""
+        del samples
+        return 1
 
     @abstractmethod
     def start(self, W: Array) -> State:
@@ -54,4 +62,4 @@ class DictionaryUpdate(ABC):
 
     @abstractmethod
     def apply(self, state: State, statistics: Statistics) -> State:
-        """The next state. It may overwrite the old one's memory, unless ``visits`` is more than one."""
+        """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""

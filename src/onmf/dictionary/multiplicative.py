@@ -12,7 +12,7 @@ replaced each time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse
@@ -26,6 +26,7 @@ from onmf.products import fits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 
+VISITS = 10.0  # times the weight of a chunk: how often it is looked at
 BLOCK = 2048  # features that a thread divides at a time
 
 
@@ -34,14 +35,20 @@ class OnlineEM(DictionaryUpdate):
     """Settings of the step. ``order`` is alpha: 1 for Kullback-Leibler, 1/2 for Hellinger."""
 
     order: float = 1.0
-    chunk: int = 128
-    visits: int = 3
+    chunk: int = 200
+    most_visits: int = 3
     averaging: Averaging = field(default_factory=lambda: Averaging(exponent=0.75))
     C: DictionarySet = field(default_factory=DictionarySet)
+    layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_whole(1, tau=self.chunk, visits=self.visits)
+        require_whole(1, tau=self.chunk, most_visits=self.most_visits)
+
+    def visits(self, samples: int) -> int:
+        """Many while a chunk weighs much, one later: what a chunk hardly changes need not be looked at again."""
+        weight = self.averaging(samples + self.chunk, self.chunk, self.chunk)
+        return max(1, min(self.most_visits, round(VISITS * weight)))
 
     def start(self, W: Array) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
@@ -98,10 +105,14 @@ class OnlineEM(DictionaryUpdate):
                 news = ratio[:, f].T @ H
             return divide(N, news, Wt, divisor, low, 1 - rho, rho / n, self.order, f, (N_new, W_new))
 
-        s = np.max(threads.each(block, threads.blocks(len(N), BLOCK)), axis=0)
-        W_new /= s
-        if self.order != 1:
-            N_new *= s ** (1 - self.order)
+        def rescale(f: slice) -> None:
+            W_new[f] /= s
+            if self.order != 1:
+                N_new[f] *= s ** (1 - self.order)
+
+        features = threads.blocks(len(N), BLOCK)
+        s = np.max(threads.each(block, features), axis=0)
+        threads.each(rescale, features)
         memory |= {"N": N_new, "D": D * s}
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
         feasible = len(D) * float(low.min()) >= self.C.eps * float(s.max())
