@@ -331,8 +331,8 @@ def test_sparse_single_precision_is_dense_single_precision_to_rounding(
 def test_sparse_data_of_every_divergence_give_what_dense_data_give(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    X = sparse_counts(60, rng)
-    method = choose(divergence, sparse=True)
+    X = sparse_counts(60, rng, mean=0.02)
+    method = choose(divergence, density=0.1)
     dense, sparse = (quick(method, divergence).fit(V) for V in (X, scipy.sparse.csr_matrix(X)))
     np.testing.assert_allclose(sparse.components_, dense.components_, rtol=1e-6, atol=1e-8)
     assert quick("auto", divergence).fit(scipy.sparse.csr_matrix(X)).method_ == method
@@ -817,20 +817,28 @@ def test_ten_times_the_samples_take_no_more_memory(kind: str, method: str) -> No
 
 
 @every_divergence
-def test_auto_is_em_for_sparse_data_under_what_is_linear_at_zero(
+def test_auto_is_em_for_few_entries_under_what_is_linear_at_zero(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    X = sparse_counts(40, rng)
+    few, many = sparse_counts(40, rng, mean=0.02), sparse_counts(40, rng, mean=5.0)
+    assert np.count_nonzero(few) < 0.15 * few.size < np.count_nonzero(many)
     linear = isinstance(divergence, Separable) and divergence.slope_at_zero is not None
     if linear:
         y = np.array([0.5, 1.0, 2.0])
         values = divergence.d(np, np.zeros(3), y)
         np.testing.assert_allclose(values, divergence.slope_at_zero * y)
     expected = "em" if linear else "surrogate"
-    assert choose(divergence, sparse=True) == expected
-    assert choose(divergence, sparse=False) == "surrogate"
-    assert quick("auto", divergence).fit(scipy.sparse.csr_matrix(X)).method_ == expected
-    assert quick("auto", divergence).fit(X).method_ == "surrogate"
+    assert choose(divergence, density=0.14) == expected
+    assert choose(divergence, density=0.15) == "surrogate"
+    for stored in (np.asarray, scipy.sparse.csr_matrix):
+        assert quick("auto", divergence).fit(stored(few)).method_ == expected
+        assert quick("auto", divergence).fit(stored(many)).method_ == "surrogate"
+
+
+def test_zeros_that_a_sparse_matrix_stores_are_no_entries(rng: np.random.Generator) -> None:
+    X = scipy.sparse.csr_matrix(sparse_counts(40, rng, mean=5.0))
+    X.data[: int(0.95 * X.nnz)] = 0
+    assert quick("auto", "kl").fit(X).method_ == "em"
 
 
 def test_auto_is_the_default() -> None:

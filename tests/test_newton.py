@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from onmf.coefficients import Newton
-from onmf.divergences import L1, L2, Divergence, SquaredL2
+from onmf.coefficients import Newton, Ratios
+from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.sets import Box
 from tests.conftest import F, LogCosh, example_id, examples
 
@@ -120,3 +120,21 @@ def test_l2_with_a_ridge_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np
     np.testing.assert_allclose(slope, L2().grad(X, Y))
     np.testing.assert_allclose(np.linalg.norm(slope, axis=1), 1.0)
     assert np.isfinite(weight).all()
+
+
+@pytest.mark.parametrize("divergence", [get("is"), Beta(0.0)], ids=example_id)
+def test_ratios_are_near_newtons_minimum_and_never_above_their_start(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    W = rng.gamma(0.5, 1.0, (4, 30)) + 1e-3
+    X = (rng.gamma(0.5, 1.0, (50, 4)) @ W) * rng.gamma(5.0, 0.2, (50, 30))
+    H0 = rng.gamma(1.0, 1.0, (50, 4))
+    loose, tight = Ratios().solve(divergence, X, W, H0).H, Newton(tol=1e-8, max_iter=200).solve(divergence, X, W).H
+    before, after, least = (divergence.value(X, H @ W) for H in (H0, loose, tight))
+    assert (after <= before * (1 + 1e-12)).all()
+    assert after.mean() <= 1.05 * least.mean()
+
+
+def test_ratios_refuse_other_divergences() -> None:
+    with pytest.raises(ValueError, match=r"Ratios refuses kl.*use newton"):
+        Ratios().solve(get("kl"), np.ones((2, 3)), np.ones((1, 3)))

@@ -19,7 +19,7 @@ from onmf.arrays import Array
 from onmf.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
-from onmf.fitted import FittedNMF, dense, warn_raised
+from onmf.fitted import FittedNMF, dense, density, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.online import Method, learn, rank_one_loss
 from onmf.streams import Rows, Source
@@ -52,7 +52,8 @@ class OnlineNMF(FittedNMF):
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
     method : {"auto", "surrogate", "em", "paper"}, default "auto"
-        "auto": em for sparse data where it applies, else surrogate; ``method_`` says which.
+        "auto": em where it applies and fewer than 15 % of the first batch's entries are not zero, else surrogate;
+        ``method_`` says which.
         "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples to a good W.
         "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
         "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W: the one with a theorem.
@@ -254,7 +255,7 @@ class OnlineNMF(FittedNMF):
         refuse_bad_entries(batch, rows)
         start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
         units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
-        X = batch if methods.takes_sparse(name, divergence) else dense(batch)
+        X = self._stored(name, divergence, batch)
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
         method = self._method(name, inside)
@@ -299,8 +300,8 @@ class OnlineNMF(FittedNMF):
         divergence = divergences.get(self.divergence).for_data(units.mean, batch.shape[1])
         name = self.method
         if name == "auto":
-            name = methods.choose(divergence, scipy.sparse.issparse(batch))
-        X = batch if methods.takes_sparse(name, divergence) else dense(batch)
+            name = methods.choose(divergence, density(batch))
+        X = self._stored(name, divergence, batch)
         internal, _ = units.inside(X, divergence)
         with threads.ours():
             W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
@@ -347,6 +348,14 @@ class OnlineNMF(FittedNMF):
     def _method(self, name: str, divergence: divergences.Divergence) -> Method:
         names = (field.name for field in dataclasses.fields(methods.Settings))
         return methods.build(name, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
+
+    @staticmethod
+    def _stored(name: str, divergence: divergences.Divergence, batch: Any) -> Any:
+        """The batch as the method learns from it fastest."""
+        if not methods.takes_sparse(name, divergence):
+            return dense(batch)
+        few = name == "em" and not scipy.sparse.issparse(batch) and density(batch) < methods.FEW_ENTRIES
+        return scipy.sparse.csr_matrix(batch) if few else batch
 
     def _solver(self) -> CoefficientSolver:
         return self._method(self.method_, self._inside).precise

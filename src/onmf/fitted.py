@@ -180,6 +180,13 @@ def dense(batch: Any) -> Array:
     return rows
 
 
+def density(batch: Any) -> float:
+    """The share of entries that are not zero."""
+    entries = batch.data if scipy.sparse.issparse(batch) else batch
+    size: int = batch.shape[0] * batch.shape[1]
+    return float(np.count_nonzero(entries)) / max(size, 1)
+
+
 def warn_raised(divergence: Divergence, units: Units, count: int) -> None:
     """Say, once per fit, that entries were raised into the domain."""
     warnings.warn(

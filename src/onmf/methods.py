@@ -33,6 +33,7 @@ from onmf.reservoir import Reservoir
 from onmf.schedules import Averaging, StepSize
 from onmf.sets import Box, DictionarySet, require_positive_fit
 
+FEW_ENTRIES = 0.15  # of a batch: below, it is learnt from as a sparse one
 SOLVERS = ("auto", "armijo", "armijo-literal", "constant", "polyak")
 
 
@@ -169,10 +170,15 @@ def _tau(settings: Settings, default: int) -> int:
 METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {"paper": paper, "surrogate": surrogate, "em": em}
 
 
-def choose(divergence: Divergence, sparse: bool) -> str:
-    """What "auto" means: em for sparse data under a divergence that is linear at zero, the surrogate otherwise."""
+def choose(divergence: Divergence, density: float) -> str:
+    """What "auto" means, the density being the share of non-zeros in the first batch.
+
+    em where a divergence is linear at zero and few entries are not zero, however the data are stored; the surrogate
+    otherwise, whose memory has a limit of its own (``max_memory``). On counts drawn from planted topics em was ahead
+    below a tenth in loss and in time, and behind above a fifth.
+    """
     linear = isinstance(divergence, Separable) and divergence.slope_at_zero is not None
-    return "em" if sparse and linear else "surrogate"
+    return "em" if linear and density < FEW_ENTRIES else "surrogate"
 
 
 def takes_sparse(name: str, divergence: Divergence) -> bool:
