@@ -4,11 +4,22 @@ Samples are rows: X (n, F) ~ H (n, K) @ W (K, F), and ``components_`` is W.
 """
 
 from onmf import divergences
-from onmf.estimator import OnlineNMF, Progress
-from onmf.fitted import DomainWarning
+from onmf.batch_estimator import BatchNMF
+from onmf.estimator import OnlineNMF
+from onmf.fitted import DomainWarning, Progress
 from onmf.saving import load, save
 from onmf.units import DataError
 
 __version__ = "0.1.0"
 
-__all__ = ["DataError", "DomainWarning", "OnlineNMF", "Progress", "__version__", "divergences", "load", "save"]
+__all__ = [
+    "BatchNMF",
+    "DataError",
+    "DomainWarning",
+    "OnlineNMF",
+    "Progress",
+    "__version__",
+    "divergences",
+    "load",
+    "save",
+]

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 import onmf
 from onmf import divergences, methods, model_file, streams
 from onmf.estimator import OnlineNMF
-from onmf.estimator import Progress as Report
+from onmf.fitted import Progress as Report
 from onmf.initial import INITS
 from onmf.units import refuse_bad_entries
 

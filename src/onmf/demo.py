@@ -10,7 +10,8 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from onmf.arrays import Array
-from onmf.estimator import OnlineNMF, Progress
+from onmf.estimator import OnlineNMF
+from onmf.fitted import Progress
 
 SIDE = 8  # of a patch
 COMPONENTS = 16

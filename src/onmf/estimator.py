@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -16,26 +14,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences, methods, threads
 from onmf.arrays import Array
-from onmf.checks import is_number, require_at_least, require_whole
+from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
-from onmf.fitted import FittedNMF, dense, density, warn_raised
+from onmf.fitted import FittedNMF, Progress, dense, density, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.online import Method, learn, rank_one_loss
+from onmf.seeds import generators, require_seed
 from onmf.streams import Rows, Source
 from onmf.units import Units, checked_clip, refuse_bad_entries
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a callback is told after every batch."""
-
-    samples: int  # learnt from so far
-    total: int | None  # samples in all passes, if known
-    steps: int
-    seconds: float
-    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
-    W: Array  # the dictionary now
 
 
 class OnlineNMF(FittedNMF):
@@ -226,7 +213,7 @@ class OnlineNMF(FittedNMF):
         return self
 
     def _learn_from(self, source: Source) -> None:
-        first, shuffling = self._generators()
+        first, shuffling = generators(self.random_state)
         total = None if source.n_samples is None else source.n_samples * self.max_passes
         for number in range(1, self.max_passes + 1):
             order = shuffling if self.shuffle and source.any_order else None
@@ -244,7 +231,7 @@ class OnlineNMF(FittedNMF):
             if first:
                 self._check_settings()
             X = self._validated(X, reset=first)
-            self._learn(X, None, None, self._generators()[0] if first else None)
+            self._learn(X, None, None, generators(self.random_state)[0] if first else None)
         return self
 
     def _learn(
@@ -309,17 +296,6 @@ class OnlineNMF(FittedNMF):
 
     # Plumbing
 
-    @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """After an error the model is as it was before; after an interrupt it keeps what it has learnt."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except Exception:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
     def _check_settings(self) -> None:
         """Refuse settings that no data could make work; the solvers, sets and schedules check their own."""
         require_whole(1, n_components=self.n_components, max_passes=self.max_passes)
@@ -339,11 +315,7 @@ class OnlineNMF(FittedNMF):
         checked_clip(self.clip)
         require_at_least(0, transform_tol=self.transform_tol)
         require_whole(1, transform_max_iter=self.transform_max_iter)
-        seed: Any = self.random_state
-        whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
-        if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
-            msg = f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
-            raise ValueError(msg)
+        require_seed(self.random_state)
 
     def _method(self, name: str, divergence: divergences.Divergence) -> Method:
         names = (field.name for field in dataclasses.fields(methods.Settings))
@@ -365,16 +337,6 @@ class OnlineNMF(FittedNMF):
 
     def _batch_size(self) -> int:
         return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)
-
-    def _generators(self) -> tuple[np.random.Generator, np.random.Generator]:
-        """Two independent generators: the initial dictionary must not depend on whether samples are shuffled."""
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = int(seed.randint(2**31 - 1))
-        if isinstance(seed, np.random.Generator):
-            seed = int(seed.integers(2**63))
-        first, second = np.random.SeedSequence(seed).spawn(2)
-        return np.random.default_rng(first), np.random.default_rng(second)
 
     def _take_features_of(self, source: Source) -> None:
         self.n_features_in_ = source.n_features

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,18 @@ BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 
 class DomainWarning(UserWarning):
     """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every batch."""
+
+    samples: int  # learnt from so far
+    total: int | None  # samples in all passes, if known
+    steps: int
+    seconds: float
+    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
+    W: Array  # the dictionary now
 
 
 class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -145,6 +159,17 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _dictionary(self, dtype: np.dtype[Any]) -> Array:
         return self.components_.astype(dtype, copy=False)
+
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """After an error the model is as it was before; after an interrupt it keeps what it has learnt."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except Exception:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)

@@ -24,6 +24,7 @@ from onmf.divergences import (
     Divergence,
     Hellinger,
     ItakuraSaito,
+    KullbackLeibler,
     Mahalanobis,
     Separable,
     SquaredL2,
@@ -144,14 +145,23 @@ def surrogate(divergence: Divergence, settings: Settings) -> Method:
 
 def em(divergence: Divergence, settings: Settings) -> Method:
     """Accumulated multiplicative statistics with revisits: O(F K) memory, O(nnz K) time on sparse data."""
-    if not isinstance(divergence, Separable) or divergence.slope_at_zero is None:
+    order = order_of(divergence)
+    if order is None:
         msg = f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
         raise ValueError(msg)
-    order = divergence.alpha if isinstance(divergence, Alpha) else 0.5 if isinstance(divergence, Hellinger) else 1.0
     C, precise, kept = _fast_parts(divergence, settings)
     solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
     update = OnlineEM(order, _tau(settings, 200), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
     return Method(solver, update, precise, kept)
+
+
+def order_of(divergence: Divergence) -> float | None:
+    """Its alpha, if it belongs to the alpha family with alpha > 0, whose multiplicative updates are linear at zero."""
+    if isinstance(divergence, KullbackLeibler):
+        return 1.0
+    if isinstance(divergence, Hellinger):
+        return 0.5
+    return divergence.alpha if isinstance(divergence, Alpha) and divergence.alpha > 0 else None
 
 
 def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton, Reservoir | None]:

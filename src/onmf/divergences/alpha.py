@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onmf.divergences.base import Domain, Interval, finite_number
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.divergences.base import Domain, Interval, finite_number, total
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
 POSITIVE_FIT = Interval(closed=False)
+SMALLEST = 1e-38  # ratio whose logarithm is taken; at x = 0 any will do
+NEAR = 0.05  # to alpha = 0 or 1: sums over the terms one by one would cost digits
+NEARLY_ZERO = 0.01  # an alpha whose inverse as an exponent would cost digits
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,39 @@ class Alpha(Separable, name="alpha"):
         """The second derivative u^alpha / y, not too small."""
         return xp.clip((x / y) ** self.alpha, 1e-3, 1e6) / y
 
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm, which has a limit."""
+        u = X / Y
+        P: Array = deformed_log(np, self.alpha, u) if self._nearly_zero else u**self.alpha
+        return P, None
+
+    def loss_of_samples(self, X: Array) -> float:
+        """Minus the sum of x / (alpha - 1), away from the limits."""
+        return 0.0 if self._near_a_limit else -total(X) / (self.alpha - 1.0)
+
+    def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
+        """The sum of y (x/y)^alpha / (alpha (alpha - 1)) + y / alpha."""
+        if self._near_a_limit:
+            return super().loss_of_fits(X, Y, P, N)
+        return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
+
+    @property
+    def _near_a_limit(self) -> bool:
+        return min(abs(self.alpha), abs(self.alpha - 1.0)) < NEAR
+
+    def multiplicative_factor(self, ratio: Array) -> Array:
+        """Their mean of order alpha: for alpha = 0 the geometric one."""
+        factor: Array
+        if not self._nearly_zero:
+            factor = ratio ** (1.0 / self.alpha)
+        else:
+            factor = np.exp(ratio if self.alpha == 0 else np.log1p(self.alpha * ratio) / self.alpha)
+        return factor
+
+    @property
+    def _nearly_zero(self) -> bool:
+        return abs(self.alpha) < NEARLY_ZERO
+
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Alpha]:
         """Both sides of the limits, and far from them."""
@@ -96,6 +135,23 @@ class Hellinger(Separable, name="hellinger"):
         """sqrt(x/y) / y, not too small."""
         return xp.maximum(xp.sqrt(x / y), 1e-3) / y
 
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """sqrt(x/y) and 1."""
+        return np.sqrt(X / Y), None
+
+    def loss_of_samples(self, X: Array) -> float:
+        """2 sum x."""
+        return 2.0 * total(X)
+
+    def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
+        """The sum of 2 y - 4 sqrt(x y)."""
+        del X, N
+        return 2.0 * total(Y) - 4.0 * total(P, Y)
+
+    def multiplicative_factor(self, ratio: Array) -> Array:
+        """The mean's square."""
+        return ratio * ratio
+
 
 @dataclass(frozen=True)
 class KullbackLeibler(Separable, name="kl"):
@@ -108,8 +164,7 @@ class KullbackLeibler(Separable, name="kl"):
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """x log(x/y) - x + y, with 0 log 0 = 0."""
-        u = x / y
-        return xp.maximum(x * xp.log(xp.where(u > 0, u, 1.0)) - x + y, 0.0)
+        return xp.maximum(x * xp.log(xp.maximum(x / y, SMALLEST)) - (x - y), 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """1 - x/y."""
@@ -124,3 +179,16 @@ class KullbackLeibler(Separable, name="kl"):
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """x/y^2, not too small."""
         return xp.maximum(x / y, 1e-3) / y
+
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """x/y and 1 (Lee and Seung 2001)."""
+        return X / Y, None
+
+    def loss_of_samples(self, X: Array) -> float:
+        """The sum of x log x - x."""
+        return total(X, np.log(np.maximum(X, SMALLEST))) - total(X)
+
+    def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
+        """The sum of y - x log y."""
+        del P, N
+        return total(Y) - total(X, np.log(Y))

@@ -116,6 +116,29 @@ class Divergence(ABC):
         """The same for the coefficient step, which is followed by a line search and may use sharper curvature."""
         return self.model(X, Y)
 
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """P and N, the multiplicative update of W being W o factor(H'P / H'N), and alike for H; None stands for ones.
+
+        By default those of least squares reweighted by the model's curvature: c x and c y where its slope is c (y - x).
+        """
+        slope, curvature = self.model(X, Y)
+        N: Array = curvature * Y
+        return np.maximum(N - slope, 0.0), N
+
+    def multiplicative_factor(self, ratio: Array) -> Array:
+        """What the update multiplies by: the ratio, or the power of it with which the loss cannot rise."""
+        return ratio
+
+    def loss_of_samples(self, X: Array) -> float:
+        """What the summed loss has of X alone: batch updates find it once."""
+        del X
+        return 0.0
+
+    def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
+        """The rest of it, by the parts of the update where that is cheaper; a nearly exact fit may lose digits."""
+        del P, N
+        return float(self.value(X, Y).sum(dtype=np.float64))
+
     def in_units(self, unit: float) -> Divergence:
         """The same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
 
@@ -180,6 +203,12 @@ class Divergence(ABC):
                 raise ValueError(msg)
         cls.name, cls.aliases = name, aliases
         _registry.update(dict.fromkeys((name, *aliases), cls))
+
+
+def total(*factors: Array) -> float:
+    """The sum of all entries of the product of arrays, by rows in their own type, then in double precision."""
+    rows = np.einsum("nf,nf->n", *factors) if len(factors) == 2 else factors[0].sum(axis=1)
+    return float(rows.sum(dtype=np.float64))
 
 
 def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:

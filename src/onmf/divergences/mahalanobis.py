@@ -62,6 +62,19 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         product: Array = R @ self._matrix(R)
         return product
 
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """x A+ + y A- and y A+ + x A-, with A = A+ - A- split into its positive and negative entries."""
+        positive, negative = (part.astype(X.dtype, copy=False) for part in self._split)
+        return X @ positive + Y @ negative, Y @ positive + X @ negative
+
+    def multiplicative_factor(self, ratio: Array) -> Array:
+        """The square root; the ratio itself if A has no negative entry."""
+        return np.sqrt(ratio) if self._split[1].any() else ratio
+
+    @cached_property
+    def _split(self) -> tuple[Array, Array]:
+        return np.maximum(self.A, 0.0), np.maximum(-self.A, 0.0)
+
     def _matrix(self, R: Array) -> Array:
         return self.A.astype(R.dtype, copy=False)
 

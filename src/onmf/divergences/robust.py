@@ -16,6 +16,7 @@ from onmf.divergences.base import Divergence, finite_number
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
+SMOOTHING = 1e-3  # of a sample's mean entry: l1's kink in multiplicative updates
 MAD_TO_DELTA = 1.345  # Huber's own constant, in units of the median absolute residual
 
 
@@ -48,6 +49,16 @@ class L1(Separable, name="l1"):
         return R * weight, weight
 
     newton_model = model
+
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """Least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.
+
+        What cannot rise is therefore the sum of sqrt(r^2 + s^2) - s, at most s an entry below |r|. A smaller s sticks:
+        what happens to be fitted exactly is then never left again.
+        """
+        s = SMOOTHING * X.mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
+        weight = 1.0 / np.hypot(Y - X, s)
+        return weight * X, weight * Y
 
 
 @dataclass(frozen=True)
