@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 
@@ -17,13 +18,13 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import onmf
-from onmf import DataError, DomainWarning, OnlineNMF
+from onmf import BatchNMF, DataError, DomainWarning, OnlineNMF
 from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, get
 from onmf.initial import INITS
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
-from tests.conftest import F, LogCosh, every_divergence
+from tests.conftest import F, LogCosh, example_id, examples
 
 # Precision is not what these tests are about: the coefficient step may stop at its limit.
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
@@ -34,12 +35,24 @@ def data(n: int, rng: np.random.Generator, n_features: int = F, rank: int = 3) -
 
 
 both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
+EARLIER = {"lefevre": get("is"), "guan": get("squared_l2"), "wang": get("huber:0.5")}
+PAIRS = [
+    *itertools.product(examples(), ["auto", "paper"]),
+    *((divergence, name) for name, divergence in EARLIER.items()),
+]
+every_pair = pytest.mark.parametrize(
+    ("divergence", "method"), PAIRS, ids=[f"{example_id(divergence)}-{method}" for divergence, method in PAIRS]
+)
 
 
 def quick(divergence: Divergence | str = "kl", method: str = "auto", **settings: object) -> OnlineNMF:
     given = {"n_components": 3, "random_state": 0, "batch_size": 20, "transform_max_iter": 300}
     if method == "paper":
         given |= {"a": 2.0, "b": 200.0, "max_iter": 20}  # steps that suit such small data
+    if method == "lefevre":
+        given |= {"options": {"N": 50}}
+    if method == "wang":
+        given |= {"options": {"eta": 0.02}}  # for three atoms
     return OnlineNMF(divergence=divergence, method=method, **(given | settings))
 
 
@@ -60,6 +73,12 @@ def start(divergence: Divergence | str, **settings: object) -> OnlineNMF:
         quick("huber", "paper", init="uniform"),
         quick("l1", "paper"),
         quick("l2", "paper", tau=3),
+        quick("is", "lefevre"),
+        quick("squared_l2", "guan"),
+        quick("huber", "wang"),
+        BatchNMF(3, max_iter=20),
+        BatchNMF(3, divergence="is", max_iter=20),
+        BatchNMF(3, divergence="l1", max_iter=20, init="uniform"),
     ]
 )
 def test_scikit_learn_contract_holds(estimator, check):
@@ -68,8 +87,7 @@ def test_scikit_learn_contract_holds(estimator, check):
         check(estimator)
 
 
-@both_methods
-@every_divergence
+@every_pair
 def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, method, rng):
     X = data(50, rng)  # the last batch has 10 samples, and its last chunk 2
     whole = quick(divergence, method, shuffle=False, tau=4).fit(X)
@@ -81,8 +99,7 @@ def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, method, rng)
     assert whole.n_steps_ == pieces.n_steps_ == 5 + 5 + 3
 
 
-@both_methods
-@every_divergence
+@every_pair
 def test_the_same_seed_gives_the_same_bits(divergence, method, rng):
     X = data(60, rng)
     first, second = (quick(divergence, method, max_passes=2).fit(X) for _ in range(2))
@@ -91,8 +108,7 @@ def test_the_same_seed_gives_the_same_bits(divergence, method, rng):
     assert not np.array_equal(first.components_, quick(divergence, method, random_state=1).fit(X).components_)
 
 
-@both_methods
-@every_divergence
+@every_pair
 @pytest.mark.parametrize("c", [1e-3, 1e3])
 def test_scaling_the_data_scales_the_coefficients_only(divergence, c, method, rng):
     X = data(60, rng)
@@ -106,8 +122,7 @@ def test_scaling_the_data_scales_the_coefficients_only(divergence, c, method, rn
     np.testing.assert_allclose(scaled.history_["loss"], factor * model.history_["loss"], rtol=1e-6, atol=0)
 
 
-@both_methods
-@every_divergence
+@every_pair
 def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng):
     X = data(400, rng)
     train, held_out = X[:300], X[300:]

@@ -51,6 +51,9 @@ MEMORIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "forgetting": (DATA, {"forgetting": 0.3}),
     "single precision": (DATA.astype(np.float32), {"reservoir": 8}),
     "paper": (DATA, {"method": "paper"}),
+    "lefevre": (DATA + 0.1, {"method": "lefevre", "divergence": "is", "options": {"r": 0.8}}),
+    "guan": (DATA, {"method": "guan", "divergence": "squared_l2", "options": {"buffer": 7, "seed": np.int64(3)}}),
+    "wang": (DATA, {"method": "wang", "divergence": "huber"}),
 }
 every_memory = pytest.mark.parametrize("memory", MEMORIES)
 
@@ -164,6 +167,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "forgetting": 0.25,
     "reservoir": np.int64(5),
     "max_memory": np.float32(1e5),
+    "options": {},
     "random_state": np.int32(7),
 }
 

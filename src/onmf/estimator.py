@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -38,12 +38,13 @@ class OnlineNMF(FittedNMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
-    method : {"auto", "surrogate", "em", "paper"}, default "auto"
+    method : {"auto", "surrogate", "em", "paper", "lefevre", "guan", "wang"}, default "auto"
         "auto": em where it applies and fewer than 15 % of the first batch's entries are not zero, else surrogate;
         ``method_`` says which.
         "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples to a good W.
         "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
         "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W: the one with a theorem.
+        "lefevre", "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
     max_passes : int, default 1
@@ -69,7 +70,8 @@ class OnlineNMF(FittedNMF):
     delta_tol : float, default 0.01
         Tolerance of Polyak's step, relative to a sample's mean entry.
     tau : int or None, default None
-        Samples per dictionary update; larger batches are split. None: 10 for "paper", 30 for "surrogate", 200 for "em".
+        Samples per dictionary update; larger batches are split. None: 10 for "paper" and "guan", 30 for
+        "surrogate", 200 for "em", 1000 for "lefevre", 5 for "wang".
     a, b, power : float, default 2e4, 2e4, 1
         The step size a / (samples + b)^power of method "paper".
     any_power : bool, default False
@@ -85,6 +87,9 @@ class OnlineNMF(FittedNMF):
     max_memory : float, default 2**30
         For "surrogate": bytes that its statistics of all features may take while learning; beyond, it keeps their
         diagonals and one correlation matrix, F K numbers instead of F K^2 / 2.
+    options : dict or None, default None
+        Constants of the earlier methods by name. "lefevre": r (0.7), N (the length of the data that ``fit`` gets);
+        "guan": theta (0.1), buffer (20), steps (50), seed (0); "wang": eta (0.2), rho (0.99), gamma (0).
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : iterable of callables or None
@@ -153,6 +158,7 @@ class OnlineNMF(FittedNMF):
         forgetting: float = 0.0,
         reservoir: int = 0,
         max_memory: float = 2.0**30,
+        options: Mapping[str, Any] | None = None,
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
     ) -> None:
@@ -183,6 +189,7 @@ class OnlineNMF(FittedNMF):
         self.forgetting = forgetting
         self.reservoir = reservoir
         self.max_memory = max_memory
+        self.options = options
         self.random_state = random_state
         self.callbacks = callbacks
 
@@ -203,10 +210,11 @@ class OnlineNMF(FittedNMF):
             self.__dict__.pop("components_", None)
             self._learn_from(source)
         late = float(np.median([entry[2] for entry in self._history][-10:]))
-        if self.method_ == "paper" and not late <= 2 * self._loss_to_beat:
+        step = {"paper": f"a ({self.a:g})", "wang": "options={'eta': ...} (0.2)"}.get(self.method_)
+        if step is not None and not late <= 2 * self._loss_to_beat:
             warnings.warn(
                 f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
-                f"the steps are too long for these data. Take a ({self.a:g}) ten times smaller.",
+                f"the steps are too long for these data. Take {step} ten times smaller.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -240,13 +248,13 @@ class OnlineNMF(FittedNMF):
         """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
         refuse_bad_entries(batch, rows)
-        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng)
+        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng, total)
         units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
         X = self._stored(name, divergence, batch)
         internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
         inside = divergence.in_units(units.scale)
         method = self._method(name, inside)
-        adapt = name != "paper" and divergences.get(self.divergence).adaptive
+        adapt = name in methods.ADAPT and divergences.get(self.divergence).adaptive
         with threads.ours():
             learnt = learn(method, inside, state, internal, adapt, repeated)
         loss = learnt.loss * divergence.loss_unit(units.scale)
@@ -281,7 +289,9 @@ class OnlineNMF(FittedNMF):
         wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
         return any(wishes)
 
-    def _start(self, batch: Any, rng: np.random.Generator) -> tuple[Units, divergences.Divergence, str, State]:
+    def _start(
+        self, batch: Any, rng: np.random.Generator, total: int | None
+    ) -> tuple[Units, divergences.Divergence, str, State]:
         """The units, the divergence, the method and the initial dictionary, all from the first batch."""
         units = Units.of_first_batch(batch, checked_clip(self.clip), rescale=self.scale == "mean")
         divergence = divergences.get(self.divergence).for_data(units.mean, batch.shape[1])
@@ -292,7 +302,8 @@ class OnlineNMF(FittedNMF):
         internal, _ = units.inside(X, divergence)
         with threads.ours():
             W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
-        return units, divergence, name, self._method(name, divergence.in_units(units.scale)).start(W)
+        n_samples = None if total is None else total // self.max_passes
+        return units, divergence, name, self._method(name, divergence.in_units(units.scale), n_samples).start(W)
 
     # Plumbing
 
@@ -317,9 +328,10 @@ class OnlineNMF(FittedNMF):
         require_whole(1, transform_max_iter=self.transform_max_iter)
         require_seed(self.random_state)
 
-    def _method(self, name: str, divergence: divergences.Divergence) -> Method:
-        names = (field.name for field in dataclasses.fields(methods.Settings))
-        return methods.build(name, divergence, methods.Settings(**{n: getattr(self, n) for n in names}))
+    def _method(self, name: str, divergence: divergences.Divergence, n_samples: int | None = None) -> Method:
+        names = (field.name for field in dataclasses.fields(methods.Settings) if field.name != "n_samples")
+        settings = {name: getattr(self, name) for name in names}
+        return methods.build(name, divergence, methods.Settings(**settings, n_samples=n_samples))
 
     @staticmethod
     def _stored(name: str, divergence: divergences.Divergence, batch: Any) -> Any:

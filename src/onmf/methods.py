@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import (
@@ -16,13 +17,14 @@ from onmf.coefficients import (
     Polyak,
     Ratios,
 )
-from onmf.dictionary import CoupledSurrogate, Floor, OnlineEM, ProjectedSubgradient, Surrogate
+from onmf.dictionary import CoupledSurrogate, Floor, Guan, Lefevre, OnlineEM, ProjectedSubgradient, Surrogate, Wang
 from onmf.divergences import (
     L1,
     L2,
     Alpha,
     Divergence,
     Hellinger,
+    Huber,
     ItakuraSaito,
     KullbackLeibler,
     Mahalanobis,
@@ -58,6 +60,8 @@ class Settings:
     forgetting: float = 0.0
     reservoir: int = 0
     max_memory: float = 2.0**30
+    options: Mapping[str, Any] | None = None  # constants of the earlier methods, by name
+    n_samples: int | None = None  # of a pass, where that is known
 
     def __post_init__(self) -> None:
         """Refuse what no method could use, also where the method at hand would not look at it."""
@@ -72,6 +76,9 @@ class Settings:
         Averaging(forgetting=self.forgetting)
         DictionarySet(self.eps)
         Box(self.eps_prime, self.U)
+        if self.options is not None and not isinstance(self.options, Mapping):
+            msg = f"options must be a dictionary of a method's constants by name, got {self.options!r}."
+            raise ValueError(msg)
 
 
 def coefficient_solver(divergence: Divergence, settings: Settings) -> CoefficientSolver:
@@ -105,6 +112,7 @@ def coefficient_solver(divergence: Divergence, settings: Settings) -> Coefficien
 
 def paper(divergence: Divergence, settings: Settings) -> Method:
     """Algorithms 1 to 3 of the paper: the method with the theorem (convex divergence, ridge > 0, exact h)."""
+    _options("paper", settings)
     solver = coefficient_solver(divergence, settings)
     C = DictionarySet(settings.eps)
     require_positive_fit(divergence, C, solver.box)
@@ -114,6 +122,7 @@ def paper(divergence: Divergence, settings: Settings) -> Method:
 
 def surrogate(divergence: Divergence, settings: Settings) -> Method:
     """An averaged quadratic model per feature, and Newton's coefficients: fast for every divergence, no theorem."""
+    _options("surrogate", settings)
     C, precise, kept = _fast_parts(divergence, settings)
     # A model that is exact, or nearly, need not be forgotten as fast as one made at a worse dictionary.
     slow = isinstance(divergence, (SquaredL2, L2, Mahalanobis, ItakuraSaito))
@@ -149,6 +158,7 @@ def em(divergence: Divergence, settings: Settings) -> Method:
     if order is None:
         msg = f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
         raise ValueError(msg)
+    _options("em", settings)
     C, precise, kept = _fast_parts(divergence, settings)
     solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
     update = OnlineEM(order, _tau(settings, 200), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
@@ -177,7 +187,66 @@ def _tau(settings: Settings, default: int) -> int:
     return default if settings.tau is None else settings.tau
 
 
-METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {"paper": paper, "surrogate": surrogate, "em": em}
+def lefevre(divergence: Divergence, settings: Settings) -> Method:
+    """Accumulated auxiliary functions with forgetting (Lefevre, Bach and Fevotte 2011): Itakura-Saito."""
+    C, precise = _earlier_parts("lefevre", ItakuraSaito, divergence, settings)
+    options = _options("lefevre", settings, r=0.7, N=settings.n_samples)
+    solver = Multiplicative(precise.box, max_iter=settings.max_iter or 100)
+    return Method(solver, Lefevre(_tau(settings, 1000), **options, C=C), precise)
+
+
+def guan(divergence: Divergence, settings: Settings) -> Method:
+    """Robust stochastic approximation from a buffer (Guan, Tao, Luo and Yuan 2012): squared l2."""
+    C, precise = _earlier_parts("guan", SquaredL2, divergence, settings)
+    options = _options("guan", settings, theta=0.1, buffer=20, steps=50, seed=0)
+    return Method(precise, Guan(_tau(settings, 10), **options, C=C), precise)
+
+
+def wang(divergence: Divergence, settings: Settings) -> Method:
+    """Reweighted statistics and projected gradient steps (Wang, Wang and Yeung 2013): Huber."""
+    C, precise = _earlier_parts("wang", Huber, divergence, settings)
+    options = _options("wang", settings, eta=0.2, rho=0.99, gamma=0.0)
+    steps = settings.max_iter or 1000
+    solver = Multiplicative(precise.box, tol=settings.tol, max_iter=steps, gamma=options.pop("gamma"), every=10)
+    return Method(solver, Wang(_tau(settings, 5), **options, C=C), precise)
+
+
+def _earlier_parts(
+    name: str, serves: type[Divergence], divergence: Divergence, settings: Settings
+) -> tuple[DictionarySet, Newton]:
+    if not isinstance(divergence, serves):
+        msg = f"{name} refuses {divergence.name}: it serves {serves.name} alone; use method='auto'."
+        raise ValueError(msg)
+    refused = {"solver": "auto", "ridge": 0.0, "forgetting": 0.0, "reservoir": 0}
+    for setting, without in refused.items():
+        if getattr(settings, setting) != without:
+            msg = f"{name} has no {setting}; leave it at {without!r}, or use method='auto'."
+            raise ValueError(msg)
+    C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
+    require_positive_fit(divergence, C, box)
+    return C, Newton(box)
+
+
+def _options(name: str, settings: Settings, **known: Any) -> dict[str, Any]:
+    """The method's constants: the given ones, and the defaults of the others."""
+    given = dict(settings.options or {})
+    unknown = sorted(str(key) for key in set(given) - set(known))
+    if unknown:
+        has = f"its options are {', '.join(known)}" if known else "it has none"
+        msg = f"{name} does not know the option {unknown[0]!r}; {has}."
+        raise ValueError(msg)
+    return known | given
+
+
+METHODS: dict[str, Callable[[Divergence, Settings], Method]] = {
+    "paper": paper,
+    "surrogate": surrogate,
+    "em": em,
+    "lefevre": lefevre,
+    "guan": guan,
+    "wang": wang,
+}
+ADAPT = ("surrogate",)  # methods that let a parameter left to the data follow the residuals
 
 
 def choose(divergence: Divergence, density: float) -> str:

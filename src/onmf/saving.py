@@ -177,6 +177,8 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, (tuple, list)):
         return [_plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
     return "inf" if isinstance(value, float) and value == np.inf else value
 
 

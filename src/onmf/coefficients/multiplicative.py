@@ -10,25 +10,41 @@ import scipy.sparse
 
 from onmf import threads
 from onmf.arrays import Array
-from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_sums, blocks_of_rows
+from onmf.checks import require_at_least, require_whole
+from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_sums, blocks_of_rows
 from onmf.divergences import Divergence
 
 
 @dataclass(frozen=True)
 class Multiplicative(CoefficientSolver):
-    """h_k <- h_k (sum_f W_kf (x_f / y_f)^alpha / sum_f W_kf)^(1/alpha), a fixed number of times; nothing is tested."""
+    """h <- h o factor(P W' / (N W' + gamma ||x||)), with the parts and the factor of the divergence.
 
-    order: float = 1.0
+    ``max_iter`` steps are made, or fewer with ``every`` > 0: every so many steps the samples leave whose loss has
+    fallen by less than ``tol`` of itself. ``gamma`` weighs the l1 norm of h.
+    """
+
     max_iter: int = 10
+    order: float | None = None  # alpha, in the alpha family with alpha > 0, which sparse data need
+    gamma: float = 0.0
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(0, gamma=self.gamma)
+        require_whole(0, every=self.every)
 
     def refuses(self, divergence: Divergence) -> str | None:
-        """Only the alpha family has these steps here."""
-        if getattr(divergence, "slope_at_zero", None) is not None:
-            return None
-        return f"Multiplicative refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use newton."
+        """Every divergence has such steps."""
+        del divergence
+        return None
+
+    def takes_sparse(self, divergence: Divergence) -> bool:
+        """Those of the alpha family, without gamma and test."""
+        del divergence
+        return self.order is not None and not self.gamma and not self.every
 
     def _solve_by_blocks(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
-        if not scipy.sparse.issparse(X):
+        if not scipy.sparse.issparse(X) or self.order is None:
             return super()._solve_by_blocks(divergence, X, W, H)
         from onmf.kernels import multiplicative_steps
 
@@ -36,17 +52,35 @@ class Multiplicative(CoefficientSolver):
         H = np.ascontiguousarray(H)
         settings = self.order, self.box.low, self.box.high, self.max_iter
         threads.each(lambda some: multiplicative_steps(X, H, Wt, mass, *settings, some), blocks_of_rows(X, W))
-        return self._found(H)
-
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        del divergence
-        mass = atom_sums(W)
-        for _ in range(self.max_iter):
-            ratio = X / (H @ W)
-            factor = (ratio if self.order == 1 else ratio**self.order) @ W.T / mass
-            H = self.box.project(H * (factor if self.order == 1 else factor ** (1.0 / self.order)))
-        return self._found(H)
-
-    def _found(self, H: Array) -> Coefficients:
         n = len(H)
         return Coefficients(H, np.full(n, self.max_iter, dtype=np.int64), np.zeros(n, dtype=bool))
+
+    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
+        n, mass = len(H), atom_sums(W)
+        price = self.gamma * np.sqrt(np.square(X).sum(axis=1, keepdims=True)) if self.gamma else None
+        iterations = np.full(n, self.max_iter, dtype=np.int64)
+        converged = np.zeros(n, dtype=bool)
+        result, active, loss = H.copy(), np.arange(n), None
+        for number in range(1, self.max_iter + 1):
+            Y = np.maximum(H @ W, TINY)
+            P, N = divergence.multiplicative_parts(X, Y)
+            below = mass if N is None else N @ W.T
+            if price is not None:
+                below = below + price
+            factor = divergence.multiplicative_factor(P @ W.T / np.maximum(below, TINY))
+            H = self.box.project(H * factor)
+            if not self.every or number % self.every:
+                continue
+            before, loss = loss, divergence.value(X, np.maximum(H @ W, TINY))
+            if before is None:
+                continue
+            done = before - loss <= self.tol * before
+            result[active[done]] = H[done]
+            iterations[active[done]], converged[active[done]] = number, True
+            stay = ~done
+            active, X, H, loss = active[stay], X[stay], H[stay], loss[stay]
+            price = price if price is None else price[stay]
+            if not active.size:
+                break
+        result[active] = H
+        return Coefficients(result, iterations, converged)

@@ -1,6 +1,7 @@
 """Compiled solvers of the small K x K problems. Every shape is checked before a call."""
 
 from onmf.kernels import compiling  # noqa: F401 - it says so when something must be compiled
+from onmf.kernels.averaged import averaged_steps
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
 from onmf.kernels.multiplicative import (
     accumulate,
@@ -11,10 +12,11 @@ from onmf.kernels.multiplicative import (
 )
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
-from onmf.kernels.sweep import blend, pack, sweep
+from onmf.kernels.sweep import blend, pack, packed_product, sweep
 
 __all__ = [
     "accumulate",
+    "averaged_steps",
     "blend",
     "divide",
     "gather",
@@ -23,6 +25,7 @@ __all__ = [
     "newton_directions",
     "nnls_on_gram",
     "pack",
+    "packed_product",
     "projected_gradient_on_gram",
     "sampled_hessians",
     "sampled_product",

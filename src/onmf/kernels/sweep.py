@@ -131,6 +131,33 @@ def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: 
                 W[k, first + start + f] = V[k, f]
 
 
+def packed_product(A: Array, W: Array) -> Array:
+    """A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
+    K, F = W.shape
+    if A.shape != (K * (K + 1) // 2, F) or A.dtype != W.dtype:
+        msg = f"shapes or types do not fit: A {A.shape} {A.dtype}, W {W.shape} {W.dtype}."
+        raise ValueError(msg)
+    out = np.zeros_like(W, order="C")
+    _packed_product(np.ascontiguousarray(A), np.ascontiguousarray(W), out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _packed_product(A: Array, W: Array, out: Array) -> None:
+    K, F = W.shape
+    p = 0
+    for j in range(K):
+        for k in range(j, K):
+            a, left, right = A[p], out[j], out[k]
+            w, v = W[k], W[j]
+            for f in range(F):
+                left[f] += a[f] * w[f]
+            if k != j:
+                for f in range(F):
+                    right[f] += a[f] * v[f]
+            p += 1
+
+
 def _require_contiguous(*arrays: Array) -> None:
     if not all(a.flags.c_contiguous for a in arrays):
         msg = "arrays that a kernel overwrites or reads fast must be C-contiguous."

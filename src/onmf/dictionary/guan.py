@@ -1,0 +1,66 @@
+"""Guan, Tao, Luo and Yuan (2012), OR-NMF: squared l2 by robust stochastic approximation (Nemirovski et al. 2009).
+
+A buffer holds the last samples with the coefficients they had. After each chunk, W makes projected gradient steps on
+samples drawn from the buffer, of length theta D / (M sqrt k), and its new value is their average weighted by these
+lengths. A reconstruction: the paper's text was not at hand (docs/decisions/0006-earlier-methods.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onmf.arrays import Array
+from onmf.checks import require_at_least, require_whole
+from onmf.coefficients.base import TINY
+from onmf.dictionary.base import DictionaryUpdate, State, Statistics
+from onmf.divergences import Divergence
+from onmf.sets import DictionarySet
+
+
+@dataclass(frozen=True)
+class Guan(DictionaryUpdate):
+    """Settings of the step. ``seed`` and the number of the step give the samples that are drawn."""
+
+    chunk: int = 10
+    theta: float = 0.1
+    buffer: int = 20
+    steps: int = 50
+    seed: int = 0
+    C: DictionarySet = field(default_factory=DictionarySet)
+
+    def __post_init__(self) -> None:
+        require_whole(1, tau=self.chunk, buffer=self.buffer, steps=self.steps)
+        require_whole(0, seed=self.seed)
+        require_at_least(0, theta=self.theta)
+
+    def start(self, W: Array) -> State:
+        """An empty buffer; atoms of unit sum."""
+        W = self.C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
+        K, F = W.shape
+        memory = {"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)}
+        return State(W, memory=memory)
+
+    def local(self, divergence: Divergence, X: Array, H: Array, W: Array) -> Statistics:
+        """The samples themselves."""
+        loss = float(divergence.value(X, H @ W).sum(dtype=np.float64))
+        return Statistics({"X": X, "H": H}, samples=len(X), loss=loss)
+
+    def apply(self, state: State, statistics: Statistics) -> State:
+        """The oldest samples give way; then the steps and their average."""
+        from onmf.kernels import averaged_steps
+
+        n = statistics.samples
+        memory = {
+            name: np.concatenate([state.memory[name], statistics.parts[name]])[-self.buffer :] for name in ("X", "H")
+        }
+        known = min(state.samples + n, self.buffer)
+        X, H = (memory[name][-known:] for name in ("X", "H"))
+        # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
+        largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))
+        bound = float(np.sqrt(np.mean(np.square(largest, dtype=np.float64))))
+        length = self.theta * np.sqrt(2.0 * len(state.W)) / max(bound, TINY)
+        drawn = np.random.default_rng([self.seed, state.steps]).integers(known, size=self.steps)
+        W = averaged_steps(state.W, X, H, drawn, length)
+        return State(self.C.project(W), state.samples + n, state.steps + 1, memory)
