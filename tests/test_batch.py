@@ -39,7 +39,7 @@ def losses(divergence: Divergence, X: np.ndarray, W: np.ndarray, iterations: int
     updates = DenseUpdates(divergence, lambda rows: X[rows], X.shape)
     found = []
     for state in factorise(updates, uniform_start(X, W), W, iterations, tol=0.0):
-        Y = np.maximum(state.H @ state.W, LEAST_FIT)
+        Y = np.maximum(state.H @ state.W, LEAST_FIT[8])
         if isinstance(divergence, L1):
             s = SMOOTHING * X.mean(axis=1, keepdims=True)
             found.append(float((np.hypot(X - Y, s) - s).sum()))

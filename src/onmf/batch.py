@@ -23,9 +23,9 @@ from onmf.divergences import Divergence, Separable, SquaredL2
 from onmf.divergences.base import total
 from onmf.products import SparseFits
 
-LEAST_FIT = 1e-12  # of the data's mean: fits below have powers that single precision does not hold
+LEAST_FIT = {4: 1e-12, 8: 1e-40}  # of the data's mean, by bytes a number: fits below have powers that it does not hold
 NEARLY_EXACT = 1e-6  # of its terms: a loss below is too small to be found as their difference
-IN_CACHE = 40_000  # entries of a block of samples
+IN_CACHE = 14_000  # entries of a block of samples: larger arrays are taken from the system afresh every time
 PATIENCE = 10  # iterations over which the loss has to fall
 
 
@@ -103,7 +103,7 @@ class SparseUpdates(Updates):
     def loss(self, H: Array, W: Array) -> float:
         """By the fits at the non-zeros."""
         problem = SparseFits(self.divergence, self.X, W)
-        return self._loss(H, problem, np.maximum(problem.fit(H), LEAST_FIT))
+        return self._loss(H, problem, np.maximum(problem.fit(H), LEAST_FIT[H.itemsize]))
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array]:
         """Rows for the coefficients, features for the dictionary."""
@@ -114,7 +114,7 @@ class SparseUpdates(Updates):
         before = H.copy()
         Y, P = np.empty_like(X.data), np.empty_like(X.data)
         mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
-        settings = X, H, problem.Wt, mass, self.order, LEAST_FIT
+        settings = X, H, problem.Wt, mass, self.order, LEAST_FIT[H.itemsize]
         rows = threads.by_work(n, X.nnz / n * K, 1e5)
         threads.each(lambda some: multiplicative_iteration(*settings, some, (Y, P)), rows)
         loss = self._loss(before, problem, Y)
@@ -174,7 +174,7 @@ class GramUpdates(Updates):
 def fit(H: Array, W: Array) -> Array:
     """HW, nowhere zero."""
     Y = H @ W
-    np.maximum(Y, LEAST_FIT, out=Y)
+    np.maximum(Y, LEAST_FIT[Y.itemsize], out=Y)
     return Y
 
 
