@@ -64,10 +64,8 @@ def main() -> None:
         ours(X[:100], W, name)  # compiles, and warms up
         rounds = [(ours(X, W, name), scikit_learns(X, W, name)) for _ in range(3)]
         (a, loss), (b, peers) = (min(found) for found in zip(*rounds, strict=True))
-        milliseconds = [1e3 * seconds / ITERATIONS for seconds in (a, b)]
-        print(
-            f"{title:36} {name:12} {milliseconds[0]:16.2f} {milliseconds[1]:13.2f} {a / b:6.2f}  {loss / peers - 1:9.1e}"
-        )
+        mine, its = (1e3 * seconds / ITERATIONS for seconds in (a, b))
+        print(f"{title:36} {name:12} {mine:16.2f} {its:13.2f} {a / b:6.2f}  {loss / peers - 1:9.1e}")
 
 
 if __name__ == "__main__":

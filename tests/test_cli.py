@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf import OnlineNMF, cli, demo, load
-from onmf.estimator import Progress
+from onmf.fitted import Progress
 from onmf.initial import INITS
 from onmf.methods import METHODS
 
@@ -33,7 +33,7 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "
     "TERM": "xterm",
 }
 X = (np.random.default_rng(0).gamma(2.0, 1.0, (60, 3)) @ np.random.default_rng(1).random((3, 8))).round(3)
-SPARSE = X * (X > 3)
+SPARSE = X * (np.quantile(X, 0.9) < X)
 NAMES = [f"feature {i}" for i in range(8)]
 OPTIONS = ["-k", "3", "--divergence", "huber:0.5", "--batch-size", "25", "--passes", "2", "--seed", "5"]
 SAME_OPTIONS: dict[str, Any] = {"divergence": "huber:0.5", "batch_size": 25, "max_passes": 2, "random_state": 5}
@@ -670,3 +670,14 @@ def test_warnings_of_many_blocks_are_told_once(
     assert status == 0
     assert error.count("DomainWarning") == 1
     assert "more blocks" in error
+
+
+def test_constants_of_earlier_methods_are_options(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.safetensors"
+    base = ["fit", folder / "x.npy", "-k", "2", "-d", "is", "--method", "lefevre", "--out", model]
+    succeed(*base, "--option", "r=0.9", "--option", "N=30")
+    assert onmf.load(model).options == {"r": 0.9, "N": 30}
+    for words, said in (("r", "write NAME=NUMBER"), ("r=x", "write NAME=NUMBER"), ("eta=1", "its options are r, N")):
+        failed = onmf_command(*base, "--option", words)
+        assert failed.returncode == 2
+        assert said in failed.stderr

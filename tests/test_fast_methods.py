@@ -126,16 +126,6 @@ def test_drift_is_followed_with_forgetting(rng):
     assert models[1].loss(held_out) < 0.9 * models[0].loss(held_out)
 
 
-def test_auto_chooses_by_divergence_and_density(rng):
-    X = rng.poisson(0.5, (40, F)).astype(float) + np.eye(40, F)
-    sparse = scipy.sparse.csr_matrix(X)
-    assert quick("auto", "kl").fit(sparse).method_ == "em"
-    assert quick("auto", "hellinger").fit(sparse).method_ == "em"
-    assert quick("auto", "squared_l2").fit(sparse).method_ == "surrogate"
-    assert quick("auto", "kl").fit(X).method_ == "surrogate"
-    assert quick("auto", Mahalanobis(np.eye(F))).fit(X).method_ == "surrogate"
-
-
 @pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:2"])
 def test_sparse_data_give_what_dense_data_give(name, rng):
     X = rng.poisson(0.5, (60, F)).astype(float)

@@ -26,13 +26,14 @@ Every contestant gets the same samples in the same batches (of max(5 K, 200), fe
 twenty), and runs in a process of its own that has compiled and warmed up before the clock starts. *uniform* and
 *nndsvda* are common initial dictionaries, *own* is each contestant's own default. MiniBatchNMF is run with forget
 factors of 0.7, 0.9, 0.95 and 0.99 and shown with the best; its Itakura–Saito on data of mean 10⁶. `batch` is
-scikit-learn's NMF with 200 iterations (Itakura–Saito: 300), its loss shown in the column of one pass. The loss is the
-mean over held-out samples, with the coefficients of every dictionary solved by one precise scorer
-(`benchmarks/races/scorer.py`) and the floor that suits the dictionary best. `yaleb_salt` alone is judged on the 64
-noisy images that it learns from; `yaleb_salt_stream` learns from 32 copies of them with fresh noise and is judged on
-one more. Losses, seconds and memory are medians over {seeds} seed(s); seconds are processor time at one thread, wall
-time on all cores. *Passing* is our time until we are at or below the peer's one-pass loss, divided by the peer's time:
-min / median / max over the seeds. Memory is the growth of the peak during the run, beyond the data and the libraries.
+scikit-learn's NMF with 200 iterations (Itakura–Saito: 300), its loss shown in the column of one pass, and
+`onmf-batch` is `BatchNMF` with as many. The loss is the mean over held-out samples, with the coefficients of every
+dictionary solved by one precise scorer (`benchmarks/races/scorer.py`) and the floor that suits the dictionary best.
+`yaleb_salt` alone is judged on the 64 noisy images that it learns from; `yaleb_salt_stream` learns from 32 copies of
+them with fresh noise and is judged on one more. Losses, seconds and memory are medians over {seeds} seed(s); seconds
+are processor time at one thread, wall time on all cores. *Passing* is our time until we are at or below the peer's
+one-pass loss, divided by the peer's time: min / median / max over the seeds. Memory is the growth of the peak during
+the run, beyond the data and the libraries.
 """
 
 

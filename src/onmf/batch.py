@@ -37,8 +37,8 @@ class Updates(ABC):
         """The loss, summed over the samples."""
 
     @abstractmethod
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array]:
-        """One iteration, in place in H: the loss before it, and W after it (the same if not ``dictionary``)."""
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
+        """One iteration: the loss before it, and H and W after it (the same W if not ``dictionary``)."""
 
 
 class DenseUpdates(Updates):
@@ -58,19 +58,19 @@ class DenseUpdates(Updates):
 
         return sum(threads.each(block, self.blocks))
 
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array]:
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Groups of blocks, shared out among the threads; the sums of each group are its own."""
         groups = threads.by_work(len(self.blocks), self.shape[0] / len(self.blocks) * self.shape[1] * len(W), 1e6)
-        start = H.copy()
-        found = threads.each(lambda group: self._group(H, W, self.blocks[group], dictionary), groups)
+        new = H.copy()
+        found = threads.each(lambda group: self._group(new, W, self.blocks[group], dictionary), groups)
         changing = sum(part[0] for part in found)
         loss = self.constant + changing
         if loss <= NEARLY_EXACT * (abs(self.constant) + abs(changing)):
-            loss = self.loss(start, W)
+            loss = self.loss(H, W)
         if not dictionary:
-            return loss, W
+            return loss, new, W
         above, below = (sum(parts[1:], start=parts[0]) for parts in zip(*(part[1:] for part in found), strict=True))
-        return loss, W * self.divergence.multiplicative_factor(ratio(above, below))
+        return loss, new, W * self.divergence.multiplicative_factor(ratio(above, below))
 
     def _group(self, H: Array, W: Array, blocks: list[slice], dictionary: bool) -> tuple[Any, ...]:
         """The loss of some blocks before the step, and after it their sums H'P and H'N, if wanted."""
@@ -105,26 +105,26 @@ class SparseUpdates(Updates):
         problem = SparseFits(self.divergence, self.X, W)
         return self._loss(H, problem, np.maximum(problem.fit(H), LEAST_FIT[H.itemsize]))
 
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array]:
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Rows for the coefficients, features for the dictionary."""
         from onmf.kernels import gather, multiplicative_iteration
 
         X, (n, K) = self.X, H.shape
         problem = SparseFits(self.divergence, X, W)
-        before = H.copy()
+        new = H.copy()
         Y, P = np.empty_like(X.data), np.empty_like(X.data)
         mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
-        settings = X, H, problem.Wt, mass, self.order, LEAST_FIT[H.itemsize]
+        settings = X, new, problem.Wt, mass, self.order, LEAST_FIT[H.itemsize]
         rows = threads.by_work(n, X.nnz / n * K, 1e5)
         threads.each(lambda some: multiplicative_iteration(*settings, some, (Y, P)), rows)
-        loss = self._loss(before, problem, Y)
+        loss = self._loss(H, problem, Y)
         if not dictionary:
-            return loss, W
+            return loss, new, W
         sums = np.empty_like(problem.Wt)
         features = threads.by_work(len(sums), X.nnz / len(sums) * K, 1e5)
-        threads.each(lambda some: gather(self.columns, P, H, some, sums), features)
-        factor = self.divergence.multiplicative_factor(ratio(sums, H.sum(axis=0)))
-        return loss, np.asfortranarray((problem.Wt * factor).T)
+        threads.each(lambda some: gather(self.columns, P, new, some, sums), features)
+        factor = self.divergence.multiplicative_factor(ratio(sums, new.sum(axis=0)))
+        return loss, new, np.asfortranarray((problem.Wt * factor).T)
 
     @staticmethod
     def _loss(H: Array, problem: SparseFits, Y: Array) -> float:
@@ -145,14 +145,14 @@ class GramUpdates(Updates):
         """To the last digit."""
         return self.exact.loss(H, W)
 
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array]:
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Lee and Seung's updates; the loss is ||X||^2 / 2 - <X W', H> + <H W W', H> / 2."""
-        start, Q = H.copy(), W @ W.T
+        new, Q = H.copy(), W @ W.T
 
         def group(some: slice) -> tuple[Any, ...]:
             changing, above, gram = 0.0, np.zeros_like(W), np.zeros_like(Q)
             for rows, X in self.parts[some]:
-                h, B = H[rows], X @ W.T
+                h, B = new[rows], X @ W.T
                 HQ = h @ Q
                 changing += total(h, 0.5 * HQ - B)
                 h *= ratio(B, HQ)
@@ -167,8 +167,8 @@ class GramUpdates(Updates):
         )
         loss = 0.5 * self.square + changing
         if loss <= NEARLY_EXACT * self.square:
-            loss = self.loss(start, W)
-        return loss, W * ratio(above, gram @ W) if dictionary else W
+            loss = self.loss(H, W)
+        return loss, new, W * ratio(above, gram @ W) if dictionary else W
 
 
 def fit(H: Array, W: Array) -> Array:
@@ -204,13 +204,12 @@ def factorise(
     """
     losses: list[float] = []
     for number in range(max_iter + 1):
-        before = H.copy()
         last = number == max_iter
-        loss, after = (updates.loss(H, W), W) if last else updates.iterate(H, W, dictionary)
+        loss, *after = (updates.loss(H, W), H, W) if last else updates.iterate(H, W, dictionary)
         losses.append(loss)
         ten_ago = losses[-1 - PATIENCE] if len(losses) > PATIENCE else np.inf
         converged = tol > 0 and ten_ago - loss <= tol * ten_ago < np.inf
-        yield Iterate(number, before, W, loss, converged)
+        yield Iterate(number, H, W, loss, converged)
         if converged:
             return
-        W = after
+        H, W = after

@@ -48,7 +48,8 @@ BATCH = 1024
     epilog="Examples:\n\n"
     "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
     "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
-    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`"
+    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
+    "`onmf fit spectra.npy --divergence is --method lefevre --option r=0.9 --out old.safetensors`"
 )
 def fit(
     data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
@@ -74,6 +75,10 @@ def fit(
         float, typer.Option("--a", help="Step of method paper: a / (samples + b); smaller if the loss rises.")
     ] = 2e4,
     b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="A constant of the methods lefevre, guan and wang, as NAME=NUMBER; may be repeated."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
@@ -91,6 +96,7 @@ def fit(
         reservoir=reservoir,
         a=a,
         b=b,
+        options=_numbers(option or []),
         random_state=seed,
     )
     with _progress_line() as show:
@@ -281,6 +287,21 @@ def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
     else:
         errors.print("Interrupted before anything was learnt.")
     raise typer.Exit(130)
+
+
+def _numbers(options: list[str]) -> dict[str, float] | None:
+    """What ``--option NAME=NUMBER`` has given; whole numbers stay whole."""
+    found: dict[str, float] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            _fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
+        found[name.strip()] = int(number) if number.is_integer() else number
+    return found or None
 
 
 def _require_writable(out: Path, *inputs: Path) -> None:
