@@ -125,6 +125,41 @@ def test_fit_transform_is_fit_and_transform(divergence: Divergence, rng: np.rand
     assert quick(divergence, max_iter=200).fit(X).loss(X) < 0.95 * quick(divergence, max_iter=1).fit(X).loss(X)
 
 
+@every_divergence
+def test_samples_of_zeros_and_clipped_data_start_where_they_are(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    X = data(30, rng)
+    X[4] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for stored in (X, scipy.sparse.csr_matrix(X)):
+            model = quick(divergence, max_iter=100).fit(stored)
+            assert np.isfinite(model.history_["loss"]).all()
+            assert model.history_["loss"][-1] < model.history_["loss"][0]
+        clipped = quick(divergence, max_iter=300, clip=(0.1, 10.0)).fit(X)
+    assert clipped.history_["loss"][-1] == pytest.approx(clipped.loss(X), rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["squared_l2", "kl", "is", "hellinger", "beta:1.5", "alpha:2"])
+def test_the_losses_of_single_precision_are_true(name: str, rng: np.random.Generator) -> None:
+    X = (rng.gamma(1.0, 1.0, (100, K)) @ rng.gamma(1.0, 1.0, (K, 40)) + 0.05) * rng.normal(1, 3e-4, (100, 40))
+    model = quick(name, max_iter=150).fit(X.astype(np.float32))
+    fit = model.coefficients_.astype(float) @ model.components_.astype(float)
+    assert model.history_["loss"][-1] == pytest.approx(get(name).value(X, fit).mean(), rel=2e-2)
+    course = model.history_["loss"].astype(float)
+    assert (np.diff(course) <= 1e-3 * course[:-1]).all()
+
+
+def test_zeros_of_the_initial_dictionary_stay(rng: np.random.Generator) -> None:
+    X, W = data(30, rng), rng.random((K, F))
+    W[0] = 0
+    for divergence in examples():
+        model = quick(divergence, init=W, max_iter=20).fit(X)
+        assert np.isfinite(model.history_["loss"]).all(), divergence
+        assert model.components_[0].max() <= 1e-7
+
+
 def test_convergence_is_told_as_it_is(rng: np.random.Generator) -> None:
     X = data(50, rng)
     model = BatchNMF(K, tol=1e-4, random_state=0).fit(X)
@@ -178,6 +213,9 @@ def test_one_sample_one_feature_and_samples_of_zeros() -> None:
         ({"tol": -1.0}, "tol must be at least 0"),
         ({"update_dictionary": 1}, "update_dictionary must be True or False"),
         ({"update_dictionary": False}, "needs the dictionary as an array in init"),
+        ({"update_dictionary": False, "n_components": 1, "init": np.full((1, 4), 2.0)}, "entries in \\[0, 1\\]"),
+        ({"callbacks": 3}, "callbacks must be a list of functions"),
+        ({"eps": 0.0}, "not defined for a fit of zero"),
         ({"eps": 2.0}, "eps must lie in"),
         ({"clip": (3, 1)}, "clip must be a pair"),
         ({"random_state": "x"}, "random_state must be None"),

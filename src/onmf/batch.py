@@ -19,18 +19,23 @@ import scipy.sparse
 
 from onmf import threads
 from onmf.arrays import Array
+from onmf.coefficients.base import uniform_start
 from onmf.divergences import Divergence, Separable, SquaredL2
 from onmf.divergences.base import total
 from onmf.products import SparseFits
 
 LEAST_FIT = {4: 1e-12, 8: 1e-40}  # of the data's mean, by bytes a number: fits below have powers that it does not hold
-NEARLY_EXACT = 1e-6  # of its terms: a loss below is too small to be found as their difference
+NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, by bytes a number: a loss below cannot be found as their difference
 IN_CACHE = 14_000  # entries of a block of samples: larger arrays are taken from the system afresh every time
 PATIENCE = 10  # iterations over which the loss has to fall
 
 
 class Updates(ABC):
     """The samples of a problem, and how one iteration goes over them."""
+
+    @abstractmethod
+    def start(self, W: Array) -> Array:
+        """Coefficients to begin with: the same for all atoms, the fit having the sample's mass."""
 
     @abstractmethod
     def loss(self, H: Array, W: Array) -> float:
@@ -48,7 +53,13 @@ class DenseUpdates(Updates):
         self.divergence, self.rows, self.shape = divergence, rows, shape
         n, F = shape
         self.blocks = threads.blocks(n, max(32, IN_CACHE // F))
-        self.constant = sum(threads.each(lambda block: divergence.loss_of_samples(rows(block)), self.blocks))
+        self.constant = 0.0
+        if type(divergence).loss_of_samples is not Divergence.loss_of_samples:
+            self.constant = sum(threads.each(lambda block: divergence.loss_of_samples(rows(block)), self.blocks))
+
+    def start(self, W: Array) -> Array:
+        """Block by block."""
+        return np.concatenate([uniform_start(self.rows(block), W) for block in self.blocks])
 
     def loss(self, H: Array, W: Array) -> float:
         """Block by block, to the last digit."""
@@ -65,8 +76,8 @@ class DenseUpdates(Updates):
         found = threads.each(lambda group: self._group(new, W, self.blocks[group], dictionary), groups)
         changing = sum(part[0] for part in found)
         loss = self.constant + changing
-        if loss <= NEARLY_EXACT * (abs(self.constant) + abs(changing)):
-            loss = self.loss(H, W)
+        if loss <= NEARLY_EXACT[W.itemsize] * (abs(self.constant) + abs(changing) + len(H) * W.shape[1]):
+            loss = self.loss(H, W)  # entries are of order one, so that terms that cancel may be of that size each
         if not dictionary:
             return loss, new, W
         above, below = (sum(parts[1:], start=parts[0]) for parts in zip(*(part[1:] for part in found), strict=True))
@@ -99,6 +110,10 @@ class SparseUpdates(Updates):
         self.divergence, self.X, self.order = divergence, X, order
         places = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc()
         self.columns = places.indptr, places.indices, places.data
+
+    def start(self, W: Array) -> Array:
+        """By the sums of the non-zeros."""
+        return uniform_start(self.X, W)
 
     def loss(self, H: Array, W: Array) -> float:
         """By the fits at the non-zeros."""
@@ -141,9 +156,18 @@ class GramUpdates(Updates):
         self.square = float(np.square(X.data if sparse else X, dtype=np.float64).sum())
         self.exact = DenseUpdates(SquaredL2(), lambda rows: X[rows].toarray() if sparse else X[rows], X.shape)
 
+    def start(self, W: Array) -> Array:
+        """Block by block."""
+        return np.concatenate([uniform_start(X, W) for _, X in self.parts])
+
     def loss(self, H: Array, W: Array) -> float:
-        """To the last digit."""
-        return self.exact.loss(H, W)
+        """Without an iteration."""
+        return self._loss(H, W, sum(total(H[rows], H[rows] @ (0.5 * W @ W.T) - X @ W.T) for rows, X in self.parts))
+
+    def _loss(self, H: Array, W: Array, changing: float) -> float:
+        """Found as a difference, unless too little of it would be left."""
+        loss = 0.5 * self.square + changing
+        return loss if loss > NEARLY_EXACT[H.itemsize] * self.square else self.exact.loss(H, W)
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Lee and Seung's updates; the loss is ||X||^2 / 2 - <X W', H> + <H W W', H> / 2."""
@@ -165,9 +189,7 @@ class GramUpdates(Updates):
         changing, above, gram = (
             sum(parts[1:], start=parts[0]) for parts in zip(*threads.each(group, groups), strict=True)
         )
-        loss = 0.5 * self.square + changing
-        if loss <= NEARLY_EXACT * self.square:
-            loss = self.loss(H, W)
+        loss = self._loss(H, W, changing)
         return loss, new, W * ratio(above, gram @ W) if dictionary else W
 
 
@@ -179,8 +201,9 @@ def fit(H: Array, W: Array) -> Array:
 
 
 def ratio(above: Array, below: Array) -> Array:
-    """above / below, and zero where both are."""
-    quotient: Array = above / np.maximum(below, np.finfo(above.dtype).tiny)
+    """above / below, and one where there is nothing below: what has no weight is left alone."""
+    quotient = np.ones_like(above)
+    np.divide(above, below, out=quotient, where=below > np.finfo(above.dtype).tiny)
     return quotient
 
 

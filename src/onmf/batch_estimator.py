@@ -13,15 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences, methods, threads
 from onmf.arrays import Array
-from onmf.batch import DenseUpdates, GramUpdates, SparseUpdates, Updates, factorise
+from onmf.batch import PATIENCE, DenseUpdates, GramUpdates, SparseUpdates, Updates, factorise
 from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
-from onmf.coefficients.base import uniform_start
 from onmf.divergences import Divergence, Separable, SquaredL2
+from onmf.divergences.alpha import NEARLY_ZERO
 from onmf.fitted import FittedNMF, Progress, dense, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.seeds import generators, require_seed
-from onmf.sets import DictionarySet
+from onmf.sets import Box, DictionarySet, require_positive_fit
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
@@ -30,9 +30,10 @@ FIRST = 2000  # samples of which the start is made where all of them would have 
 class BatchNMF(FittedNMF):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
-    **Samples are rows.** All of them are in memory, and every iteration goes over all. The loss cannot rise: the
-    updates minimise a majorant of it (for l1, of a version rounded at the kink by a thousandth of each sample's mean).
-    For data that come as a stream, or are many, see ``OnlineNMF``, which needs far fewer passes.
+    **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
+    divergences the loss cannot rise: the updates minimise a majorant of it (for l1, of a version rounded at the kink by
+    a thousandth of each sample's mean). For data that come as a stream, or are many, see ``OnlineNMF``, which needs far
+    fewer passes.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class BatchNMF(FittedNMF):
     tol : float, default 1e-5
         The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
     update_dictionary : bool, default True
-        False keeps the dictionary as ``init`` has it and finds the coefficients only.
+        False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     eps : float, default 1e-8
@@ -57,7 +58,7 @@ class BatchNMF(FittedNMF):
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary.
     callbacks : iterable of callables or None
-        Each is called with a ``Progress`` after every iteration; one that returns True ends ``fit``.
+        Each is called with a ``Progress`` at the start and after every iteration; one that returns True ends ``fit``.
 
     Attributes
     ----------
@@ -124,9 +125,10 @@ class BatchNMF(FittedNMF):
             with threads.ours():
                 self._factorise(X, units, divergence)
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
+            still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"
+            untold = "Fewer than ten iterations do not tell whether the loss has converged"
             warnings.warn(
-                f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations; raise max_iter "
-                f"({self.max_iter}) or tol.",
+                f"{still if self.max_iter >= PATIENCE else untold}; raise max_iter ({self.max_iter}) or tol.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -135,11 +137,12 @@ class BatchNMF(FittedNMF):
     def _factorise(self, X: Any, units: Units, divergence: Divergence) -> None:
         started = time.perf_counter()
         inside, C = divergence.in_units(units.scale), DictionarySet(self.eps)
+        require_positive_fit(divergence, C, Box())
         updates, internal, raised = _updates(X, units, divergence, inside)
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
         W = C.rescale_into(first.astype(X.dtype, copy=False))
-        H = uniform_start(X, W) / X.dtype.type(units.scale)
+        H = updates.start(W)
         history: list[tuple[int, float, float]] = []
         unit = divergence.loss_unit(units.scale) / X.shape[0]
         total = X.shape[0] * self.max_iter
@@ -171,6 +174,10 @@ class BatchNMF(FittedNMF):
         if not self.update_dictionary and isinstance(self.init, str):
             msg = f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
             raise ValueError(msg)
+        if not self.update_dictionary and np.max(self.init, initial=0.0) > 1:
+            msg = "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
+            raise ValueError(msg)
+        self._check_callbacks()
         DictionarySet(self.eps)
         checked_clip(self.clip)
         require_seed(self.random_state)
@@ -185,10 +192,14 @@ def _updates(X: Any, units: Units, divergence: Divergence, inside: Divergence) -
     Sparse data under a divergence that needs all entries are densified block by block, in every iteration again.
     """
     order = methods.order_of(inside)
+    if order is not None and order < NEARLY_ZERO:
+        order = None  # its inverse as an exponent would cost digits
     if scipy.sparse.issparse(X) and order is None and not isinstance(inside, SquaredL2):
-        first, _ = units.inside(dense(X[:FIRST]), divergence)
-        raised = 0 if divergence.domain.x.closed else X.shape[0] * X.shape[1] - int(np.count_nonzero(X.data))
-        return DenseUpdates(inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape), first, raised
+        filled = np.flatnonzero(X.getnnz(axis=1))
+        first, _ = units.inside(dense(X[filled[:: -(-len(filled) // FIRST)]]), divergence)
+        blocks = DenseUpdates(inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape)
+        raised = sum(units.inside(dense(X[rows]), divergence)[1] for rows in blocks.blocks)
+        return blocks, first, raised
     internal, raised = units.inside(X, divergence)
     if isinstance(inside, SquaredL2):
         return GramUpdates(internal), internal, raised

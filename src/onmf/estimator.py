@@ -17,12 +17,12 @@ from onmf.arrays import Array
 from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
-from onmf.fitted import FittedNMF, Progress, dense, density, warn_raised
+from onmf.fitted import FittedNMF, Progress, dense, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.online import Method, learn, rank_one_loss
 from onmf.seeds import generators, require_seed
 from onmf.streams import Rows, Source
-from onmf.units import Units, checked_clip, refuse_bad_entries
+from onmf.units import FEW_ENTRIES, Units, checked_clip, density, refuse_bad_entries
 
 
 class OnlineNMF(FittedNMF):
@@ -71,7 +71,7 @@ class OnlineNMF(FittedNMF):
         Tolerance of Polyak's step, relative to a sample's mean entry.
     tau : int or None, default None
         Samples per dictionary update; larger batches are split. None: 10 for "paper" and "guan", 30 for
-        "surrogate", 200 for "em", 1000 for "lefevre", 5 for "wang".
+        "surrogate", 200 for "em", 1000 (or the batch, if it is smaller) for "lefevre", 5 for "wang".
     a, b, power : float, default 2e4, 2e4, 1
         The step size a / (samples + b)^power of method "paper".
     any_power : bool, default False
@@ -210,7 +210,8 @@ class OnlineNMF(FittedNMF):
             self.__dict__.pop("components_", None)
             self._learn_from(source)
         late = float(np.median([entry[2] for entry in self._history][-10:]))
-        step = {"paper": f"a ({self.a:g})", "wang": "options={'eta': ...} (0.2)"}.get(self.method_)
+        eta = (self.options or {}).get("eta", 0.2)
+        step = {"paper": f"a ({self.a:g})", "wang": f"options={{'eta': ...}} ({eta})"}.get(self.method_)
         if step is not None and not late <= 2 * self._loss_to_beat:
             warnings.warn(
                 f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
@@ -319,10 +320,7 @@ class OnlineNMF(FittedNMF):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 msg = f"{name} must be True or False, got {getattr(self, name)!r}."
                 raise ValueError(msg)
-        callbacks = () if self.callbacks is None else self.callbacks
-        if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
-            msg = f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}."
-            raise ValueError(msg)
+        self._check_callbacks()
         checked_clip(self.clip)
         require_at_least(0, transform_tol=self.transform_tol)
         require_whole(1, transform_max_iter=self.transform_max_iter)
@@ -338,7 +336,7 @@ class OnlineNMF(FittedNMF):
         """The batch as the method learns from it fastest."""
         if not methods.takes_sparse(name, divergence):
             return dense(batch)
-        few = name == "em" and not scipy.sparse.issparse(batch) and density(batch) < methods.FEW_ENTRIES
+        few = name == "em" and not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
         return scipy.sparse.csr_matrix(batch) if few else batch
 
     def _solver(self) -> CoefficientSolver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _units: Units
     _history: list[tuple[int, float, float]]  # (samples, seconds, loss) after every batch
     n_samples_seen_: int
+    callbacks: Any
     _raised: bool  # has the user been told of entries outside the domain?
 
     @abstractmethod
@@ -160,6 +161,12 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _dictionary(self, dtype: np.dtype[Any]) -> Array:
         return self.components_.astype(dtype, copy=False)
 
+    def _check_callbacks(self) -> None:
+        callbacks = () if self.callbacks is None else self.callbacks
+        if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+            msg = f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}."
+            raise ValueError(msg)
+
     @contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
         """After an error the model is as it was before; after an interrupt it keeps what it has learnt."""
@@ -203,13 +210,6 @@ def dense(batch: Any) -> Array:
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     rows: Array = np.ascontiguousarray(X, dtype=dtype)
     return rows
-
-
-def density(batch: Any) -> float:
-    """The share of entries that are not zero."""
-    entries = batch.data if scipy.sparse.issparse(batch) else batch
-    size: int = batch.shape[0] * batch.shape[1]
-    return float(np.count_nonzero(entries)) / max(size, 1)
 
 
 def warn_raised(divergence: Divergence, units: Units, count: int) -> None:

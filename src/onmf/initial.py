@@ -9,6 +9,7 @@ import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
 from onmf.arrays import Array
+from onmf.units import FEW_ENTRIES, density
 
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
@@ -48,6 +49,8 @@ def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
 def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> Array:
     """Samples in directions far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample.
 
+    With as much of the mean as of themselves where few entries are not zero: a document has too few words for an atom.
+
     An atom has no length: it is the direction that counts, so samples are divided by their mean, and by their norm
     where k-means++ measures distances.
     """
@@ -56,7 +59,8 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> A
     candidates = normalize(X[np.asarray(X.sum(axis=1)).ravel() > 0], norm="l1") * X.shape[1]
     places = np.log(candidates) if ratios else normalize(candidates)
     chosen = _far_from_each_other(places.astype(np.float64), K, rng)
-    return _pad(_to_unit_maximum(_dense(candidates[chosen]) + 0.03 * _profile(candidates)), K, X, rng)
+    share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
+    return _pad(_to_unit_maximum(_dense(candidates[chosen]) + share * _profile(candidates)), K, X, rng)
 
 
 def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[int]:

@@ -16,6 +16,7 @@ from onmf.model_file import ModelFileError
 from onmf.sets import DictionarySet
 from onmf.units import Units, checked_clip
 
+NOT_NEGATIVE = {"lefevre": ("A", "B", "N"), "guan": ("X", "H"), "wang": ("A", "B", "unit")}  # of a method's statistics
 NOT_STORED = ("callbacks", "divergence", "init", "random_state")
 
 
@@ -25,7 +26,7 @@ def save(model: OnlineNMF, path: str | Path) -> None:
     Callbacks are not stored, nor is a ``random_state`` that is not an integer.
     """
     if not isinstance(model, OnlineNMF):
-        msg = f"save(model, path) takes the model first; got {type(model).__name__}."
+        msg = f"save(model, path) takes an OnlineNMF first; got {type(model).__name__}."
         raise TypeError(msg)
     if not hasattr(model, "components_"):
         msg = "only a fitted model can be saved; call fit or partial_fit first."
@@ -152,6 +153,9 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
         raise ValueError(msg)
     if not all(np.isfinite(value).all() for value in memory.values()):
         msg = "its statistics are not finite"
+        raise ValueError(msg)
+    if any((memory[name] < 0).any() for name in NOT_NEGATIVE.get(model.method_, ())):
+        msg = "its statistics have negative entries"
         raise ValueError(msg)
     if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples < 2**53:
         msg = "its reservoir does not fit its samples"

@@ -72,6 +72,8 @@ class Multiplicative(CoefficientSolver):
             if not self.every or number % self.every:
                 continue
             before, loss = loss, divergence.value(X, np.maximum(H @ W, TINY))
+            if price is not None:
+                loss = loss + price[:, 0] * H.sum(axis=1)
             if before is None:
                 continue
             done = before - loss <= self.tol * before

@@ -8,6 +8,7 @@ lengths. A reconstruction: the paper's text was not at hand (docs/decisions/0006
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class Guan(DictionaryUpdate):
     steps: int = 50
     seed: int = 0
     C: DictionarySet = field(default_factory=DictionarySet)
+    skips_empty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_whole(1, tau=self.chunk, buffer=self.buffer, steps=self.steps)

@@ -8,6 +8,7 @@ unit length: the mean length of the first chunk's samples is taken for the unit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class Wang(DictionaryUpdate):
     eta: float = 0.2
     rho: float = 0.99
     C: DictionarySet = field(default_factory=DictionarySet)
+    skips_empty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_whole(1, tau=self.chunk)

@@ -94,7 +94,8 @@ class Alpha(Separable, name="alpha"):
         if not self._nearly_zero:
             factor = ratio ** (1.0 / self.alpha)
         else:
-            factor = np.exp(ratio if self.alpha == 0 else np.log1p(self.alpha * ratio) / self.alpha)
+            least = np.finfo(ratio.dtype).eps - 1.0  # a mean of zero, to rounding: its logarithm is finite
+            factor = np.exp(ratio if self.alpha == 0 else np.log1p(np.maximum(self.alpha * ratio, least)) / self.alpha)
         return factor
 
     @property
@@ -105,7 +106,7 @@ class Alpha(Separable, name="alpha"):
     def examples(cls, n_features: int) -> Iterator[Alpha]:
         """Both sides of the limits, and far from them."""
         del n_features
-        for alpha in (-1.0, 0.0, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0):
+        for alpha in (-1.0, 0.0, 0.005, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0):
             yield cls(alpha)
 
 

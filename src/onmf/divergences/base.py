@@ -269,6 +269,14 @@ class InUnits(Divergence):
         """The chain rule."""
         return self.unit / self.loss * self.inner.grad(self.unit * X, self.unit * Y)
 
+    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+        """The inner ones: their ratio has no unit."""
+        return self.inner.multiplicative_parts(self.unit * X, self.unit * Y)
+
+    def multiplicative_factor(self, ratio: Array) -> Array:
+        """As for the inner one."""
+        return self.inner.multiplicative_factor(ratio)
+
 
 def names() -> list[str]:
     """The names of all divergences, in alphabetical order, without aliases."""
