@@ -16,13 +16,15 @@ from onmf import BatchNMF, DataError, DomainWarning
 from onmf.batch import LEAST_FIT, DenseUpdates, factorise
 from onmf.coefficients import Multiplicative
 from onmf.coefficients.base import uniform_start
-from onmf.divergences import L1, Divergence, Huber, Separable, get
+from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
 from onmf.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 
 K = 3
 BETAS = {"is": 0.0, "beta:0.5": 0.5, "kl": 1.0, "beta:1.5": 1.5, "squared_l2": 2.0}
+
+and_a_small_alpha = pytest.mark.parametrize("divergence", [*examples(), Alpha(0.005)], ids=example_id)
 
 
 def data(n: int, rng: np.random.Generator, noise: float = 0.2) -> np.ndarray:
@@ -49,7 +51,7 @@ def losses(divergence: Divergence, X: np.ndarray, W: np.ndarray, iterations: int
     return np.array(found)
 
 
-@every_divergence
+@and_a_small_alpha
 def test_the_loss_never_rises(divergence: Divergence, rng: np.random.Generator) -> None:
     for trial in range(30):
         n = int(rng.integers(1, 30))
@@ -77,7 +79,7 @@ def test_it_follows_scikit_learn_from_the_same_start(name: str, rng: np.random.G
         assert ours.history_["loss"][iterations] == pytest.approx(loss, rel=1e-9)
 
 
-@every_divergence
+@and_a_small_alpha
 def test_sparse_data_give_what_dense_data_give(divergence: Divergence, rng: np.random.Generator) -> None:
     X = data(40, rng)
     X[rng.random(X.shape) < 0.5] = 0
@@ -125,7 +127,7 @@ def test_fit_transform_is_fit_and_transform(divergence: Divergence, rng: np.rand
     assert quick(divergence, max_iter=200).fit(X).loss(X) < 0.95 * quick(divergence, max_iter=1).fit(X).loss(X)
 
 
-@every_divergence
+@and_a_small_alpha
 def test_samples_of_zeros_and_clipped_data_start_where_they_are(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:

@@ -195,7 +195,7 @@ def _updates(X: Any, units: Units, divergence: Divergence, inside: Divergence) -
     if order is not None and order < NEARLY_ZERO:
         order = None  # its inverse as an exponent would cost digits
     if scipy.sparse.issparse(X) and order is None and not isinstance(inside, SquaredL2):
-        filled = np.flatnonzero(X.getnnz(axis=1))
+        filled = np.flatnonzero(np.diff(X.indptr))
         first, _ = units.inside(dense(X[filled[:: -(-len(filled) // FIRST)]]), divergence)
         blocks = DenseUpdates(inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape)
         raised = sum(units.inside(dense(X[rows]), divergence)[1] for rows in blocks.blocks)
