@@ -189,6 +189,21 @@ def test_a_callback_sees_every_iteration_and_may_end_the_fit(rng: np.random.Gene
     assert not model.converged_
 
 
+def test_an_interrupt_leaves_the_last_iteration(rng: np.random.Generator) -> None:
+    def interrupt(progress: Any) -> None:
+        if progress.steps == 4:
+            raise KeyboardInterrupt
+
+    X = data(20, rng)
+    model = quick("kl", callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X)
+    whole = quick("kl", max_iter=4).fit(X)
+    assert model.n_iter_ == 4
+    np.testing.assert_array_equal(model.components_, whole.components_)
+    np.testing.assert_array_equal(model.coefficients_, whole.coefficients_)
+
+
 def test_the_loss_of_a_nearly_exact_fit_keeps_its_digits(rng: np.random.Generator) -> None:
     X = rng.gamma(1.0, 1.0, (30, 1)) @ rng.gamma(1.0, 1.0, (1, F)) + 1e-300
     for divergence in (d for d in examples() if isinstance(d, Separable) and not isinstance(d, (L1, Huber))):

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences, methods, threads
 from onmf.arrays import Array
-from onmf.batch import PATIENCE, DenseUpdates, GramUpdates, SparseUpdates, Updates, factorise
+from onmf.batch import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence, Separable, SquaredL2
@@ -120,6 +120,7 @@ class BatchNMF(FittedNMF):
             self._check_settings()
             X = self._validated(X, reset=True)
             refuse_bad_entries(X)
+            self.__dict__.pop("components_", None)
             units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
             divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
             with threads.ours():
@@ -143,26 +144,33 @@ class BatchNMF(FittedNMF):
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
         W = C.rescale_into(first.astype(X.dtype, copy=False))
         H = updates.start(W)
+        self.divergence_, self.scale_, self._units, self._raised = divergence, units.scale, units, raised > 0
         history: list[tuple[int, float, float]] = []
         unit = divergence.loss_unit(units.scale) / X.shape[0]
         total = X.shape[0] * self.max_iter
-        for now in factorise(updates, H, W, self.max_iter, self.tol, self.update_dictionary):
-            seconds = time.perf_counter() - started
-            history.append((now.number * X.shape[0], seconds, now.loss * unit))
-            progress = Progress(history[-1][0], total, now.number, seconds, history[-1][2], now.W)
-            wishes = [
-                callback(progress) for callback in self.callbacks or ()
-            ]  # all are called, whatever the first says
-            if any(wishes):
-                break
-        size = np.maximum(now.W.max(axis=1), np.finfo(X.dtype).tiny) if self.update_dictionary else np.ones(len(W))
-        self.components_ = C.project(now.W / size[:, None]).astype(X.dtype, copy=False)
-        self.coefficients_ = (now.H * (size * units.scale)).astype(X.dtype, copy=False)
-        self.n_iter_, self.converged_ = now.number, now.converged
-        self.divergence_, self.scale_, self._units = divergence, units.scale, units
-        self.n_samples_seen_, self._history, self._raised = history[-1][0], history, raised > 0
+        try:
+            for now in factorise(updates, H, W, self.max_iter, self.tol, self.update_dictionary):
+                seconds = time.perf_counter() - started
+                history.append((now.number * X.shape[0], seconds, now.loss * unit))
+                progress = Progress(history[-1][0], total, now.number, seconds, history[-1][2], now.W)
+                wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called
+                if any(wishes):
+                    break
+        finally:  # an interrupt leaves the last iteration; an error is undone by the caller
+            if history:
+                self._keep(now, history, C)
         if raised:
             warn_raised(divergence, units, raised)
+
+    def _keep(self, now: Iterate, history: list[tuple[int, float, float]], C: DictionarySet) -> None:
+        """An iterate as the result, its atoms divided by their largest weights."""
+        size = np.ones(len(now.W), dtype=now.W.dtype)
+        if self.update_dictionary:
+            size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
+        self.components_ = C.project(now.W / size[:, None])
+        self.coefficients_ = now.H * (size * now.H.dtype.type(self.scale_))
+        self.n_iter_, self.converged_ = now.number, now.converged
+        self.n_samples_seen_, self._history = history[-1][0], history
 
     def _check_settings(self) -> None:
         require_whole(1, n_components=self.n_components, max_iter=self.max_iter)
