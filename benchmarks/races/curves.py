@@ -18,6 +18,10 @@ COLOURS = {
     "onmf-surrogate": "#f77f00",
     "onmf-em": "#7b2cbf",
     "onmf-paper": "#e5989b",
+    "onmf-lefevre": "#2a9d8f",
+    "onmf-guan": "#d4a017",
+    "onmf-wang": "#00b4d8",
+    "onmf-batch": "#e07a5f",
     "sklearn-partial_fit": "#457b9d",
     "sklearn-fit": "#90b8d0",
     "sklearn-dictionary": "#6a994e",
@@ -61,7 +65,7 @@ def _panel(panel: Axes, race: Race) -> None:
             if points:
                 ours = name.startswith("onmf")
                 style = {"lw": 1.8 if name == "onmf" else 1.1, "zorder": 3 if ours else 2}
-                marker = "*" if name == "batch" else "o" if len(points) <= 2 else None
+                marker = "*" if name.endswith("batch") else "o" if len(points) <= 2 else None
                 panel.plot(*zip(*points, strict=True), color=colour, label=name, marker=marker, ms=4, **style)
     panel.set(xscale="log", yscale="log", title=f"{race.data}, {race.divergence}", xlabel="seconds")
     # Losses often span less than a decade, where a logarithmic axis would have no label at all.
