@@ -208,3 +208,12 @@ def test_samples_of_zeros_say_nothing(name: str) -> None:
     plain = OnlineNMF(K, **settings, batch_size=200).fit(X)
     silent = OnlineNMF(K, **settings, batch_size=260).fit(np.vstack([np.zeros((20, F)), X, np.zeros((40, F))]))
     np.testing.assert_array_equal(silent.components_, plain.components_)
+
+
+def test_guans_buffer_may_be_given_another_length_in_mid_stream() -> None:
+    X, W = problem("guan", 90)
+    model = OnlineNMF(K, divergence="squared_l2", method="guan", init=W).partial_fit(X[:30])
+    for buffer in (50, 5):
+        model.set_params(options={"buffer": buffer}).partial_fit(X[30:60]).partial_fit(X[60:])
+        assert len(model._memory["X"]) == buffer
+        assert np.isfinite(model.components_).all()

@@ -64,7 +64,9 @@ def on_record(records: list[Record]) -> str:
     """What has been run: a race may have been cut short, or resumed with fewer options."""
     starts, seeds, threads = (sorted({str(record[key]) for record in records}) for key in ("start", "seed", "threads"))
     parts = f"starts {', '.join(starts)}; seeds {', '.join(seeds)}; threads {', '.join(threads)}"
-    return f"On record: {len(records)} runs; {parts}. Not every combination need be among them."
+    states = len({record["source"] for record in records if record.get("source")})
+    mixed = f" Our own runs come from {states} states of the source, the peers' from other hours." if states > 1 else ""
+    return f"On record: {len(records)} runs; {parts}. Not every combination need be among them.{mixed}"
 
 
 def page(records: list[Record], folder: Path, pictures: list[str]) -> str:

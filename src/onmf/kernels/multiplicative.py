@@ -16,7 +16,8 @@ from onmf.kernels.gram import VECTOR_SUMS
 
 
 @numba.njit(cache=True, nogil=True)
-def _power(x: Any, order: Any) -> Any:
+def power(x: Any, order: Any) -> Any:
+    """x^order, without the general power where that is not needed."""
     if order == 1:
         return x
     if order == 0.5:
@@ -26,13 +27,8 @@ def _power(x: Any, order: Any) -> Any:
     return x**order
 
 
-def multiplicative_steps(
-    X: Any, H: Array, Wt: Array, mass: Array, order: float, low: float, high: float, steps: int, rows: slice
-) -> None:
-    """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / mass_k)^(1/order), ``steps`` times, in place in some rows of H.
-
-    X is CSR.
-    """
+def require_sparse_problem(X: Any, H: Array, Wt: Array, mass: Array) -> None:
+    """Refuse what a kernel on CSR samples X, coefficients H and the transposed dictionary W' could not read safely."""
     n, K = H.shape
     F = Wt.shape[0]
     if X.shape != (n, F) or Wt.shape != (F, K) or mass.shape != (K,) or not H.dtype == Wt.dtype == X.dtype:
@@ -41,9 +37,19 @@ def multiplicative_steps(
     if not (H.flags.c_contiguous and Wt.flags.c_contiguous):
         msg = "H and W' must be C-contiguous."
         raise ValueError(msg)
+
+
+def multiplicative_steps(
+    X: Any, H: Array, Wt: Array, mass: Array, order: float, low: float, high: float, steps: int, rows: slice
+) -> None:
+    """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / mass_k)^(1/order), ``steps`` times, in place in some rows of H.
+
+    X is CSR.
+    """
+    require_sparse_problem(X, H, Wt, mass)
     number: Any = H.dtype.type
     numbers = number(order), number(1.0 / order), number(low), number(high)
-    first, last, _ = rows.indices(n)
+    first, last, _ = rows.indices(len(H))
     _steps(X.indptr, X.indices, X.data, H, Wt, mass, *numbers, steps, first, last)
 
 
@@ -64,24 +70,24 @@ def _steps(
     last: int,
 ) -> None:
     K = H.shape[1]
-    W, y = _room(indptr, K, first, last, H)
+    W, y = room(indptr, K, first, last, H)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
-        _atoms_at(indices[start : start + m], Wt, W)
+        atoms_at(indices[start : start + m], Wt, W)
         for _ in range(steps):
-            _fit(h, W, m, y)
+            fit_at(h, W, m, y)
             for p in range(m):
                 y[p] = x[p] / y[p]
             if order != 1:
                 for p in range(m):
-                    y[p] = _power(y[p], order)
+                    y[p] = power(y[p], order)
             for k in range(K):
                 w = W[k]
                 total = mass[k] - mass[k]
                 for p in range(m):
                     total += y[p] * w[p]
-                h[k] = min(max(h[k] * _power(total / mass[k], inverse), low), high)
+                h[k] = min(max(h[k] * power(total / mass[k], inverse), low), high)
 
 
 # The atoms at a sample's entries are copied to lie side by side: loops over its entries are long enough for vectors,
@@ -89,7 +95,8 @@ def _steps(
 
 
 @numba.njit(cache=True, nogil=True)
-def _room(indptr: Counts, K: int, first: int, last: int, like: Array) -> tuple[Array, Array]:
+def room(indptr: Counts, K: int, first: int, last: int, like: Array) -> tuple[Array, Array]:
+    """Memory for the atoms and the fit at the entries of any of these samples."""
     longest = 0
     for i in range(first, last):
         longest = max(longest, indptr[i + 1] - indptr[i])
@@ -97,7 +104,8 @@ def _room(indptr: Counts, K: int, first: int, last: int, like: Array) -> tuple[A
 
 
 @numba.njit(cache=True, nogil=True)
-def _atoms_at(entries: Counts, Wt: Array, W: Array) -> None:
+def atoms_at(entries: Counts, Wt: Array, W: Array) -> None:
+    """The columns of W at a sample's entries, side by side."""
     for p in range(len(entries)):
         w = Wt[entries[p]]
         for k in range(len(w)):
@@ -105,7 +113,8 @@ def _atoms_at(entries: Counts, Wt: Array, W: Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _fit(h: Array, W: Array, m: int, y: Array) -> None:
+def fit_at(h: Array, W: Array, m: int, y: Array) -> None:
+    """y = hW at m entries."""
     for p in range(m):
         y[p] = 0
     for k in range(len(h)):
@@ -200,107 +209,10 @@ def _divide(
                 out[k] = max(a * inverted[k], least)
         else:
             for k in range(K):
-                a = keep * old[k] + gain * news[i, k] * _power(w[k], order)
+                a = keep * old[k] + gain * news[i, k] * power(w[k], order)
                 new[k] = a
-                out[k] = max(_power(a * inverted[k], inverse), least)
+                out[k] = max(power(a * inverted[k], inverse), least)
         for k in range(K):
             top[k] = max(top[k], out[k])
     for k in range(K):
         largest[k] = top[k]
-
-
-def multiplicative_iteration(
-    X: Any, H: Array, Wt: Array, mass: Array, order: float, low: float, rows: slice, out: tuple[Array, Array]
-) -> None:
-    """One step of some rows of H, in place, for a CSR matrix X.
-
-    ``out`` takes the fits before it and (x / y)^order after it, at X's entries.
-    """
-    n, K = H.shape
-    F = Wt.shape[0]
-    if X.shape != (n, F) or Wt.shape != (F, K) or mass.shape != (K,) or not H.dtype == Wt.dtype == X.dtype:
-        msg = f"shapes or types do not fit: X {X.shape} {X.dtype}, H {H.shape} {H.dtype}, W' {Wt.shape} {Wt.dtype}."
-        raise ValueError(msg)
-    if any(a.shape != X.data.shape or a.dtype != H.dtype for a in out) or not H.flags.c_contiguous:
-        msg = "H must be C-contiguous, and what is put out as long as X's entries, of their type."
-        raise ValueError(msg)
-    number: Any = H.dtype.type
-    numbers = number(order), number(1.0 / order), number(low)
-    first, last, _ = rows.indices(n)
-    _iteration(X.indptr, X.indices, X.data, H, np.ascontiguousarray(Wt), mass, *numbers, first, last, *out)
-
-
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _iteration(
-    indptr: Counts,
-    indices: Counts,
-    data: Array,
-    H: Array,
-    Wt: Array,
-    mass: Array,
-    order: float,
-    inverse: float,
-    low: float,
-    first: int,
-    last: int,
-    before: Array,
-    after: Array,
-) -> None:
-    K = H.shape[1]
-    W, y = _room(indptr, K, first, last, H)
-    for i in range(first, last):
-        start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h = data[start : start + m], H[i]
-        old, new = before[start : start + m], after[start : start + m]
-        _atoms_at(indices[start : start + m], Wt, W)
-        _fit(h, W, m, y)
-        for p in range(m):
-            old[p] = max(y[p], low)
-            y[p] = x[p] / old[p]
-        if order != 1:
-            for p in range(m):
-                y[p] = _power(y[p], order)
-        for k in range(K):
-            w = W[k]
-            total = low - low
-            for p in range(m):
-                total += y[p] * w[p]
-            h[k] *= _power(total / mass[k], inverse)
-        _fit(h, W, m, y)
-        for p in range(m):
-            new[p] = x[p] / max(y[p], low)
-        if order != 1:
-            for p in range(m):
-                new[p] = _power(new[p], order)
-
-
-def gather(columns: tuple[Counts, Counts, Counts], entries: Array, H: Array, features: slice, out: Array) -> None:
-    """out_f = sum of e h over the entries e of feature f and the coefficients h of their samples: rows of E'H.
-
-    ``columns`` are where the entries of each feature begin, their samples, and their places in ``entries``.
-    """
-    indptr, rows, places = columns
-    F, K = out.shape
-    fits = len(indptr) == F + 1 and rows.shape == entries.shape == places.shape and H.shape[1] == K
-    if not fits or not H.dtype == out.dtype == entries.dtype:
-        msg = f"shapes or types do not fit: {len(indptr) - 1} columns, H {H.shape} {H.dtype}, out {out.shape}."
-        raise ValueError(msg)
-    first, last, _ = features.indices(F)
-    _gather(indptr, rows, places, entries, np.ascontiguousarray(H), first, last, out)
-
-
-@numba.njit(cache=True, nogil=True)
-def _gather(
-    indptr: Counts, rows: Counts, places: Counts, entries: Array, H: Array, first: int, last: int, out: Array
-) -> None:
-    K = H.shape[1]
-    total = np.empty(K, dtype=H.dtype)
-    for f in range(first, last):
-        for k in range(K):
-            total[k] = 0
-        for p in range(indptr[f], indptr[f + 1]):
-            e, h = entries[places[p]], H[rows[p]]
-            for k in range(K):
-                total[k] += e * h[k]
-        for k in range(K):
-            out[f, k] = total[k]
