@@ -4,7 +4,8 @@
 
 The clock runs only while the contestant works: processor time at one thread, which neighbours and pauses of the
 machine do not touch, and wall time on all cores. Dictionaries are put on disk at marks and judged when the race is
-over, so that the judge disturbs neither the clock nor the memory.
+over, so that the judge disturbs neither the clock nor the memory. Short runs are repeated, for every contestant alike,
+and the quickest counts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.races.scorer import Scorer
 from onmf.initial import initial_dictionary
 
 MARKS_PER_DOUBLING = 2
+REPEATS, REPEAT_SECONDS = 7, 1.0  # a run is repeated until so many runs or seconds: one short run alone is noise
 PACKAGES = ("onmf", "numpy", "scipy", "scikit-learn", "numba", "gensim", "spams-bin")
 
 
@@ -85,12 +87,21 @@ def race(contestant: type[Contestant], samples: Samples, task: Task, passes: lis
             laps[name] = [
                 mark
                 for count in (wanted if contestant.from_scratch else wanted[-1:])
-                for mark in _run(runner, task, count, wanted, limit, Path(folder) / f"{name}-{count}")
+                for mark in _quickest(runner, task, count, wanted, limit, Path(folder) / f"{name}-{count}")
             ]
             growth = max(growth, peak() - memory)
             notes = runner.notes()
         curves = _judged(laps, Scorer(samples.divergence, samples.X, samples.held_out, samples.clean))
     return {"curves": curves, "peak_mib": growth, **notes}
+
+
+def _quickest(runner: Contestant, task: Task, passes: int, wanted: list[int], limit: float, stem: Path) -> list[Mark]:
+    """Of several runs, which all find the same dictionaries, the one that took the least time; long ones run once."""
+    spent, runs = 0.0, []
+    while len(runs) < REPEATS and spent < REPEAT_SECONDS:
+        runs.append(_run(runner, task, passes, wanted, limit, stem))
+        spent += runs[-1][-1].wall if runs[-1] else limit
+    return min(runs, key=lambda marks: marks[-1].seconds if marks else 0.0)
 
 
 def _run(runner: Contestant, task: Task, passes: int, wanted: list[int], limit: float, stem: Path) -> list[Mark]:
