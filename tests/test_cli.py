@@ -21,7 +21,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import onmf
-from onmf import OnlineNMF, cli, demo, load
+from onmf import OnlineNMF, cli, demo, load, terminal
 from onmf.fitted import Progress
 from onmf.initial import INITS
 from onmf.methods import METHODS
@@ -603,7 +603,7 @@ def test_an_interrupt_amid_the_bookkeeping_of_a_batch_leaves_a_whole_model_or_no
 
 @pytest.mark.parametrize("loss", [0.123456789, np.nan])
 def test_the_progress_line_shows_samples_and_rate_and_the_loss_where_there_is_one(loss: float) -> None:
-    with cli.errors.capture() as captured, cli._progress_line("title") as show:
+    with terminal.errors.capture() as captured, terminal.progress_line("title") as show:
         show(Progress(1500, 3000, 150, 3.0, loss, X))
     said = without_colours(captured.get().encode()).decode()
     assert "title" in said

@@ -28,7 +28,7 @@ twenty), and runs in a process of its own that has compiled and warmed up before
 factors of 0.7, 0.9, 0.95 and 0.99 and shown with the best; its Itakura–Saito on data of mean 10⁶. `batch` is
 scikit-learn's NMF with 200 iterations (Itakura–Saito: 300), its loss shown in the column of one pass, and
 `onmf-batch` is `BatchNMF` with as many. The loss is the mean over held-out samples, with the coefficients of every
-dictionary solved by one precise scorer (`benchmarks/races/scorer.py`) and the floor that suits the dictionary best.
+dictionary solved by one precise scorer (`src/onmf/experiments/judge.py`) and the floor that suits the dictionary best.
 `yaleb_salt` alone is judged on the 64 noisy images that it learns from; `yaleb_salt_stream` learns from 32 copies of
 them with fresh noise and is judged on one more. Losses, seconds and memory are medians over {seeds} seed(s); seconds
 are processor time at one thread, wall time on all cores. *Passing* is our time until we are at or below the peer's

@@ -28,7 +28,7 @@ import scipy.sparse
 from benchmarks.races.contestants import CONTESTANTS, Contestant, Task
 from benchmarks.races.data import Samples
 from benchmarks.races.memory import peak, reset_peak
-from benchmarks.races.scorer import Scorer
+from onmf.experiments.judge import Scorer
 from onmf.initial import initial_dictionary
 
 MARKS_PER_DOUBLING = 2
@@ -91,7 +91,8 @@ def race(contestant: type[Contestant], samples: Samples, task: Task, passes: lis
             ]
             growth = max(growth, peak() - memory)
             notes = runner.notes()
-        curves = _judged(laps, Scorer(samples.divergence, samples.X, samples.held_out, samples.clean))
+        mean = np.asarray(samples.X.mean(axis=0)).ravel()
+        curves = _judged(laps, Scorer(samples.divergence, mean, samples.held_out, samples.clean))
     return {"curves": curves, "peak_mib": growth, **notes}
 
 

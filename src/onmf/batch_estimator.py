@@ -136,7 +136,7 @@ class BatchNMF(FittedNMF):
         return self
 
     def _factorise(self, X: Any, units: Units, divergence: Divergence) -> None:
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, C = divergence.in_units(units.scale), DictionarySet(self.eps)
         require_positive_fit(divergence, C, Box())
         updates, internal, raised = _updates(X, units, divergence, inside)
@@ -150,12 +150,14 @@ class BatchNMF(FittedNMF):
         total = X.shape[0] * self.max_iter
         try:
             for now in factorise(updates, H, W, self.max_iter, self.tol, self.update_dictionary):
-                seconds = time.perf_counter() - started
+                reached = time.perf_counter()
+                seconds = reached - started - waited
                 history.append((now.number * X.shape[0], seconds, now.loss * unit))
                 progress = Progress(history[-1][0], total, now.number, seconds, history[-1][2], now.W)
                 wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called
                 if any(wishes):
                     break
+                waited += time.perf_counter() - reached
         finally:  # an interrupt leaves the last iteration; an error is undone by the caller
             if history:
                 self._keep(now, history, C)

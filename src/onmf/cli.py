@@ -1,10 +1,9 @@
-"""The command line: ``onmf fit | transform | info | demo``."""
+"""The command line: ``onmf fit | transform | info | experiments | demo``."""
 
 from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,17 +13,16 @@ from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
-from onmf import divergences, methods, model_file, streams
+from onmf import divergences, experiments_cli, methods, model_file, streams
 from onmf.estimator import OnlineNMF
 from onmf.fitted import Progress as Report
 from onmf.initial import INITS
+from onmf.terminal import console, errors, fail, one_line, progress_line, require_writable
 from onmf.units import refuse_bad_entries
 
 app = typer.Typer(
@@ -35,9 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Online nonnegative matrix factorization with general divergences: X ~ H W, samples as rows.",
 )
-# No markup and no emoji: file names and messages are printed as they are.
-console = Console(markup=False, emoji=False, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+app.add_typer(experiments_cli.app, name="experiments")
 
 DATA_HELP = "Samples as rows: .npy (memory-mapped), .npz (scipy sparse), .csv or .tsv (a first line may name features)."
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
@@ -82,7 +78,7 @@ def fit(
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
-    _require_writable(out, data)
+    require_writable(out, data)
     source = streams.open_file(data)
     model = OnlineNMF(
         components,
@@ -99,7 +95,7 @@ def fit(
         options=_numbers(option or []),
         random_state=seed,
     )
-    with _progress_line() as show:
+    with progress_line() as show:
         model.set_params(callbacks=[show])
         try:
             model.fit(source)
@@ -123,18 +119,18 @@ def transform(
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
-        _fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
-    _require_writable(out, data, model)
+        fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
+    require_writable(out, data, model)
     nmf = onmf.load(model)
     source = streams.open_file(data)
     if source.n_features != nmf.n_features_in_:
-        _fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
+        fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
     names = getattr(nmf, "feature_names_in_", None)
     if names is not None:
         if source.feature_names is not None and source.feature_names != names.tolist():
-            _fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
+            fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
         del nmf.feature_names_in_  # compared here: batches carry no names
-    with _first_warnings(), _progress_line() as show, model_file.replacing(out) as temporary:
+    with _first_warnings(), progress_line() as show, model_file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
         for rows, batch in source.batches(BATCH):
@@ -179,7 +175,7 @@ def demo(
     from onmf import demo as steps
     from onmf.plots import gallery, require_writable_format, tiles
 
-    _require_writable(out)
+    require_writable(out)
     require_writable_format(out)
     clean = steps.photograph()
     noisy = steps.add_noise(clean, np.random.default_rng(seed))
@@ -193,7 +189,7 @@ def demo(
         # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for divergence in steps.DIVERGENCES:
-            with _progress_line(divergence) as show:
+            with progress_line(divergence) as show:
                 results.append(steps.denoise(noisy, divergence, seed, show))
     results.append(steps.median(noisy))
 
@@ -228,22 +224,6 @@ def options(
     del version
 
 
-@contextmanager
-def _progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
-    """A live line with samples, samples/s, the running loss and the time left; gives the function that updates it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
-    with Progress(*columns, console=errors) as bar:
-        task = bar.add_task(title, total=None, facts="")
-
-        def show(report: Report) -> None:
-            rate = report.samples / max(report.seconds, 1e-9)
-            loss = "" if np.isnan(report.loss) else f" · loss {report.loss:.5g}"
-            facts = f"{report.samples:,} samples · {rate:,.0f}/s{loss}"
-            bar.update(task, completed=report.samples, total=report.total, facts=facts)
-
-        yield show
-
-
 def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable[[int, Any], None]:
     """A function that appends rows of H to the file, without holding the earlier ones."""
     if suffix == ".npy":
@@ -276,7 +256,7 @@ def _first_warnings() -> Iterator[None]:
     for category in dict.fromkeys(warning.category for warning in caught):
         alike = [warning.message for warning in caught if warning.category is category]
         more = f" (and so in {len(alike) - 1} more blocks of {BATCH} samples)" if len(alike) > 1 else ""
-        _one_line(f"{alike[0]}{more}", category)
+        one_line(f"{alike[0]}{more}", category)
 
 
 def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
@@ -299,34 +279,13 @@ def _numbers(options: list[str]) -> dict[str, float] | None:
         except ValueError:
             equals = ""
         if not equals:
-            _fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
+            fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
         found[name.strip()] = int(number) if number.is_integer() else number
     return found or None
 
 
-def _require_writable(out: Path, *inputs: Path) -> None:
-    """Find out before hours of work, not after, that the result has nowhere to go."""
-    if out.resolve() in {path.resolve() for path in inputs}:
-        _fail(f"{out} is read from; give --out another name.")
-    if out.is_dir() or not out.parent.is_dir():
-        _fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
-    try:
-        tempfile.TemporaryFile(dir=out.parent).close()
-    except OSError as error:
-        _fail(f"cannot write {out}: {error.strerror}.")
-
-
 def _short(value: Any) -> str:
     return f"matrix {value.shape}" if isinstance(value, np.ndarray) else f"{value:.6g}"
-
-
-def _fail(message: str) -> NoReturn:
-    errors.print(f"onmf: {message}")
-    raise typer.Exit(2)
-
-
-def _one_line(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-    errors.print(f"onmf: {category.__name__}: {message}")
 
 
 def _terminated(*_: Any) -> NoReturn:
@@ -335,7 +294,7 @@ def _terminated(*_: Any) -> NoReturn:
 
 def main() -> None:
     """Run the command line; errors are one sentence and exit status 2."""
-    warnings.showwarning = _one_line
+    warnings.showwarning = one_line
     signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(app(standalone_mode=False))

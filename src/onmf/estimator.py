@@ -286,7 +286,7 @@ class OnlineNMF(FittedNMF):
         self.__dict__.update(news)  # at one stroke: an interrupt finds the model as before the batch or as after it
         if raised and not warned:
             warn_raised(divergence, units, raised)
-        progress = Progress(samples, total, steps, seconds, loss, W)
+        progress = Progress(samples, total, steps, seconds, loss, W, learnt.H * W.dtype.type(units.scale))
         wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
         return any(wishes)
 

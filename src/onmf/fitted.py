@@ -41,6 +41,7 @@ class Progress:
     seconds: float
     loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
     W: Array  # the dictionary now
+    H: Array | None = None  # the batch's coefficients as they were found while learning (OnlineNMF)
 
 
 class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -41,6 +41,7 @@ class Learnt:
     divergence: Divergence  # as it was, or adapted to the residuals
     loss: float
     first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
+    H: Array  # the coefficients of its samples, each found with the W of its time
 
 
 def learn(
@@ -49,13 +50,16 @@ def learn(
     """Learn from the batch X (n, F), cut into chunks of the dictionary update's size; the last may be short.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
-    an earlier pass has had these samples.
+    an earlier pass has had these samples. Updates that average leave out samples of zeros: they say nothing of W, and
+    averages made of them alone, at the start of a stream or after a long silence, would say that W is zero.
     """
     update, reservoir = method.dictionary, method.reservoir
     losses: list[float] = []
-    n: int = X.shape[0]
+    coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
+    n, rows = len(coefficients), np.arange(len(coefficients))
     if update.skips_empty:
-        X = without_empty(X)
+        rows = np.flatnonzero(row_sums(X) != 0)
+        X = X if len(rows) == n else X[rows]
     state = state.copy(update.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     fresh = max(1, update.chunk // NEW_SHARE) if reservoir else update.chunk
@@ -72,21 +76,14 @@ def learn(
             state = update.apply(before, statistics)
             if visit == 0:
                 losses.append(statistics.loss * new.shape[0] / V.shape[0])
+        if H is not None:
+            coefficients[rows[first : first + fresh]] = H[: new.shape[0]]
         if reservoir:
             reservoir.keep(kept, new)
     # One layout in memory, whatever the update prefers: a model read from a file then goes on to the bit.
     state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
-    return Learnt(state, divergence, sum(losses) / n, losses[0] / min(fresh, X.shape[0]) if losses else 0.0)
-
-
-def without_empty(X: Any) -> Any:
-    """X without its samples of zeros.
-
-    They say nothing of W, and have next to no loss. Averages that are made of them alone, at the start of a stream or
-    after a long silence, would say that W is zero.
-    """
-    empty = row_sums(X) == 0
-    return X[~empty] if empty.any() else X
+    first_loss = losses[0] / min(fresh, X.shape[0]) if losses else 0.0
+    return Learnt(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 
 def rank_one_loss(divergence: Divergence, X: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from onmf.arrays import Array
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     """An empty figure that needs no screen."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,7 +26,7 @@ def _figure(width: float, height: float) -> Any:
 
 def require_writable_format(path: str | Path) -> None:
     """Refuse, before any work is done, a picture that could not be written."""
-    known = _figure(1, 1).canvas.get_supported_filetypes()
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
     suffix = Path(path).suffix.removeprefix(".").lower()
     if suffix not in known:
         msg = f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
@@ -45,10 +46,52 @@ def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
 def gallery(pictures: list[tuple[str, Array]], path: str | Path, columns: int = 3) -> None:
     """Grey pictures in [0, 1] side by side under their titles, written to ``path``."""
     rows = -(-len(pictures) // columns)
-    figure = _figure(4.2 * columns, 3.2 * rows)
+    figure = new_figure(4.2 * columns, 3.2 * rows)
     for k, (title, picture) in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, k + 1)
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.set_axis_off()
     figure.savefig(path, dpi=70)
+
+
+def panels(
+    charts: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    x: str,
+    y: str,
+    columns: int = 3,
+) -> Any:
+    """A figure of line charts on logarithmic axes, one a title; each maps the names of lines to their points.
+
+    A name has the same colour in all charts.
+    """
+    rows = -(-len(charts) // columns)
+    columns = min(columns, len(charts))
+    figure = new_figure(4.4 * columns, 3.3 * rows + 0.4)
+    names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
+    for place, (title, lines) in enumerate(charts.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        for name, (across, up) in lines.items():
+            marker = "o" if len(across) == 1 else None
+            axes.plot(across, up, label=name, color=f"C{names.index(name) % 10}", marker=marker, linewidth=1.4)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.grid(alpha=0.3, which="both", linewidth=0.5)
+    shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7), frameon=False)
+    return figure
+
+
+def grid(titles: Sequence[str], rows: Sequence[Sequence[Array]]) -> Any:
+    """A figure of grey pictures in [0, 1], a title over each column."""
+    figure = new_figure(1.7 * len(titles), 1.7 * len(rows) + 0.3)
+    for place, picture in enumerate(picture for row in rows for picture in row):
+        axes = figure.add_subplot(len(rows), len(titles), place + 1)
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_axis_off()
+        if place < len(titles):
+            axes.set_title(titles[place], fontsize=11)
+    return figure

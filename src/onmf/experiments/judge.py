@@ -1,4 +1,4 @@
-"""One precise judge for all contestants: the mean loss of held-out samples at the best coefficients.
+"""One precise judge for all contestants: the mean loss of samples at the best coefficients.
 
 The contestant hands over a dictionary and nothing else. Its atoms are brought to unit maximum (a change of units),
 atoms of nothing are dropped, and every held-out sample is solved by Newton's method to a first-order gap of 1e-6; for
@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf import divergences
-from onmf.coefficients import InteriorPoint, Newton
+from onmf import divergences, threads
+from onmf.arrays import Array
+from onmf.coefficients import CoefficientSolver, InteriorPoint, Newton
 from onmf.products import fits
 from onmf.sets import Box
 
@@ -39,11 +40,11 @@ class Score:
 
 
 class Scorer:
-    """Judges dictionaries on held-out samples under one divergence; ``X`` are the training samples."""
+    """Judges dictionaries on samples under one divergence; ``mean_sample`` is that of the training samples."""
 
-    def __init__(self, divergence: str, X: Any, held_out: Any, clean: np.ndarray | None = None) -> None:
+    def __init__(self, divergence: str, mean_sample: Array, held_out: Any, clean: Array | None = None) -> None:
         given = divergences.get(divergence)
-        mean = float(X.sum()) / (X.shape[0] * X.shape[1])
+        mean = float(mean_sample.mean())
         self.clean = clean
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.
         # That is exact, and loud and quiet samples are then solved equally well.
@@ -54,14 +55,15 @@ class Scorer:
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
         newton = Newton(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
         interior = InteriorPoint(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
-        self.solver = solver = interior if isinstance(given, divergences.L1) else newton
+        solver: CoefficientSolver = interior if isinstance(given, divergences.L1) else newton
+        self.solver = solver
         inverse = scipy.sparse.diags_array(1.0 / self.units)
         if scipy.sparse.issparse(held_out) and solver.takes_sparse(self.divergence):
             self.V = scipy.sparse.csr_matrix(inverse @ held_out)
         else:
             V = held_out.toarray() if scipy.sparse.issparse(held_out) else held_out
             self.V = V / self.units[:, None]
-        profile = np.asarray(X.mean(axis=0)).ravel() + 0.01 * mean  # a little for features that training never shows
+        profile = mean_sample + 0.01 * mean  # a little for features that training never shows
         self.profile = profile / profile.max()
 
     @property
@@ -69,7 +71,7 @@ class Scorer:
         """Those worth trying: none where a fit of zero is admitted."""
         return (0.0,) if self.divergence.domain.y.closed else FLOORS
 
-    def best(self, W: np.ndarray, floors: Sequence[float] | None = None) -> Score:
+    def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
         """The lowest loss over the floors."""
         atoms = np.asarray(W, dtype=np.float64)
         largest = atoms.max(axis=1, keepdims=True)
@@ -77,32 +79,44 @@ class Scorer:
             return Score(float("inf"), 0.0, 1.0)
         alive = largest.ravel() > 0
         atoms = np.maximum(atoms[alive] / largest[alive], 0.0)
-        best = None
+        best: Score | None = None
         for floor in floors or self.floors:
             score = self._score(atoms, floor)
             if best is None or score.loss < best.loss:
                 best = score
             elif score.loss > 1.001 * best.loss:
                 break
-        return best
+        return best or Score(float("inf"), 0.0, 1.0)
 
-    def _score(self, atoms: np.ndarray, floor: float) -> Score:
-        W = np.maximum(atoms, floor * self.profile)
+    def solved(self, W: Array) -> tuple[Array, Array]:
+        """The coefficients of the samples in the data's units, and the atoms that they belong to: W at unit maximum,
+        with the floor that suits it best. Atoms of nothing are dropped.
+        """
+        alive = W.max(axis=1) > 0
+        atoms = np.maximum(W[alive] / W[alive].max(axis=1, keepdims=True), self.best(W).floor * self.profile)
+        return self._solve(atoms)[0] * self.units[:, None], atoms
+
+    def _solve(self, W: Array) -> tuple[Array, Array, Array]:
+        """Coefficients, losses and whether they were found, in the samples' own units."""
         n = self.V.shape[0]
-        losses, converged, fit = np.empty(n), np.empty(n, dtype=bool), []
+        H, losses, converged = np.empty((n, len(W))), np.empty(n), np.empty(n, dtype=bool)
         for first in range(0, n, BLOCK):
             rows = slice(first, first + BLOCK)
-            found = self.solver.solve(self.divergence, self.V[rows], W)
-            problem = fits(self.divergence, self.V[rows], W)
-            losses[rows] = problem.value(found.H, problem.fit(found.H))
-            converged[rows] = found.converged
-            if self.clean is not None:
-                fit.append(self.units[rows, None] * (found.H @ W))
-        psnr = None if self.clean is None else peak_signal_to_noise(self.clean, np.vstack(fit))
+            with threads.ours():
+                found = self.solver.solve(self.divergence, self.V[rows], W)
+                problem = fits(self.divergence, self.V[rows], W)
+                losses[rows] = problem.value(found.H, problem.fit(found.H))
+            H[rows], converged[rows] = found.H, found.converged
+        return H, losses, converged
+
+    def _score(self, atoms: Array, floor: float) -> Score:
+        W = np.maximum(atoms, floor * self.profile)
+        H, losses, converged = self._solve(W)
+        psnr = None if self.clean is None else peak_signal_to_noise(self.clean, self.units[:, None] * (H @ W))
         return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
 
 
-def peak_signal_to_noise(clean: np.ndarray, fit: np.ndarray) -> float:
+def peak_signal_to_noise(clean: Array, fit: Array) -> float:
     """In dB, against the largest clean value; the fit is cut off at that value."""
     peak = float(clean.max())
     return float(10 * np.log10(peak**2 / np.square(np.clip(fit, 0, peak) - clean).mean()))

@@ -1,0 +1,63 @@
+"""Contestants against Batch, over several initial dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onmf.experiments.contest import TITLES, seconds_to
+from onmf.experiments.report import Claim, verdict
+
+SIGNIFICANTLY = 1.5  # times as fast
+TO_BATCH = "Batch's time / time to its final loss"
+ADDED = "(not in the paper) "  # before claims that are not the paper's
+
+Facts: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # by contestant, one an initial dictionary
+
+
+def mean(found: Sequence[Mapping[str, Any]], measure: str) -> float:
+    """Over the initial dictionaries."""
+    return float(np.mean([facts[measure] for facts in found]))
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """As the paper writes it: mean (standard deviation)."""
+    deviation = f" ({np.std(values, ddof=1):.3g})" if len(values) > 1 else ""
+    return f"{np.mean(values):.4g}{deviation}"
+
+
+def last(found: Sequence[Mapping[str, Any]], measure: str) -> str:
+    """A measure of the final dictionaries."""
+    return mean_and_deviation([facts["points"][-1][measure] for facts in found])
+
+
+def speedups(by_method: Facts, method: str) -> list[float]:
+    """Batch's time / the time to Batch's final training loss, start by start; 0 where it is not reached."""
+    pairs = zip(by_method["batch"], by_method[method], strict=True)
+    return [batch["seconds"] / seconds_to(facts["points"], batch["points"][-1]["train"]) for batch, facts in pairs]
+
+
+def speedup_cell(by_method: Facts, method: str) -> str:
+    """The same for a table."""
+    ratios = speedups(by_method, method)
+    reached = [ratio for ratio in ratios if ratio > 0]
+    if not reached:
+        return "not reached"
+    some = "" if len(reached) == len(ratios) else f", reached in {len(reached)} of {len(ratios)}"
+    return mean_and_deviation(reached) + some
+
+
+def faster_than_batch(where: str, by_method: Facts, method: str, paper: str = "") -> Claim:
+    """The paper's main claim, for one data set."""
+    whole = mean(by_method["batch"], "seconds") / mean(by_method[method], "seconds")
+    ratios = speedups(by_method, method)
+    listed = ", ".join(f"{ratio:.3g}" for ratio in ratios)
+    measured = (
+        f"Batch's time / the time of one pass: {whole:.3g}{paper}; / the time to Batch's final training loss, by start "
+        f"(0: not reached): {listed}"
+    )
+    note = "" if method == "ol" else ADDED
+    text = f"{note}{where}: {TITLES[method]} is significantly faster than Batch"
+    return Claim(text, measured, verdict([ratio >= SIGNIFICANTLY for ratio in ratios]))

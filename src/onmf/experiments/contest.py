@@ -1,0 +1,213 @@
+"""The contestants of the paper's experiments: its own method (OL), Batch, three earlier online methods, and ours.
+
+All learn from the same samples in the same order and from the same initial dictionary. The clock runs while a method
+learns, not while samples are drawn or dictionaries judged. Dictionaries put aside on the way are judged afterwards, by
+two measures:
+
+- *objective*: that of the paper. Online, the empirical loss 1/t sum_i d(v_i || h_i W_t) over the samples so far, with
+  the coefficients found at their time, which are kept on disk; Batch, its own loss.
+- *train*, *held_out*: the mean loss of samples that were learnt from, or not, at the best coefficients. It does not
+  depend on how a method finds its coefficients, and compares them all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from onmf import divergences
+from onmf.arrays import Array
+from onmf.batch_estimator import BatchNMF
+from onmf.estimator import OnlineNMF
+from onmf.experiments.folder import Result
+from onmf.experiments.judge import Scorer
+from onmf.fitted import Progress
+from onmf.streams import Source
+
+TITLES = {
+    "ol": "OL",
+    "ol-short": "OL, a / 100",
+    "ol-lef": "OL-Lef",
+    "ol-guan": "OL-Guan",
+    "ol-wang": "OL-Wang",
+    "batch": "Batch",
+    "ours": "onmf",
+}
+EARLIER = {"ol-lef": "lefevre", "ol-guan": "guan", "ol-wang": "wang"}
+SERVE = {"ol-lef": "is", "ol-guan": "squared_l2", "ol-wang": "huber"}
+CHANGE_UNITS = ("ol-lef", "ours")  # the sizes of their atoms say nothing
+READ = 200  # samples at a time
+MARKS_PER_DOUBLING = 3
+MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten
+MOST_BYTES = 2**30  # of samples that Batch is given
+
+
+@dataclass(frozen=True)
+class Task:
+    """The same for all contestants; N is the number of samples, from which the paper's canonical step follows."""
+
+    source: Source
+    divergence: str  # with its parameters, if it has any
+    W0: Array
+    train: Scorer
+    held_out: Scorer
+    seed: int
+
+    @property
+    def n(self) -> int:
+        """N."""
+        return int(self.source.n_samples or 0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a contestant stood; losses are means over samples."""
+
+    samples: int
+    seconds: float
+    objective: float
+    train: float
+    held_out: float
+
+
+@dataclass(frozen=True)
+class _Mark:
+    samples: int
+    seconds: float
+    W: Array
+    objective: float = np.nan
+
+
+def canonical(n: int) -> dict[str, Any]:
+    """The paper's tau = 1e-4 N and a = b = 0.2 N, which at its N = 1e5 are 10 and 2e4; no smaller tau than that."""
+    return {"tau": max(10, round(1e-4 * n)), "a": 0.2 * n, "b": 0.2 * n}
+
+
+def compete(
+    name: str, task: Task, scratch: Path, step: Callable[[float], None], settings: dict[str, Any] | None = None
+) -> Result:
+    """Let a contestant learn; ``settings`` override its own."""
+    with warnings.catch_warnings():
+        # Limits of iterations and steps that are too long for the data are what is studied: the facts tell of them.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if name == "batch":
+            return _batch(task, step)
+        return _online(name, task, scratch, step, _settings(name, task.n, settings or {}))
+
+
+def _settings(name: str, n: int, settings: dict[str, Any]) -> dict[str, Any]:
+    if name in ("ol", "ol-short"):
+        settings = {"method": "paper", **canonical(n), **settings}
+        if name == "ol-short":
+            settings["a"] /= 100
+    elif name in EARLIER:
+        settings = {"method": EARLIER[name], **settings}
+    return settings
+
+
+def _online(name: str, task: Task, scratch: Path, step: Callable[[float], None], settings: dict[str, Any]) -> Result:
+    K = len(task.W0)
+    H = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(task.n, K))
+    marks: list[_Mark] = []
+    due = 1.0
+
+    def look(progress: Progress) -> None:
+        nonlocal due
+        if progress.H is not None:
+            size = progress.W.sum(axis=1) if name in CHANGE_UNITS else 1.0
+            H[progress.samples - len(progress.H) : progress.samples] = progress.H * size
+        if progress.samples >= due or progress.samples == task.n:
+            marks.append(_Mark(progress.samples, progress.seconds, progress.W.copy()))
+            due = max(due, progress.samples) * 2 ** (1 / MARKS_PER_DOUBLING)
+        step(progress.samples / task.n)
+
+    size = READ * -(-settings.get("tau", READ) // READ)  # a chunk is never longer than what is read at a time
+    options: dict[str, Any] = {"shuffle": False, "init": task.W0, "batch_size": size, "random_state": task.seed}
+    model = OnlineNMF(K, divergence=task.divergence, callbacks=[look], **options | settings)
+    model.fit(task.source)
+    if name in CHANGE_UNITS:
+        marks = [replace(mark, W=mark.W / mark.W.sum(axis=1, keepdims=True)) for mark in marks]
+    divergence = divergences.get(task.divergence)
+    objectives = empirical_losses(divergence, task.source, H, [(mark.samples, mark.W) for mark in marks])
+    points = [_judged(replace(mark, objective=o), task) for mark, o in zip(marks, objectives, strict=True)]
+    facts = {"points": points, "seconds": marks[-1].seconds, "n": task.n, "method": model.method_}
+    return Result(facts, {"W": marks[-1].W, "H": np.asarray(H[-_kept(task.n) :])})
+
+
+def _kept(n: int) -> int:
+    """How many of the last samples' coefficients go on record, for pictures of their fits."""
+    return min(n, 2000)
+
+
+def _batch(task: Task, step: Callable[[float], None]) -> Result:
+    """All samples at once, or as many as MOST_BYTES hold."""
+    X = gathered(task.source)
+    marks: list[_Mark] = []
+    due = 1.0
+
+    def look(progress: Progress) -> None:
+        nonlocal due
+        if progress.steps >= due or not marks:
+            marks.append(_Mark(progress.samples, progress.seconds, progress.W.copy(), progress.loss))
+            due = max(due, progress.steps) * 2 ** (1 / MARKS_PER_DOUBLING)
+        step(progress.steps / MOST_ITERATIONS)
+
+    model = BatchNMF(
+        len(task.W0), divergence=task.divergence, init=task.W0, max_iter=MOST_ITERATIONS, tol=1e-5, callbacks=[look]
+    )
+    model.fit(X)
+    history = model.history_
+    last = {name: values[-1] for name, values in history.items()}
+    marks = [m for m in marks if m.samples < last["samples"]]
+    marks.append(_Mark(int(last["samples"]), float(last["seconds"]), model.components_, float(last["loss"])))
+    facts = {
+        "points": [_judged(mark, task) for mark in marks],
+        "seconds": marks[-1].seconds,
+        "n": X.shape[0],
+        "iterations": int(model.n_iter_),
+        "converged": bool(model.converged_),
+    }
+    return Result(facts, {"W": model.components_, "H": model.coefficients_[-_kept(X.shape[0]) :]})
+
+
+def _judged(mark: _Mark, task: Task) -> dict[str, Any]:
+    train, held_out = (scorer.best(mark.W).loss for scorer in (task.train, task.held_out))
+    return asdict(Point(mark.samples, mark.seconds, mark.objective, train, held_out))
+
+
+def gathered(source: Source) -> Any:
+    """The samples of a source in memory, up to MOST_BYTES of them."""
+    parts: list[Any] = []
+    used = 0
+    for _, batch in source.batches(READ):
+        used += batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
+        if used > MOST_BYTES and parts:
+            break
+        parts.append(batch)
+    return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def empirical_losses(
+    divergence: divergences.Divergence, source: Source, H: Array, dictionaries: list[tuple[int, Array]]
+) -> list[float]:
+    """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
+    sums = np.zeros(len(dictionaries))
+    for rows, batch in source.batches(READ):
+        V = batch.toarray() if scipy.sparse.issparse(batch) else batch
+        h = np.asarray(H[rows[0] : rows[0] + len(rows)])
+        for place, (t, W) in enumerate(dictionaries):
+            if t > rows[0]:
+                sums[place] += float(divergence.value(V, np.maximum(h @ W, np.finfo(float).tiny))[: t - rows[0]].sum())
+    return [float(total) / t for total, (t, _) in zip(sums, dictionaries, strict=True)]
+
+
+def seconds_to(points: list[dict[str, Any]], loss: float) -> float:
+    """The first time at which the training loss is at or below ``loss``; infinity if it never is."""
+    return next((point["seconds"] for point in points if point["train"] <= loss), np.inf)

@@ -1,0 +1,93 @@
+"""The folder of a run: what is finished is kept there, so that an interrupted run goes on where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from onmf.arrays import Array
+from onmf.model_file import replacing
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one part of an experiment found: numbers and texts that JSON can hold, and arrays."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+class Folder:
+    """Settings, one file of facts and one of arrays a finished part, tables and pictures."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path, self.settings = path, dict(settings)
+        self._parts = path / "parts"
+        known = path / "settings.json"
+        if known.exists():
+            _require_same(path, json.loads(known.read_text()), self.settings)
+        elif path.is_dir() and any(path.iterdir()):
+            msg = f"{path} is not empty and holds no run of an experiment; give --out a new or an empty folder."
+            raise ValueError(msg)
+        self._parts.mkdir(parents=True, exist_ok=True)
+        with replacing(known) as temporary:
+            temporary.write_text(json.dumps(self.settings, indent=2) + "\n")
+
+    def part(self, name: str, find: Callable[[], Result]) -> Result:
+        """The part of that name: as it lies here, or found now. The facts are written last and say that it is whole."""
+        facts, arrays = (self._parts / f"{name}.{suffix}" for suffix in ("json", "safetensors"))
+        if not facts.exists():
+            result = find()
+            content = {key: np.ascontiguousarray(array) for key, array in result.arrays.items()}
+            with replacing(arrays) as temporary:
+                temporary.write_bytes(safetensors.numpy.save(content))
+            with replacing(facts) as temporary:
+                temporary.write_text(json.dumps(result.facts) + "\n")
+        return Result(json.loads(facts.read_text()), safetensors.numpy.load_file(arrays))
+
+    def has(self, name: str) -> bool:
+        """Is the part finished?"""
+        return (self._parts / f"{name}.json").exists()
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder beside the results for what is too large for memory; it vanishes with the block."""
+        with tempfile.TemporaryDirectory(dir=self.path, prefix=".scratch-") as name:
+            yield Path(name)
+
+    def table(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows as NAME.csv; a column that a row lacks stays empty."""
+        rows = list(rows)
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        with (
+            replacing(self.path / f"{name}.csv") as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def picture(self, name: str, figure: Any) -> Path:
+        """A Matplotlib figure as NAME.png and NAME.svg; the path of the former."""
+        for suffix in ("svg", "png"):
+            with replacing(self.path / f"{name}.{suffix}") as temporary:
+                figure.savefig(temporary, format=suffix, dpi=80)
+        return self.path / f"{name}.png"
+
+
+def _require_same(path: Path, known: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    same = json.loads(json.dumps(wanted))
+    other = [key for key in dict.fromkeys([*known, *same]) if known.get(key) != same.get(key)]
+    if other:
+        listed = ", ".join(f"{key} {known.get(key)!r}, not {same.get(key)!r}" for key in other)
+        msg = f"{path} holds a run with other settings ({listed}); give --out another folder."
+        raise ValueError(msg)

@@ -1,0 +1,128 @@
+"""The pictures of the faces experiment: subjects under changing light, noise, and what is left of shadows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf.arrays import Array, Counts, Mask
+from onmf.streams import Source
+
+NOISY_SHARE = 0.3  # of the pixels of every image
+WHITE = 255.0
+LIGHTS = 64  # images of a subject
+WELL_LIT = 0.25  # the share of a subject's images, the brightest, that show it without shadows
+IN_SHADOW = 0.25  # a pixel is in shadow if it has less than this share of its well-lit brightness
+LEAST_BRIGHTNESS = 25.0  # a pixel that is dark in good light too tells nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A name and images as rows, 0 to 255, row by row of a square."""
+
+    name: str
+    images: Array
+
+    @property
+    def side(self) -> int:
+        """In pixels."""
+        return int(np.sqrt(self.images.shape[1]) + 0.5)
+
+    def reference(self) -> Array:
+        """The pixelwise median of the brightest images: the subject in good light."""
+        brightness = self.images.mean(axis=1)
+        bright = self.images[np.argsort(-brightness)[: max(1, round(WELL_LIT * len(brightness)))]]
+        middle: Array = np.median(bright, axis=0)
+        return middle
+
+    def shadows(self) -> Mask:
+        """Which pixels of which images lie in shadow."""
+        reference = self.reference()
+        dark: Mask = (self.images < IN_SHADOW * reference) & (reference >= LEAST_BRIGHTNESS)
+        return dark
+
+
+def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
+    """n subjects of Extended Yale B with all their 64 images, drawn at random."""
+    from onmf.datasets import yaleb
+
+    data = yaleb.load(folder)
+    numbers, counts = np.unique(data.subjects, return_counts=True)
+    chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
+    rows = (np.flatnonzero(data.subjects == number) for number in chosen)
+    pixels = [np.ascontiguousarray(yaleb.upright(data.images[each])).reshape(LIGHTS, -1) for each in rows]
+    return [Subject(f"subject {number}", images) for number, images in zip(chosen, pixels, strict=True)]
+
+
+def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
+    """Patches of scikit-learn's sample photograph under 64 simulated lights, for a trial without the data."""
+    from onmf.demo import photograph
+
+    grey, side = photograph(), 32
+    y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
+    angles = np.linspace(0, 2 * np.pi, LIGHTS, endpoint=False)
+    slant = 0.2 + 0.8 * (np.arange(LIGHTS) % 4) / 3
+    light = np.clip(
+        0.6 + slant[:, None, None] * (np.cos(angles)[:, None, None] * x + np.sin(angles)[:, None, None] * y), 0.05, 1
+    )
+    found = []
+    for number in range(n):
+        top, left = (int(rng.integers(length - side)) for length in grey.shape)
+        patch = 40 + 215 * grey[top : top + side, left : left + side]
+        found.append(Subject(f"patch {number + 1}", (light * patch).reshape(LIGHTS, -1)))
+    return found
+
+
+def halved(subject: Subject) -> Subject:
+    """Images of half the side: means of 2 x 2 pixels."""
+    side = subject.side // 2
+    blocks = subject.images.reshape(-1, side, 2, side, 2).mean(axis=(2, 4))
+    return Subject(subject.name, blocks.reshape(len(blocks), -1))
+
+
+def contaminated(images: Array, rng: np.random.Generator) -> Array:
+    """30 % of the pixels of every image get uniform noise from [-255, 255] added; then all are cut to [0, 255]."""
+    n, F = images.shape
+    hit = rng.permuted(np.tile(np.arange(F) < round(NOISY_SHARE * F), (n, 1)), axis=1)
+    noisy: Array = np.clip(images + hit * rng.uniform(-WHITE, WHITE, images.shape), 0.0, WHITE)
+    return noisy
+
+
+class FreshNoise(Source):
+    """Copies of clean images in a given order, each with noise of its own, drawn when it is read, always the same."""
+
+    def __init__(self, images: Array, order: Counts, seed: int) -> None:
+        self.images, self.order, self.seed = images, order, seed
+        self.n_samples, self.n_features = len(order), images.shape[1]
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Array]]:
+        """In the given order."""
+        del rng
+        for first in range(0, len(self.order), size):
+            rows = np.arange(first, min(first + size, len(self.order)))
+            noisy = [
+                contaminated(self.images[self.order[row], None], np.random.default_rng([self.seed, int(row)]))
+                for row in rows
+            ]
+            yield rows, np.concatenate(noisy)
+
+
+def psnr(pictures: Array, clean: Array, where: Mask | None = None) -> float:
+    """Peak signal-to-noise ratio in dB of pictures from 0 to 255, of all pixels or of some."""
+    error = np.square(np.clip(pictures, 0.0, WHITE) - clean)
+    mean = float((error if where is None else error[where]).mean())
+    return float(10 * np.log10(WHITE**2 / mean)) if mean else float("inf")
+
+
+def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
+    """The mean brightness of the pixels in shadow as a share of that in good light: 1 where shadows are gone."""
+    shadows = subject.shadows()
+    reference = np.broadcast_to(subject.reference(), pictures.shape)
+    if not shadows.any():
+        return float("nan")
+    return float(np.clip(pictures, 0.0, WHITE)[shadows].sum() / reference[shadows].sum())

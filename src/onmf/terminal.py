@@ -1,0 +1,59 @@
+"""What the commands share: two consoles, the progress line, and the end with one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from onmf.fitted import Progress as Report
+
+# No markup and no emoji: file names and messages are printed as they are.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
+    """A live line with samples, samples/s, the running loss and the time left; gives the function that updates it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
+    with Progress(*columns, console=errors) as bar:
+        task = bar.add_task(title, total=None, facts="")
+
+        def show(report: Report) -> None:
+            rate = report.samples / max(report.seconds, 1e-9)
+            loss = "" if np.isnan(report.loss) else f" · loss {report.loss:.5g}"
+            facts = f"{report.samples:,} samples · {rate:,.0f}/s{loss}"
+            bar.update(task, completed=report.samples, total=report.total, facts=facts)
+
+        yield show
+
+
+def require_writable(out: Path, *inputs: Path) -> None:
+    """Find out before hours of work, not after, that the result has nowhere to go."""
+    if out.resolve() in {path.resolve() for path in inputs}:
+        fail(f"{out} is read from; give --out another name.")
+    if out.is_dir() or not out.parent.is_dir():
+        fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror}.")
+
+
+def fail(message: str) -> NoReturn:
+    """End with one sentence."""
+    errors.print(f"onmf: {message}")
+    raise typer.Exit(2)
+
+
+def one_line(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A warning, as ``warnings.showwarning`` shows it."""
+    errors.print(f"onmf: {category.__name__}: {message}")

@@ -1,0 +1,477 @@
+"""The parts of the paper's experiments: their data, their measures, and what they make of the results."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import OnlineNMF, divergences
+from onmf.datasets import docstrings
+from onmf.datasets.synthetic import Planted
+from onmf.experiments import comparison, contest, faces, sensitivity, synthetic, topics
+from onmf.experiments.contest import Task, canonical, compete, empirical_losses, gathered, seconds_to
+from onmf.experiments.corpora import Copies, Corpus, documents, stand_in
+from onmf.experiments.folder import Folder, Result
+from onmf.experiments.images import (
+    FreshNoise,
+    Subject,
+    brightness_in_shadow,
+    contaminated,
+    halved,
+    psnr,
+    stand_ins,
+)
+from onmf.experiments.judge import Scorer
+from onmf.experiments.report import HOLDS, IN_PART, NOT, UNKNOWN, Claim, Heading, Report, Table, Text, verdict
+from onmf.experiments.synthetic import DIVERGENCES, Data, PlantedSource
+from onmf.experiments.topic_quality import cluster, coherence, keywords
+from onmf.fitted import Progress
+from onmf.streams import Rows
+
+CORPUS = Corpus(
+    "four texts",
+    scipy.sparse.csr_array(np.array([[3.0, 1, 0, 0], [2, 0, 1, 0], [0, 0, 4, 2], [0, 1, 2, 5]])),
+    ["goal", "team", "vote", "law"],
+    np.array([0, 0, 1, 1]),
+    ["sport", "politics"],
+)
+
+
+# Data
+
+
+def test_planted_samples_are_the_same_in_every_pass_and_for_every_size_of_batch(rng):
+    source = PlantedSource(Planted.draw(7, 3, "gamma", rng), 900, seed=4)
+    once = np.concatenate([batch for _, batch in source.batches(200)])
+    again = np.concatenate([batch for _, batch in source.batches(400)])
+    assert once.shape == (900, 7)
+    np.testing.assert_array_equal(once, again)
+    assert len(np.unique(once[:, 0])) == 900  # no block repeats another
+    with pytest.raises(ValueError, match="multiples of 200"):
+        next(source.batches(150))
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_the_synthetic_data_have_the_papers_ratio_of_signal_to_noise(divergence):
+    data = Data.draw(divergence, 400, 60, seed=1, judged=300)
+    expected = 30.0 if divergence in ("is", "kl", "squared_l2") else 5.3  # outliers: no ratio is given in the paper
+    assert data.snr == pytest.approx(expected, abs=1.0)
+    assert gathered(data.source).max() <= 4000
+
+
+def test_the_judges_samples_are_learnt_from_or_not():
+    data = Data.draw("kl", 400, 10, seed=1, judged=100)
+    X = gathered(data.source)
+    np.testing.assert_allclose(data.train.V * data.train.units[:, None], X[:100], rtol=1e-12)
+    others = data.held_out.V * data.held_out.units[:, None]
+    assert not (others[:, None] == X).all(axis=2).any()
+
+
+def test_documents_follow_the_papers_steps(rng):
+    corpus = stand_in()
+    found = documents(corpus, 50, 4000, 600, rng)
+    assert found.snr == pytest.approx(30, abs=0.3)
+    assert found.V.shape[1] == len(found.words) == 50
+    n_held_out = len(found.held_out)
+    assert n_held_out == pytest.approx(0.1 * len(found.labels), abs=1)
+    assert not set(found.train) & set(found.held_out)
+    assert found.copies == round(4000 / len(found.train))
+    source = found.source(seed=3)
+    np.testing.assert_array_equal(np.bincount(source.order, minlength=found.V.shape[0])[found.train], found.copies)
+    assert (np.diff(source.order) != 0).mean() > 0.9  # in random order
+    assert (found.V.sum(axis=1) > 0).all()
+    np.testing.assert_array_equal(found.V.data, np.round(found.V.data))  # Poisson: counts
+    assert found.V.has_sorted_indices
+
+
+def test_documents_keep_words_and_counts_together(rng):
+    found = documents(CORPUS, 3, 8, None, rng)
+    assert len(found.words) == 3
+    columns = [CORPUS.words.index(word) for word in found.words]
+    np.testing.assert_array_equal(found.counts.toarray(), CORPUS.counts.toarray()[:, columns])
+    np.testing.assert_array_equal(found.V.toarray() > 0, (found.counts.toarray() > 0) & (found.V.toarray() > 0))
+
+
+def test_copies_are_read_in_their_order():
+    X = np.arange(6.0).reshape(3, 2)
+    source = Copies(X, np.array([2, 0, 0, 1, 2]))
+    batches = list(source.batches(2))
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in batches]), np.arange(5))
+    np.testing.assert_array_equal(np.concatenate([batch for _, batch in batches]), X[[2, 0, 0, 1, 2]])
+
+
+def test_the_standard_librarys_texts_have_five_packages():
+    found = docstrings.load()
+    assert set(found.labels) == set(range(5))
+    assert found.counts.shape == (len(found.labels), len(found.words))
+    assert len(found.labels) > 400
+
+
+def test_without_the_librarys_sources_the_stand_in_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda _: str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="full installation"):
+        docstrings.load()
+
+
+def test_three_tenths_of_the_pixels_are_noisy(rng):
+    images = np.full((40, 100), 128.0)
+    noisy = contaminated(images, rng)
+    hit = noisy != images
+    assert (hit.sum(axis=1) == 30).all()
+    assert noisy.min() == 0
+    assert noisy.max() == 255
+    added = noisy[hit & (noisy > 0) & (noisy < 255)] - 128.0
+    assert abs(added.mean()) < 5  # symmetric
+    # Of U(-255, 255) added to 128, a quarter falls below 0 and nearly as much beyond 255.
+    assert (noisy[hit] == 0).mean() == pytest.approx(0.25, abs=0.04)
+
+
+def test_fresh_noise_differs_between_copies_and_not_between_passes():
+    images = np.full((2, 50), 100.0)
+    source = FreshNoise(images, np.array([0, 1, 0, 1]), seed=5)
+    first = np.concatenate([batch for _, batch in source.batches(4)])
+    again = np.concatenate([batch for _, batch in source.batches(3)])
+    np.testing.assert_array_equal(first, again)
+    assert (first[0] != first[2]).any()
+
+
+def test_shadows_are_where_good_light_shows_more():
+    images = np.full((64, 4), 200.0)
+    images[0, :2] = 20.0
+    images[:, 3] = 10.0  # dark in every light: no shadow
+    subject = Subject("one", images)
+    expected = np.zeros((64, 4), dtype=bool)
+    expected[0, :2] = True
+    np.testing.assert_array_equal(subject.shadows(), expected)
+    assert brightness_in_shadow(images, subject) == pytest.approx(0.1)
+    assert brightness_in_shadow(np.full_like(images, 200.0), subject) == pytest.approx(1.0)
+    assert math.isnan(brightness_in_shadow(images[1:], Subject("no shadow", images[1:])))
+
+
+def test_stand_in_subjects_have_light_and_shadow(rng):
+    subjects = stand_ins(3, rng)
+    assert [subject.images.shape for subject in subjects] == [(64, 1024)] * 3
+    assert all(subject.shadows().mean() > 0.02 for subject in subjects)
+    assert halved(subjects[0]).side == 16
+    np.testing.assert_allclose(halved(subjects[0]).images.mean(axis=1), subjects[0].images.mean(axis=1))
+
+
+def test_psnr_of_known_errors():
+    clean = np.full((2, 4), 100.0)
+    assert psnr(clean + 25.5, clean) == pytest.approx(20.0)
+    assert psnr(clean, clean) == math.inf
+    where = np.array([[True, False, False, False]] * 2)
+    assert psnr(clean + np.array([0.0, 9, 9, 9]), clean, where) == math.inf
+
+
+# The contest
+
+
+def small_task(divergence: str = "kl", n: int = 400, K: int = 3, judged: int = 60) -> Task:
+    return Data.draw(divergence, n, 8, seed=2, judged=judged).task(K, seed=0)
+
+
+def test_the_canonical_parameters_are_the_papers():
+    assert canonical(100_000) == {"tau": 10, "a": 2e4, "b": 2e4}
+    assert canonical(1000) == {"tau": 10, "a": 200.0, "b": 200.0}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
+    divergence = divergences.get("kl")
+    X = rng.poisson(3.0, (450, 5)).astype(float)
+    H, W, other = rng.random((450, 2)), rng.random((2, 5)) + 0.1, rng.random((2, 5)) + 0.1
+    source = Rows(scipy.sparse.csr_matrix(X) if sparse else X)
+    found = empirical_losses(divergence, source, H, [(130, W), (450, other)])
+    expected = [
+        divergence.value(X[:130], H[:130] @ W).mean(),
+        divergence.value(X, H @ other).mean(),
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ol", "ours"])
+def test_the_objective_uses_the_coefficients_of_their_time(name, tmp_path):
+    """With W kept where it is, the coefficients of their time are the best ones: both measures agree."""
+    task = small_task("squared_l2")
+    settings = {"a": 1e-9, "tol": 1e-9, "max_iter": 5000} if name == "ol" else {}
+    result = compete(name, task, tmp_path, lambda _: None, settings)
+    last = result.facts["points"][-1]
+    assert result.arrays["H"].shape == (400, 3)
+    if name == "ol":
+        X = gathered(task.source)
+        exact = Scorer("squared_l2", X.mean(axis=0), X).best(result.arrays["W"]).loss
+        assert last["objective"] == pytest.approx(exact, rel=1e-4)
+    else:  # atoms have unit mass, whatever unit they were learnt in
+        np.testing.assert_allclose(result.arrays["W"].sum(axis=1), 1.0)
+        assert last["objective"] >= last["train"]  # early coefficients belong to a worse dictionary
+
+
+@pytest.mark.parametrize(("name", "divergence"), [("ol-lef", "is"), ("ol-guan", "squared_l2"), ("ol-wang", "huber")])
+def test_earlier_methods_take_part(name, divergence, tmp_path):
+    result = compete(name, small_task(divergence), tmp_path, lambda _: None)
+    assert result.facts["method"] == contest.EARLIER[name]
+    assert np.isfinite([point["held_out"] for point in result.facts["points"]]).all()
+
+
+def test_batch_reports_its_own_objective_and_its_end(tmp_path):
+    shares: list[float] = []
+    result = compete("batch", small_task(judged=400), tmp_path, shares.append)  # judged on all that it learnt from
+    points = result.facts["points"]
+    objectives = [point["objective"] for point in points]
+    assert objectives == sorted(objectives, reverse=True)
+    assert result.facts["converged"] == (result.facts["iterations"] < contest.MOST_ITERATIONS)
+    assert points[-1]["seconds"] == result.facts["seconds"]
+    assert 0.5 * points[-1]["objective"] <= points[-1]["train"] <= points[-1]["objective"]
+    assert shares[-1] <= 1
+
+
+def test_batch_gets_what_fits(monkeypatch, tmp_path):
+    monkeypatch.setattr(contest, "MOST_BYTES", 250 * 8 * 8)
+    task = small_task()
+    assert gathered(task.source).shape == (200, 8)
+    assert compete("batch", task, tmp_path, lambda _: None).facts["n"] == 200
+
+
+def test_a_long_chunk_is_read_at_once(tmp_path):
+    result = compete("ol", small_task(n=1000), tmp_path, lambda _: None, {"tau": 400})
+    assert [point["samples"] for point in result.facts["points"]] == [400, 800, 1000]
+
+
+def test_seconds_to_a_loss():
+    points = [{"seconds": 1.0, "train": 5.0}, {"seconds": 2.0, "train": 3.0}, {"seconds": 3.0, "train": 4.0}]
+    assert seconds_to(points, 3.5) == 2.0
+    assert seconds_to(points, 1.0) == math.inf
+
+
+def test_callbacks_are_told_the_coefficients_of_the_batch(rng):
+    X = rng.random((60, 6)) + 0.1
+    X[7] = 0  # left out while learning
+    told: list[Progress] = []
+    OnlineNMF(2, divergence="squared_l2", random_state=0, callbacks=[told.append]).fit(X)
+    (progress,) = told
+    assert progress.H is not None
+    assert progress.H.shape == (60, 2)
+    assert (progress.H.sum(axis=1) > 0).sum() == 59
+
+
+def test_solved_coefficients_are_in_the_units_of_the_data(rng):
+    W = rng.random((2, 30)) + 0.05
+    H = rng.random((20, 2)) * 50
+    scorer = Scorer("squared_l2", (H @ W).mean(axis=0), H @ W)
+    found, atoms = scorer.solved(5 * W)
+    np.testing.assert_allclose(found @ atoms, H @ W, rtol=1e-4)
+    np.testing.assert_allclose(atoms.max(axis=1), 1.0)
+
+
+# Topics
+
+
+def test_keywords_are_the_largest_weights():
+    W = np.array([[0.1, 0.9, 0.5], [0.3, 0.2, 0.3]])
+    assert keywords(W, ["a", "b", "c"], 2) == [["b", "c"], ["a", "c"]]
+
+
+def test_a_perfect_clustering_is_found_whatever_the_topics_order():
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    masses = np.eye(3)[[2, 2, 0, 0, 1, 1]]
+    found = cluster(masses, labels, 3)
+    assert found.accuracy == 1
+    assert found.nmi == pytest.approx(1)
+    assert found.category == [1, 2, 0]
+    assert found.majority == [1, 2, 0]
+
+
+def test_topics_without_documents_have_no_majority():
+    found = cluster(np.array([[1.0, 0, 0]] * 4), np.array([0, 0, 0, 1]), 2)
+    assert found.accuracy == 0.75
+    assert found.majority == [0, -1, -1]
+    assert sorted(found.category) == [-1, 0, 1]
+
+
+def test_coherence_of_words_that_always_never_or_independently_meet():
+    counts = scipy.sparse.csr_array(np.array([[1, 1, 0, 1], [2, 1, 0, 1], [0, 0, 1, 1], [0, 0, 1, 1]]))
+    assert coherence(counts, [[0, 1]]) == pytest.approx(1)
+    assert coherence(counts, [[0, 2]]) == -1
+    assert coherence(counts, [[0, 3]]) == pytest.approx(0)
+    assert coherence(counts, [[0, 1], [0, 2]]) == pytest.approx(0)
+
+
+# Verdicts
+
+
+def facts(seconds: float, *course: tuple[float, float], **more: object) -> dict:
+    points = [{"seconds": at, "train": loss, "held_out": loss, "objective": loss, "samples": 1} for at, loss in course]
+    return {"seconds": seconds, "points": points, "n": 1, **more}
+
+
+def test_verdicts():
+    assert verdict([True, True]) == HOLDS
+    assert verdict([True, False]) == IN_PART
+    assert verdict([False]) == NOT
+    assert verdict([]) == UNKNOWN
+
+
+def test_speed_is_judged_by_the_time_to_batchs_final_loss():
+    by_method = {
+        "batch": [facts(10, (1, 9), (10, 5)), facts(20, (1, 9), (20, 5))],
+        "ol": [facts(4, (1, 8), (4, 5)), facts(4, (1, 8), (4, 6))],
+        "ours": [facts(1, (0.1, 4.9), (1, 4)), facts(1, (0.1, 5), (1, 4))],
+    }
+    assert comparison.speedups(by_method, "ol") == [2.5, 0]
+    assert comparison.speedup_cell(by_method, "ol") == "2.5, reached in 1 of 2"
+    assert comparison.speedup_cell(by_method, "ours") == "150 (70.7)"
+    assert comparison.faster_than_batch("here", by_method, "ol").verdict == IN_PART
+    claim = comparison.faster_than_batch("here", by_method, "ours")
+    assert claim.verdict == HOLDS
+    assert "not in the paper" in claim.claim
+    assert comparison.speedup_cell(by_method | {"ol": [facts(1, (1, 9))] * 2}, "ol") == "not reached"
+
+
+def test_the_claims_about_figure_2():
+    results = {
+        "is": {"ol": facts(4, (1, 8), (4, 4)), "batch": facts(9, (9, 4)), "ol-lef": facts(9, (9, 8))},
+        "kl": {"ol": facts(4, (4, 4.5)), "batch": facts(9, (9, 4))},
+        "huber": {"ol": facts(4, (4, 4)), "ol-wang": facts(2, (2, 4))},
+    }
+    first, wang, lef, guan, ours = synthetic.claims(results)
+    assert first.verdict == IN_PART
+    assert "Kullback-Leibler not reached" in first.measured
+    assert wang.verdict == NOT  # half the time
+    assert lef.verdict == HOLDS  # in a ninth of the time
+    assert (guan.verdict, ours.verdict) == (UNKNOWN, UNKNOWN)
+
+
+def test_sensitivity_is_the_spread_of_the_final_losses():
+    wild = {"tau": {0.1: 2.0, 40: 9.0}, "K": {}, "a": {10: 1.05}}
+    by_variant = {}
+    for variant in sensitivity.variants("ol"):
+        loss = wild[variant.parameter].get(variant.factor, 1.0)
+        by_variant[variant] = facts(1, (0, 3.0), (1, loss))
+    results = {"kl": by_variant}
+    rows = {row["parameter"]: row for row in sensitivity.summary(results, ("ol",))}
+    assert rows["tau"]["largest / smallest"] == 9
+    assert rows["tau"]["worst on the way"] == 3
+    assert rows["K"]["x 2"] == 1
+    assert [claim.verdict for claim in sensitivity.claims(results, ("ol",))] == [NOT, HOLDS, HOLDS]
+
+
+def test_ours_has_no_step_size_to_vary():
+    assert {variant.parameter for variant in sensitivity.variants("ours")} == {"tau", "K"}
+    ol = {v.name: v for v in sensitivity.variants("ol")}
+    assert ol["ol-a-10"].settings(1000) == {"a": 2000.0}
+    assert ol["ol-tau-0.1"].settings(100_000) == {"tau": 1}
+    assert ol["ol-K-2"].K(40) == 80
+    assert ol["ol"].settings(1000) == {}
+
+
+def test_the_claims_about_topics():
+    good = {"majority": [0, 1], "accuracy": 0.9, "npmi": 0.3}
+    bad = {"majority": [0, 0], "accuracy": 0.5, "npmi": 0.1}
+    by_method = {
+        "ol": [facts(1, (1, 5), **bad)],
+        "batch": [facts(9, (9, 4), **good)],
+        "ours": [facts(1, (1, 3), **good)],
+    }
+    found = {claim.claim: claim.verdict for claim in topics.corpus_claims("bbc", by_method, 2)}
+    assert found["BBC News: OL learns 2 distinct topics that coincide with the categories"] == NOT
+    assert found["BBC News: Batch learns 2 distinct topics that coincide with the categories"] == HOLDS
+    assert found["BBC News: OL's topics are of comparable quality to Batch's"] == NOT
+    assert found["(not in the paper) BBC News: onmf is significantly faster than Batch"] == HOLDS
+    assert not any("distinct" in claim.claim for claim in topics.corpus_claims("20newsgroups", by_method, 2))
+    without = {"ol": by_method["ol"]}
+    assert len(topics.corpus_claims("bbc", without, 2)) == 1
+
+
+def test_the_claims_about_faces():
+    images = np.full((64, 4), 200.0)
+    images[0] = 20.0
+    noisy = images.copy()
+    noisy[:, 0] = 0
+    data = faces.Contaminated(Subject("A", images), noisy, np.arange(64), 0, False)
+    better = {"psnr": 40.0, "brightness in shadow": 0.9}
+    worse = {"psnr": 12.0, "brightness in shadow": 0.1}
+    by_method = {"ol": [facts(2, (2, 3), **better)], "ol-wang": [facts(3, (3, 3), **worse)]}
+    found = {claim.claim: claim.verdict for claim in faces.claims({"A": data}, {"A": by_method})}
+    assert found == {
+        "OL removes the salt-and-pepper noise": HOLDS,
+        "OL-Wang removes the salt-and-pepper noise": NOT,
+        "OL removes shadows": HOLDS,
+        "OL-Wang fails to remove shadows (three subjects of four)": HOLDS,
+        "OL-Wang runs slightly slower than OL": HOLDS,
+    }
+
+
+# Folder and report
+
+
+def test_a_finished_part_is_not_found_again(tmp_path):
+    calls = []
+
+    def find() -> Result:
+        calls.append(1)
+        return Result({"loss": 1.5, "never": math.inf}, {"W": np.eye(2)})
+
+    for _ in range(2):
+        found = Folder(tmp_path / "run", {"seed": 1}).part("kl-ol", find)
+        assert found.facts == {"loss": 1.5, "never": math.inf}
+        np.testing.assert_array_equal(found.arrays["W"], np.eye(2))
+    assert len(calls) == 1
+
+
+def test_a_part_that_fails_leaves_nothing(tmp_path):
+    folder = Folder(tmp_path, {})
+
+    def fails() -> Result:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        folder.part("x", fails)
+    assert not folder.has("x")
+    with folder.scratch() as scratch:
+        (scratch / "large").write_text("...")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "settings.json"]
+
+
+def test_another_run_or_other_files_are_not_mixed_up(tmp_path):
+    Folder(tmp_path / "run", {"seed": 1, "methods": ("ol",)})
+    Folder(tmp_path / "run", {"seed": 1, "methods": ("ol",)})
+    with pytest.raises(ValueError, match=r"other settings \(seed 1, not 2\); give --out another folder"):
+        Folder(tmp_path / "run", {"seed": 2, "methods": ("ol",)})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="not empty"):
+        Folder(tmp_path / "mine", {})
+
+
+def test_tables_have_all_columns(tmp_path):
+    folder = Folder(tmp_path, {})
+    folder.table("t", [{"a": 1}, {"a": 2, "b": "x, y"}])
+    assert (tmp_path / "t.csv").read_text().split() == ["a,b", "1,", '2,"x,', 'y"']
+
+
+def test_the_report_escapes_and_ends_with_the_claims(tmp_path):
+    claim = Claim("OL < Batch", "a | b", HOLDS)
+    report = Report(
+        "A & B", [Heading("<h>"), Text("x < y"), Table("caption", [{"a": 1.23456}, {"b": "<td>"}])], [claim]
+    )
+    page = report.write(tmp_path).read_text()
+    assert "<title>A &amp; B</title>" in page
+    assert "&lt;td&gt;" in page
+    assert "<td>1.235</td>" in page
+    assert f'<td class="holds">{HOLDS}</td>' in page
+    text = (tmp_path / "report.md").read_text()
+    assert "| OL < Batch | a \\| b | holds |" in text
+
+
+def test_a_report_without_claims_has_no_table_of_them():
+    assert "Claims" not in Report("x", [Text("y")]).as_markdown()
+
+
+def test_settings_are_json():
+    for settings in (synthetic.Settings(), sensitivity.Settings(), topics.Settings(), faces.Settings()):
+        json.dumps({key: value for key, value in vars(settings).items() if key != "data"})

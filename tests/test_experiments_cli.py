@@ -1,0 +1,208 @@
+"""The paper's experiments from the command line, end to end, at their small size; the reports in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from onmf import cli
+from onmf.datasets.folder import VARIABLE
+
+ONMF = Path(sys.executable).with_name("onmf")
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(cli.app, ["experiments", *map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return result.output
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
+    """The report, after a look at the files beside it."""
+    for name in pictures:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (folder / f"{name}.svg").read_bytes()[:2000]
+    for name in tables:
+        assert rows(folder / f"{name}.csv")
+    assert not list(folder.glob(".scratch*"))
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == len(pictures)
+    assert re.findall(r'(?:src|href)="(?!data:)', page) == []  # opens offline
+    assert re.search(r'class="(holds|part|not|unknown)"', page)
+    return page
+
+
+def test_synthetic(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    output = invoke("synthetic", "--out", out)
+    assert "report.html" in output
+    require_whole(out, ["objective", "held_out"], ["curves", "summary"])
+    found = {(row["divergence"], row["method"]) for row in rows(out / "summary.csv")}
+    assert len({divergence for divergence, _ in found}) == 6
+    assert {method for divergence, method in found if divergence == "Huber"} == {"OL", "Batch", "OL-Wang", "onmf"}
+    by_pair = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(out / "summary.csv")}
+    for divergence in {divergence for divergence, _ in found}:
+        assert by_pair[divergence, "onmf"] < by_pair[divergence, "OL"]
+
+
+def test_sensitivity(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    invoke("sensitivity", "--out", out)
+    require_whole(out, ["tau-ol", "tau-ours", "K-ol", "K-ours", "a-ol"], ["curves", "summary"])
+    assert len(rows(out / "summary.csv")) == 6 * 5
+
+
+def test_topics_of_the_stand_in(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    invoke("topics", "--stand-in", "--out", out)
+    page = require_whole(out, ["stand-in-curves"], ["stand-in-summary", "stand-in-keywords", "stand-in-curves"])
+    keywords = rows(out / "stand-in-keywords.csv")
+    assert [row["category"] for row in keywords] == ["asyncio", "email", "multiprocessing", "unittest", "xml"]
+    assert all(len(row["onmf"].split(", ")) == 8 for row in keywords)
+    assert "xml" in keywords[4]["Batch"]
+    assert "a stand-in" in page
+
+
+def test_faces_of_the_stand_in(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    invoke("faces", "--stand-in", "--out", out)
+    require_whole(out, ["patch-1", "patch-2"], ["summary", "curves"])
+    found = {(row["subject"], row["method"]): float(row["psnr"].split()[0]) for row in rows(out / "summary.csv")}
+    assert found["patch 1", "onmf"] > found["patch 1", "noisy"] + 6
+
+
+def test_faces_with_fresh_noise(tmp_path: Path) -> None:
+    invoke(
+        "faces", "--stand-in", "--fresh-noise", "--methods", "ours", "--initialisations", 1, "--out", tmp_path / "run"
+    )
+    assert "noise drawn anew" in (tmp_path / "run" / "report.html").read_text()
+
+
+needs_data = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} does not name a folder of data sets")
+
+
+@needs_data
+def test_topics_of_the_public_collections(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    invoke("topics", "--methods", "ours", "--initialisations", 1, "--out", out)
+    assert [row["category"] for row in rows(out / "bbc-keywords.csv")][:2] == ["business", "entertainment"]
+    assert len(rows(out / "20newsgroups-keywords.csv")) == 20
+
+
+@needs_data
+def test_faces_of_yale(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    invoke("faces", "--methods", "ours", "--initialisations", 1, "--subjects", 1, "--out", out)
+    noisy, _, ours = rows(out / "summary.csv")
+    assert float(ours["psnr"].split()[0]) > float(noisy["psnr"]) + 6
+
+
+def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path) -> None:
+    options = ["--methods", "batch,ours", "--samples", "400", "--features", "12"]
+    command = [str(ONMF), "experiments", "synthetic", *options, "--out", str(tmp_path / "killed")]
+    parts = tmp_path / "killed" / "parts"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(parts.glob("*.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.json")}
+    assert 3 <= len(done) < 12
+    assert not (tmp_path / "killed" / "report.html").exists()
+
+    invoke("synthetic", *options, "--out", tmp_path / "killed")
+    after = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.json")}
+    assert len(after) == 12
+    assert {name: after[name] for name in done} == done
+    invoke("synthetic", *options, "--out", tmp_path / "whole")
+    measures = ("divergence", "method", "samples", "objective", "train", "held_out")
+    killed, whole = (
+        [[row[name] for name in measures] for row in rows(tmp_path / each / "curves.csv")]
+        for each in ("killed", "whole")
+    )
+    assert killed == whole
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [str(ONMF), "experiments", "sensitivity", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "run" / "parts").glob("*.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted; the same command goes on" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["topics", "--data", "nowhere"], "there is no folder nowhere .* For a trial run without it, add --stand-in"),
+        (["faces", "--data", "nowhere"], "add --stand-in"),
+        (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, batch"),
+        (["topics", "--collections", "reuters"], "--collections does not know 'reuters'"),
+    ],
+)
+def test_errors_are_one_sentence(arguments: list[str], message: str, tmp_path: Path) -> None:
+    command = [str(ONMF), "experiments", *arguments, "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 2
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_settings_do_not_mix_with_an_earlier_run(tmp_path: Path) -> None:
+    options = ["--methods", "ours", "--features", 8, "--samples", 400, "--out", tmp_path]
+    invoke("synthetic", *options)
+    assert json.loads((tmp_path / "settings.json").read_text())["experiment"] == "synthetic"
+    result = CliRunner().invoke(cli.app, ["experiments", "synthetic", *map(str, options), "--seed", "1"])
+    assert result.exit_code != 0
+    assert "other settings (seed 0, not 1)" in str(result.exception)
+
+
+@pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="Chromium and its driver are not installed")
+def test_the_report_opens_in_a_browser(tmp_path: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    out = tmp_path / "run"
+    invoke("synthetic", "--methods", "batch,ours", "--samples", 400, "--features", 12, "--out", out)
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (
+        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+        "disable-component-update", "disable-sync", "disable-dev-shm-usage", f"user-data-dir={tmp_path / 'browser'}",
+    ):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=str(DRIVER)))
+    try:
+        browser.get((out / "report.html").as_uri())
+        assert browser.title == "Synthetic data"
+        sizes = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
+        assert len(sizes) == 2
+        assert all(size > 300 for size in sizes)
+        assert browser.get_log("browser") == []
+        wider = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        assert wider <= 0  # wide tables scroll by themselves
+    finally:
+        browser.quit()
