@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Run the paper's experiments: figures, tables, and what holds of its claims.",
+)
+
+
+SMALL_RUN = (
+    "A small run: it shows in a minute how the experiment goes. Whether the paper's claims hold is for --size paper to tell."
 )
 
 
@@ -135,9 +141,12 @@ def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods")
 def _run(experiment: Any, settings: Any, out: Path) -> None:
     """Run, write the report, and print its verdicts."""
     from onmf.experiments.folder import Folder
+    from onmf.experiments.report import Text
 
-    # The folder of the data may move; all else makes the run what it is.
-    facts = {name: value for name, value in vars(settings).items() if name != "data"}
+    # The folder of the data may move, and contestants or initial dictionaries be added: finished parts stay what they
+    # are. All else makes the run what it is.
+    free = ("data", "methods", "initialisations")
+    facts = {name: value for name, value in vars(settings).items() if name not in free}
     name = experiment.__name__.rpartition(".")[2]
     try:
         folder = Folder(out, {"experiment": name} | facts)
@@ -146,6 +155,8 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     except KeyboardInterrupt:
         errors.print(f"Interrupted; the same command goes on with what is finished in {out}.")
         raise typer.Exit(130) from None
+    if settings.size == "small":
+        report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])
     page = report.write(out)
     table = Table("the paper's claim", "measured here", "verdict")
     for claim in report.claims:

@@ -1,0 +1,60 @@
+"""docs/reproduction.md from finished runs of the paper's experiments.
+
+    python -m benchmarks.reproduction build/experiments/synthetic build/experiments/topics ... --docs docs
+
+A run is a folder that ``onmf experiments`` has written; its report.md becomes a section, its pictures lie in
+docs/images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+
+INTRODUCTION = """# The paper's experiments, run here
+
+Sections made by `python -m benchmarks.reproduction` from runs of `onmf experiments`, each with the command that repeats it. OL is
+the paper's method (`method="paper"`), Batch multiplicative updates (`BatchNMF`), onmf the library's default (`method="auto"`), all
+from the same initial dictionaries. Seconds are those of learning, on one thread of a two-core machine; compare them within a table.
+Verdicts follow rules written in `src/onmf/experiments`: "faster" means reaching Batch's final training loss in two thirds of its time.
+"""
+
+
+def command(folder: Path) -> str:
+    """What was typed."""
+    settings = json.loads((folder / "settings.json").read_text())
+    options = [f"--size {settings['size']}", f"--seed {settings['seed']}"]
+    options += [f"--{name} {settings[name]}" for name in ("samples", "features", "subjects") if settings.get(name)]
+    if settings.get("fresh_noise"):
+        options.append("--fresh-noise")
+    return f"onmf experiments {settings['experiment']} {' '.join(options)}"
+
+
+def section(folder: Path, images: Path) -> str:
+    """The report of a run, its headings one level lower, its pictures copied."""
+    text = (folder / "report.md").read_text()
+    for name in re.findall(r"\]\(([\w.-]+\.png)\)", text):
+        shutil.copy(folder / name, images / f"reproduction-{folder.name}-{name}")
+    text = re.sub(r"\]\(([\w.-]+\.png)\)", rf"](images/reproduction-{folder.name}-\1)", text)
+    text = re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE)
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n`{command(folder)}`\n{rest}"
+
+
+def main() -> None:
+    """Put the sections together."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    arguments = parser.parse_args()
+    images = arguments.docs / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    sections = [section(folder, images) for folder in arguments.runs]
+    (arguments.docs / "reproduction.md").write_text("\n".join([INTRODUCTION, *sections]))
+
+
+if __name__ == "__main__":
+    main()
