@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo test check format lowest bench clean
+.PHONY: demo test check format lowest bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
@@ -31,6 +31,11 @@ lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: im
 bench: .venv-bench/done  ## races against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
 	.venv-bench/bin/python -m benchmarks.races.run --size $(SIZE) --out build/bench/$(SIZE)
 	.venv-bench/bin/python -m benchmarks.races.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
+
+MINUTES ?= 5
+soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and resumptions, damaged files (MINUTES=60: an hour)
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.fuzz_models --files 20000
 
 .venv/plots.done: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -172,7 +172,7 @@ def trouble(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "ragged.csv").write_text("\n".join([*lines[:42], "1,2,3", *lines[42:]]))
     (here / "text.csv").write_text("\n".join([*lines[:42], "1,2,3,four,5,6,7,8", *lines[42:]]))
     (here / "names.csv").write_text(lines[0])
-    for name in ("empty.csv", "empty.npy", "empty.safetensors", "x.txt"):
+    for name in ("empty.csv", "empty.npy", "empty.safetensors", "x.dat"):
         (here / name).touch()
     np.save(here / "narrow.npy", X[:, :5])
     np.save(here / "zeros.npy", np.zeros((60, 8)))
@@ -189,7 +189,7 @@ TRANSFORM = ["transform", "model.safetensors", "x.npy", "--out", "new.npy"]
 ERRORS: dict[str, tuple[list[str], str]] = {
     "missing data": (["fit", "absent.npy", "--out", "new"], "absent.npy does not exist"),
     "directory as data": (["fit", "directory", "--out", "new"], "directory is a directory"),
-    "unknown suffix": (["fit", "x.txt", "--out", "new"], "cannot tell the format from '.txt'"),
+    "unknown suffix": (["fit", "x.dat", "--out", "new"], "does not tell its format by its ending; put a scheme"),
     "unknown divergence": ([*FIT, "--divergence", "nonsense"], "unknown divergence 'nonsense'; choose one of alpha,"),
     "divergence without its parameter": ([*FIT, "--divergence", "beta"], "write beta:BETA"),
     "divergence with a bad parameter": ([*FIT, "--divergence", "beta:x"], "cannot read beta:x"),
@@ -402,7 +402,7 @@ def test_a_machine_that_is_too_small_is_one_sentence_too(
     error: Exception,
     words: str,
 ) -> None:
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise error
 
     monkeypatch.setattr(OnlineNMF, "fit", fails)
@@ -594,7 +594,7 @@ def test_an_interrupt_amid_the_bookkeeping_of_a_batch_leaves_a_whole_model_or_no
                 raise KeyboardInterrupt
             return float(calls)
 
-    monkeypatch.setattr("onmf.estimator.time", Clock)
+    monkeypatch.setattr("onmf.learning.time", Clock)
     fit_interrupted(folder, tmp_path / "m")
     if (tmp_path / "m").exists():
         model = load(tmp_path / "m")

@@ -5,6 +5,7 @@ Samples are rows: X (n, F) ~ H (n, K) @ W (K, F), and ``components_`` is W.
 
 from onmf import divergences
 from onmf.batch_estimator import BatchNMF
+from onmf.checkpoints import Checkpoint
 from onmf.estimator import OnlineNMF
 from onmf.fitted import DomainWarning, Progress
 from onmf.saving import load, save
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchNMF",
+    "Checkpoint",
     "DataError",
     "DomainWarning",
     "OnlineNMF",

@@ -18,10 +18,10 @@ from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
-from onmf import divergences, experiments_cli, methods, model_file, streams
+from onmf import experiments_cli, fit_cli, model_file, streams
 from onmf.estimator import OnlineNMF
+from onmf.fit_cli import DATA_HELP
 from onmf.fitted import Progress as Report
-from onmf.initial import INITS
 from onmf.terminal import console, errors, fail, one_line, progress_line, require_writable
 from onmf.units import refuse_bad_entries
 
@@ -33,96 +33,26 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Online nonnegative matrix factorization with general divergences: X ~ H W, samples as rows.",
 )
+app.command(epilog=fit_cli.EXAMPLES)(fit_cli.fit)
 app.add_typer(experiments_cli.app, name="experiments")
 
-DATA_HELP = "Samples as rows: .npy (memory-mapped), .npz (scipy sparse), .csv or .tsv (a first line may name features)."
-DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
 BATCH = 1024
-
-
-@app.command(
-    epilog="Examples:\n\n"
-    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
-    "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
-    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
-    "`onmf fit spectra.npy --divergence is --method lefevre --option r=0.9 --out old.safetensors`"
-)
-def fit(
-    data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
-    components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
-    divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[
-        str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}; paper is the one with a theorem.")
-    ] = "auto",
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
-    ] = None,
-    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
-    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
-    shuffle: Annotated[bool, typer.Option(help="Shuffle each pass; .csv and .tsv are read in their order.")] = True,
-    forgetting: Annotated[
-        float, typer.Option(help="For streams that drift: the least weight of a new chunk, in [0, 1).")
-    ] = 0.0,
-    reservoir: Annotated[
-        int, typer.Option(min=0, help="For data in temporal order: old samples to keep and mix with new ones.")
-    ] = 0,
-    a: Annotated[
-        float, typer.Option("--a", help="Step of method paper: a / (samples + b); smaller if the loss rises.")
-    ] = 2e4,
-    b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="A constant of the methods lefevre, guan and wang, as NAME=NUMBER; may be repeated."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
-) -> None:
-    """Learn a dictionary from DATA and write it to a model file."""
-    require_writable(out, data)
-    source = streams.open_file(data)
-    model = OnlineNMF(
-        components,
-        divergence=divergence,
-        method=method,
-        batch_size=batch_size,
-        max_passes=passes,
-        shuffle=shuffle,
-        init=init,
-        forgetting=forgetting,
-        reservoir=reservoir,
-        a=a,
-        b=b,
-        options=_numbers(option or []),
-        random_state=seed,
-    )
-    with progress_line() as show:
-        model.set_params(callbacks=[show])
-        try:
-            model.fit(source)
-        except KeyboardInterrupt:
-            _save_interrupted(model, out)
-    model.set_params(callbacks=None)
-    onmf.save(model, out)
-    history = model.history_
-    console.print(
-        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
-        f"samples in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
-        soft_wrap=True,
-    )
 
 
 @app.command(epilog="Example:\n\n`onmf transform topics.safetensors counts.npz --out weights.npy`")
 def transform(
     model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` wrote.", show_default=False)],
-    data: Annotated[Path, typer.Argument(help=DATA_HELP, show_default=False)],
+    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file for H: .npy, .csv or .tsv.", show_default=False)],
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
-    require_writable(out, data, model)
+    require_writable(out, Path(data), model)
     nmf = onmf.load(model)
-    source = streams.open_file(data)
+    source = streams.open_source(data)
+    if source.n_samples is None and out.suffix.lower() == ".npy":
+        fail(f"{data} does not tell how many samples it has; write coefficients as .csv or .tsv.")
     if source.n_features != nmf.n_features_in_:
         fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
     names = getattr(nmf, "feature_names_in_", None)
@@ -257,31 +187,6 @@ def _first_warnings() -> Iterator[None]:
         alike = [warning.message for warning in caught if warning.category is category]
         more = f" (and so in {len(alike) - 1} more blocks of {BATCH} samples)" if len(alike) > 1 else ""
         one_line(f"{alike[0]}{more}", category)
-
-
-def _save_interrupted(model: OnlineNMF, out: Path) -> NoReturn:
-    """Keep what was learnt before Ctrl-C or SIGTERM."""
-    if hasattr(model, "components_"):
-        onmf.save(model.set_params(callbacks=None), out)
-        errors.print(f"Interrupted after {model.n_samples_seen_} samples; what was learnt is in {out}.")
-    else:
-        errors.print("Interrupted before anything was learnt.")
-    raise typer.Exit(130)
-
-
-def _numbers(options: list[str]) -> dict[str, float] | None:
-    """What ``--option NAME=NUMBER`` has given; whole numbers stay whole."""
-    found: dict[str, float] = {}
-    for text in options:
-        name, equals, value = text.partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
-        found[name.strip()] = int(number) if number.is_integer() else number
-    return found or None
 
 
 def _short(value: Any) -> str:

@@ -1,31 +1,24 @@
-"""``OnlineNMF``: the scikit-learn skin. No mathematics here: it checks, converts units, and calls ``online.learn``."""
+"""``OnlineNMF``: the scikit-learn skin. No mathematics here, and no learning: see ``learning`` and ``online``."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences, methods, threads
-from onmf.arrays import Array
+from onmf import divergences
 from onmf.checks import require_at_least, require_whole
-from onmf.coefficients import CoefficientSolver
-from onmf.dictionary import State
-from onmf.fitted import FittedNMF, Progress, dense, warn_raised
-from onmf.initial import initial_dictionary
-from onmf.online import Method, learn, rank_one_loss
+from onmf.fitted import Progress
+from onmf.learning import LearningNMF
 from onmf.seeds import generators, require_seed
-from onmf.streams import Rows, Source
-from onmf.units import FEW_ENTRIES, Units, checked_clip, density, refuse_bad_entries
+from onmf.streams import Batches, Rows, Source
+from onmf.units import DataError, checked_clip, refuse_bad_entries
 
 
-class OnlineNMF(FittedNMF):
+class OnlineNMF(LearningNMF):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -90,6 +83,9 @@ class OnlineNMF(FittedNMF):
     options : dict or None, default None
         Constants of the earlier methods by name. "lefevre": r (0.7), N (the length of the data that ``fit`` gets);
         "guan": theta (0.1), buffer (20), steps (50), seed (0); "wang": eta (0.2), rho (0.99), gamma (0).
+    on_error : {"raise", "skip"}, default "raise"
+        What is done with a batch that cannot be learnt from (NaN, infinite or negative entries, another number of
+        features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : iterable of callables or None
@@ -112,21 +108,14 @@ class OnlineNMF(FittedNMF):
         median absolute value.
     n_iter_ : int
         Passes that ``fit`` has begun; 1 after ``partial_fit``.
+    n_skipped_, skipped_ : int, list of str
+        Batches that ``on_error="skip"`` has left out, and the reasons for the last hundred.
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
-        learnt from.
+        learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
-
-    n_samples_seen_: int
-    n_steps_: int
-    n_iter_: int
-    method_: str
-    _memory: dict[str, Array]
-    _averaged: int  # samples in the statistics: those seen, and old ones mixed in
-    feature_names_in_: Any
-    _loss_to_beat: float
 
     def __init__(
         self,
@@ -159,6 +148,7 @@ class OnlineNMF(FittedNMF):
         reservoir: int = 0,
         max_memory: float = 2.0**30,
         options: Mapping[str, Any] | None = None,
+        on_error: str = "raise",
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
     ) -> None:
@@ -190,25 +180,42 @@ class OnlineNMF(FittedNMF):
         self.reservoir = reservoir
         self.max_memory = max_memory
         self.options = options
+        self.on_error = on_error
         self.random_state = random_state
         self.callbacks = callbacks
 
     # Learning
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the dictionary from X afresh: an array, a sparse matrix, a data frame or a ``Source``."""
+    def fit(
+        self, X: Any, y: Any = None, *, checkpoint: Callable[[Self], None] | None = None, resume: bool = False
+    ) -> Self:
+        """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
+
+        ``checkpoint`` (an ``onmf.Checkpoint``) is called with the model after every batch. With ``resume``, learning
+        goes on where the model, read from a checkpoint, stopped in the same data; the result is then that of one
+        uninterrupted ``fit``, to the bit.
+        """
         del y
         with self._unchanged_by_errors():
             self._check_settings()
-            if isinstance(X, Source):
-                source = X
+            if isinstance(X, Source) or hasattr(X, "__next__"):
+                source = X if isinstance(X, Source) else Batches(X)
                 self._take_features_of(source)
             else:
                 X = self._validated(X, reset=True)
-                refuse_bad_entries(X)
+                if self.on_error == "raise":
+                    refuse_bad_entries(X)
                 source = Rows(X)
-            self.__dict__.pop("components_", None)
-            self._learn_from(source)
+            if resume:
+                self._require_position(source)
+            else:
+                self.__dict__.pop("components_", None)
+                self.n_skipped_, self.skipped_ = 0, []
+            self._learn_from(source, checkpoint, resume)
+            if not hasattr(self, "components_"):
+                reason = self.skipped_[-1] if self.skipped_ else "there are no batches"
+                msg = f"No batch could be learnt from. {reason}"
+                raise DataError(msg)
         late = float(np.median([entry[2] for entry in self._history][-10:]))
         eta = (self.options or {}).get("eta", 0.2)
         step = {"paper": f"a ({self.a:g})", "wang": f"options={{'eta': ...}} ({eta})"}.get(self.method_)
@@ -221,17 +228,6 @@ class OnlineNMF(FittedNMF):
             )
         return self
 
-    def _learn_from(self, source: Source) -> None:
-        first, shuffling = generators(self.random_state)
-        total = None if source.n_samples is None else source.n_samples * self.max_passes
-        for number in range(1, self.max_passes + 1):
-            order = shuffling if self.shuffle and source.any_order else None
-            for rows, batch in source.batches(self._batch_size(), order):
-                ended = self._learn(batch, rows, total, first, repeated=number > 1)
-                self.n_iter_ = number
-                if ended:
-                    return
-
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
         del y
@@ -239,72 +235,16 @@ class OnlineNMF(FittedNMF):
         with self._unchanged_by_errors():
             if first:
                 self._check_settings()
-            X = self._validated(X, reset=first)
-            self._learn(X, None, None, generators(self.random_state)[0] if first else None)
+                self.n_skipped_, self.skipped_ = getattr(self, "n_skipped_", 0), getattr(self, "skipped_", [])
+            try:
+                X = self._validated(X, reset=first)
+            except ValueError as error:
+                if first or self.on_error == "raise":
+                    raise
+                self._leave_out(error)
+                return self
+            self._learn_or_skip(X, None, None, generators(self.random_state)[0] if first else None, None)
         return self
-
-    def _learn(
-        self, batch: Any, rows: Any, total: int | None, rng: np.random.Generator | None, repeated: bool = False
-    ) -> bool:
-        """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
-        started = time.perf_counter()
-        refuse_bad_entries(batch, rows)
-        start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng, total)
-        units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
-        X = self._stored(name, divergence, batch)
-        internal, raised = units.inside(X.astype(state.W.dtype, copy=False), divergence)
-        inside = divergence.in_units(units.scale)
-        method = self._method(name, inside)
-        adapt = name in methods.ADAPT and divergences.get(self.divergence).adaptive
-        with threads.ours():
-            learnt = learn(method, inside, state, internal, adapt, repeated)
-        loss = learnt.loss * divergence.loss_unit(units.scale)
-        if adapt:
-            divergence = learnt.divergence.in_units(1 / units.scale)
-
-        steps, W = learnt.state.steps, learnt.state.W
-        before = 0 if start is not None else self.n_samples_seen_
-        samples = before + X.shape[0]
-        history = [] if start is not None else self._history
-        if history and history[-1][0] > before:
-            history.pop()  # left by an interrupt, which came before its dictionary
-        seconds = time.perf_counter() - started + (history[-1][1] if history else 0.0)
-        history.append((samples, seconds, loss))
-        warned = start is None and self._raised
-        news = {"components_": W, "n_samples_seen_": samples, "n_steps_": steps, "_raised": warned or raised > 0}
-        news |= {"_memory": learnt.state.memory, "_averaged": learnt.state.samples, "divergence_": divergence}
-        if start is not None:
-            to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * divergence.loss_unit(units.scale)
-            news |= {
-                "_loss_to_beat": to_beat,
-                "_units": units,
-                "method_": name,
-                "scale_": units.scale,
-                "_history": history,
-                "n_iter_": 1,
-            }
-        self.__dict__.update(news)  # at one stroke: an interrupt finds the model as before the batch or as after it
-        if raised and not warned:
-            warn_raised(divergence, units, raised)
-        progress = Progress(samples, total, steps, seconds, loss, W, learnt.H * W.dtype.type(units.scale))
-        wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called, whatever the first says
-        return any(wishes)
-
-    def _start(
-        self, batch: Any, rng: np.random.Generator, total: int | None
-    ) -> tuple[Units, divergences.Divergence, str, State]:
-        """The units, the divergence, the method and the initial dictionary, all from the first batch."""
-        units = Units.of_first_batch(batch, checked_clip(self.clip), rescale=self.scale == "mean")
-        divergence = divergences.get(self.divergence).for_data(units.mean, batch.shape[1])
-        name = self.method
-        if name == "auto":
-            name = methods.choose(divergence, density(batch))
-        X = self._stored(name, divergence, batch)
-        internal, _ = units.inside(X, divergence)
-        with threads.ours():
-            W = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
-        n_samples = None if total is None else total // self.max_passes
-        return units, divergence, name, self._method(name, divergence.in_units(units.scale), n_samples).start(W)
 
     # Plumbing
 
@@ -316,6 +256,9 @@ class OnlineNMF(FittedNMF):
         if self.scale not in ("mean", "none"):
             msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
             raise ValueError(msg)
+        if self.on_error not in ("raise", "skip"):
+            msg = f"on_error must be 'raise' or 'skip', got {self.on_error!r}."
+            raise ValueError(msg)
         for name in ("shuffle", "any_power"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 msg = f"{name} must be True or False, got {getattr(self, name)!r}."
@@ -325,28 +268,6 @@ class OnlineNMF(FittedNMF):
         require_at_least(0, transform_tol=self.transform_tol)
         require_whole(1, transform_max_iter=self.transform_max_iter)
         require_seed(self.random_state)
-
-    def _method(self, name: str, divergence: divergences.Divergence, n_samples: int | None = None) -> Method:
-        names = (field.name for field in dataclasses.fields(methods.Settings) if field.name != "n_samples")
-        settings = {name: getattr(self, name) for name in names}
-        return methods.build(name, divergence, methods.Settings(**settings, n_samples=n_samples))
-
-    @staticmethod
-    def _stored(name: str, divergence: divergences.Divergence, batch: Any) -> Any:
-        """The batch as the method learns from it fastest."""
-        if not methods.takes_sparse(name, divergence):
-            return dense(batch)
-        few = name == "em" and not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
-        return scipy.sparse.csr_matrix(batch) if few else batch
-
-    def _solver(self) -> CoefficientSolver:
-        return self._method(self.method_, self._inside).precise
-
-    def _state(self) -> State:
-        return State(self.components_, self._averaged, self.n_steps_, self._memory)
-
-    def _batch_size(self) -> int:
-        return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)
 
     def _take_features_of(self, source: Source) -> None:
         self.n_features_in_ = source.n_features

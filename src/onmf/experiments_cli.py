@@ -23,9 +23,7 @@ app = typer.Typer(
 )
 
 
-SMALL_RUN = (
-    "A small run: it shows in a minute how the experiment goes. Whether the paper's claims hold is for --size paper to tell."
-)
+SMALL_RUN = "A small run shows in a minute how the experiment goes; --size paper tells whether the claims hold."
 
 
 class Size(StrEnum):

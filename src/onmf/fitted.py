@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,9 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
+        if isinstance(X, (str, Path)):
+            msg = f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source."
+            raise TypeError(msg)
         types = [np.float64, np.float32]
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
 

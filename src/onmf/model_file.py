@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 FORMAT = "onmf-model"
-VERSION = 1
+VERSION = 2  # 1: before on_error and positions in a stream; read as well
 
 
 class ModelFileError(ValueError):
@@ -27,10 +27,10 @@ class ModelFileError(ValueError):
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
 
-    A link is followed, and a file that is replaced keeps its permissions.
+    A link is followed, and a file that is replaced keeps its permissions; what it was goes to ``previous``, if given.
     """
     path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".onmf-")
@@ -41,9 +41,22 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.chmod(path.stat().st_mode if path.exists() else _mode_of_new_files())
+        if previous is not None and path.exists():
+            path.replace(previous)
         temporary.replace(path)
+        _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Let the new name survive a loss of power too, where folders can be synchronised."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _mode_of_new_files() -> int:
@@ -53,13 +66,15 @@ def _mode_of_new_files() -> int:
     return 0o666 & ~umask
 
 
-def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write arrays and JSON-able facts to a file, replacing it in one stroke."""
+def write(
+    path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], previous: Path | None = None
+) -> None:
+    """Write arrays and JSON-able facts to a file, replacing it in one stroke; the old one goes to ``previous``."""
     path = Path(path)
     metadata = {"format": FORMAT, "version": str(VERSION), "facts": json.dumps(facts, allow_nan=False)}
     content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, metadata=metadata)
     try:
-        with replacing(path) as temporary:
+        with replacing(path, previous) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror or error}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,27 @@ from onmf import divergences, model_file
 from onmf.checks import require_whole
 from onmf.estimator import OnlineNMF
 from onmf.initial import INITS
+from onmf.learning import Position
 from onmf.model_file import ModelFileError
 from onmf.sets import DictionarySet
 from onmf.units import Units, checked_clip
 
 NOT_NEGATIVE = {"lefevre": ("A", "B", "N"), "guan": ("X", "H"), "wang": ("A", "B", "unit")}  # of a method's statistics
+SINCE_VERSION_2 = {"on_error", "options"}  # settings
 NOT_STORED = ("callbacks", "divergence", "init", "random_state")
 
 
 def save(model: OnlineNMF, path: str | Path) -> None:
     """Write a fitted model to ``path`` (safetensors); a later ``partial_fit`` goes on where this one stopped.
 
-    Callbacks are not stored, nor is a ``random_state`` that is not an integer.
+    Callbacks are not stored, nor is a ``random_state`` that is not an integer. A divergence of your own is stored by
+    the name of its class: ``load`` is given it again.
     """
+    model_file.write(path, *contents(model))
+
+
+def contents(model: OnlineNMF) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the facts that are the model."""
     if not isinstance(model, OnlineNMF):
         msg = f"save(model, path) takes an OnlineNMF first; got {type(model).__name__}."
         raise TypeError(msg)
@@ -32,9 +41,8 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         msg = "only a fitted model can be saved; call fit or partial_fit first."
         raise ModelFileError(msg)
     divergence = model.divergence_
-    if not divergence.name or divergences.find(divergence.name) is not type(divergence):
-        msg = f"{type(divergence).__name__} has no name to be found by; define it with class C(Separable, name='c')."
-        raise ModelFileError(msg)
+    own = not divergence.name or divergences.find(divergence.name) is not type(divergence)
+    position = model._position
     settings = {key: value for key, value in model.get_params(deep=False).items() if key not in NOT_STORED}
     settings["init"] = model.init if isinstance(model.init, str) else None
     seed = model.random_state
@@ -49,8 +57,9 @@ def save(model: OnlineNMF, path: str | Path) -> None:
     facts = {
         "settings": {key: _plain(value) for key, value in settings.items()},
         "divergence": {
-            "name": divergence.name,
-            "given": _given(model.divergence),
+            "name": None if own else divergence.name,
+            "class": type(divergence).__name__,
+            "given": {} if own else _given(model.divergence),
             "parameters": _scalars(parameters),
         },
         "units": {"scale": model.scale_, "mean": model._units.mean},
@@ -60,27 +69,43 @@ def save(model: OnlineNMF, path: str | Path) -> None:
         "passes": model.n_iter_,
         "method": model.method_,
         "raised": model._raised,
+        "loss_to_beat": _plain(model._loss_to_beat),
+        "skipped": [model.n_skipped_, model.skipped_],
+        "position": None if position is None else dataclasses.asdict(position),
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])] or None,
     }
-    model_file.write(path, arrays, facts)
+    return arrays, facts
 
 
-def load(path: str | Path) -> OnlineNMF:
-    """The model that ``save`` wrote to ``path``. Everything read is checked; nothing is executed."""
+def load(path: str | Path, divergence: divergences.Divergence | None = None) -> OnlineNMF:
+    """The model that ``save`` wrote to ``path``. Everything read is checked; nothing is executed.
+
+    A model that was learnt with a divergence of your own needs it again, as ``divergence``.
+    """
     arrays, facts = model_file.read(path)
-    name = facts["divergence"].get("name") if isinstance(facts.get("divergence"), dict) else None
-    if isinstance(name, str) and name not in divergences.names():
+    kept = facts.get("divergence")
+    name, kind = (kept.get("name", ""), kept.get("class")) if isinstance(kept, dict) else ("", None)
+    if isinstance(name, str) and name and name not in divergences.names():
         msg = f"{path} was learnt with the divergence {name!r}, unknown here; import the module that defines it first."
         raise ModelFileError(msg)
+    if name is None and (divergence is None or type(divergence).__name__ != kind):
+        given = "" if divergence is None else f", not with {type(divergence).__name__}"
+        msg = (
+            f"{path} was learnt with a divergence of your own, {kind}{given}; give it: load(path, divergence={kind}())."
+        )
+        raise ModelFileError(msg)
+    if name is not None and divergence is not None:
+        msg = f"{path} was learnt with the divergence {name!r}, which is found by its name; leave out divergence=."
+        raise ModelFileError(msg)
     try:
-        return _restored(arrays, facts)
+        return _restored(arrays, facts, divergence)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         msg = f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}."
         raise ModelFileError(msg) from None
 
 
-def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
-    kept = facts["divergence"]
+def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[Any, divergences.Divergence]:
+    """What the user had asked for, in his words or as an object, and what it has become."""
     parameters = dict(kept["parameters"])
     parameters |= {k.removeprefix("divergence."): v for k, v in arrays.items() if k.startswith("divergence.")}
     divergence = divergences.restore(kept["name"], parameters)
@@ -92,10 +117,17 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     if given.name != divergence.name:
         msg = f"it was asked for {given.name} and computes {divergence.name}"
         raise ValueError(msg)
+    return kept["given"] if isinstance(kept["given"], str) else given, divergence
+
+
+def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergences.Divergence | None) -> OnlineNMF:
+    given, divergence = (own, own) if own is not None else _divergences(arrays, facts["divergence"])
+    defaults = {key: value for key, value in OnlineNMF().get_params().items() if key not in ("callbacks", "divergence")}
     settings = {key: _number(value) for key, value in facts["settings"].items()}
-    if set(settings) != set(OnlineNMF().get_params()) - {"callbacks", "divergence"}:
+    if not set(defaults) - SINCE_VERSION_2 <= set(settings) <= set(defaults):
         msg = "its settings are not those of this onmf"
         raise ValueError(msg)
+    settings = defaults | settings
     if settings["init"] is None:
         settings["init"] = arrays["init"]
     elif settings["init"] not in INITS:
@@ -103,7 +135,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
         raise ValueError(msg)
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(_number(bound) for bound in settings["clip"])
-    model = OnlineNMF(**settings, divergence=kept["given"] if isinstance(kept["given"], str) else given)
+    model = OnlineNMF(**settings, divergence=given)
     model._check_settings()
 
     W = arrays["components"]
@@ -144,6 +176,16 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
     model._units = Units(scale, mean, checked_clip(model.clip))
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
     model._raised = bool(facts["raised"])
+    if not {"loss_to_beat", "position", "skipped"} & set(facts):  # version 1
+        facts = {**facts, "loss_to_beat": "inf", "position": None, "skipped": [0, []]}
+    model._loss_to_beat = float(_number(facts["loss_to_beat"]))
+    model._position = _position(facts["position"])
+    skipped, reasons = facts["skipped"]
+    require_whole(0, skipped=skipped)
+    model.n_skipped_, model.skipped_ = skipped, [str(reason) for reason in reasons]
+    if not model._loss_to_beat >= 0:
+        msg = f"its first loss is {model._loss_to_beat!r}"
+        raise ValueError(msg)
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
     method = model._method(model.method_, model._inside)  # refuses settings that do not fit
     expected = method.start(W).memory
@@ -162,6 +204,16 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> OnlineNMF:
         raise ValueError(msg)
     model._memory = memory
     return model
+
+
+def _position(kept: Any) -> Position | None:
+    """Where the fit stood; the generator's state is tried on a generator."""
+    if kept is None:
+        return None
+    position = Position(**kept)
+    require_whole(1, passes=position.passes, batches=position.batches)
+    np.random.default_rng().bit_generator.state = position.generator
+    return position
 
 
 def _given(divergence: divergences.Divergence | str) -> str | dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files of samples: .npy (memory-mapped), .npz (scipy sparse), .csv and .tsv (read in blocks)."""
+"""Tables of numbers in text: .csv and .tsv, read in blocks of lines."""
 
 from __future__ import annotations
 
@@ -10,69 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from onmf.streams.base import Source, SourceError
-from onmf.streams.rows import Rows
-
-SUFFIXES = (".npy", ".npz", ".csv", ".tsv")
-
-
-def open_file(path: str | Path) -> Source:
-    """The source in a file, by its suffix."""
-    path = Path(path)
-    if not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        msg = f"{path} {what}; give a file that ends in {', '.join(SUFFIXES)}."
-        raise SourceError(msg)
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        return _npy(path)
-    if suffix == ".npz":
-        return _npz(path)
-    if suffix in {".csv", ".tsv"}:
-        return Table(path, "\t" if suffix == ".tsv" else ",")
-    msg = f"{path}: cannot tell the format from {path.suffix!r}; known are {', '.join(SUFFIXES)}."
-    raise SourceError(msg)
-
-
-def _npy(path: Path) -> Source:
-    """Memory-mapped: only the rows in use are read."""
-    try:
-        X = np.lib.format.open_memmap(path, mode="r")
-    except (MemoryError, PermissionError):
-        raise
-    except Exception as error:  # whatever NumPy's reader trips over, the file is at fault
-        msg = f"{path} is not a readable .npy array of numbers: {error}"
-        raise SourceError(msg) from None
-    _require_numbers(path, X)
-    return Rows(X)
-
-
-def _npz(path: Path) -> Source:
-    """A scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
-    try:
-        with path.open("rb") as file:  # our own handle: NumPy leaves its own open when the file is broken
-            X = scipy.sparse.load_npz(file)
-        if hasattr(X, "check_format"):
-            X.check_format(full_check=True)  # indices outside the shape would be read from foreign memory
-        X = X.tocsr()
-    except (MemoryError, PermissionError):
-        raise
-    except Exception as error:  # whatever the readers trip over, the file is at fault
-        msg = f"{path} is not a sparse matrix as scipy.sparse.save_npz writes it; save a dense array as .npy."
-        raise SourceError(msg) from error
-    _require_numbers(path, X)
-    return Rows(X)
-
-
-def _require_numbers(path: Path, X: Any) -> None:
-    if X.ndim == 2 and 0 in X.shape:
-        msg = f"{path} has no samples or no features: its shape is {X.shape}."
-        raise SourceError(msg)
-    if X.ndim != 2 or X.dtype.kind not in "buif":
-        msg = f"{path} must hold a 2-D array of real numbers, samples as rows; it has shape {X.shape}, type {X.dtype}."
-        raise SourceError(msg)
 
 
 class Table(Source):

@@ -1,0 +1,119 @@
+"""Model files with bytes changed, cut, doubled or made up: each must be refused, or give a model that works.
+
+    python -m benchmarks.fuzz_models --files 200000 [--seed 0]
+
+What counts as a fault: any error but ``ModelFileError``, a file that takes more than ten seconds, a peak of memory of
+more than 200 MiB beyond that at the start, or ``pickle`` being used. Exit status 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import re
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+import onmf
+from onmf import OnlineNMF
+from onmf.divergences import Mahalanobis
+from onmf.model_file import ModelFileError
+
+F = 5
+LIKELY = b'0123456789eE+-.,:[]{}" nulltruefalsinf'
+
+
+def examples(folder: Path) -> list[bytes]:
+    """Files of models of every kind."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(1.0, 1.0, (60, F)) + 0.1
+    models = [
+        OnlineNMF(3, random_state=0).fit(X),
+        OnlineNMF(3, random_state=0).fit(scipy.sparse.csr_matrix(np.round(X * (X > 2)))),
+        OnlineNMF(3, divergence="huber", reservoir=5, random_state=0).fit(X),
+        OnlineNMF(3, divergence=Mahalanobis(np.eye(F)), random_state=0).fit(X),
+        OnlineNMF(3, method="paper", a=1.0, random_state=0, max_iter=5).fit(X),
+        OnlineNMF(3, divergence="is", method="lefevre", random_state=0).fit(X),
+    ]
+    found = []
+    for model in models:
+        onmf.save(model, folder / "x")
+        found.append((folder / "x").read_bytes())
+    return found
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """One of several kinds of damage."""
+    data = bytearray(content)
+    header = 8 + int.from_bytes(content[:8], "little")
+    kind = rng.integers(6)
+    if kind == 0:
+        return bytes(data[: rng.integers(len(data))])
+    if kind == 1:
+        start, stop = sorted(rng.integers(len(data), size=2))
+        return bytes(data[:stop] + data[start:])
+    if kind == 2:
+        return rng.bytes(int(rng.integers(200)))
+    if kind == 3:  # the length of the header, and numbers in it
+        data[int(rng.integers(8))] = int(rng.integers(256))
+        return bytes(data)
+    end = header if kind == 4 else len(data)
+    for place in rng.integers(end, size=rng.integers(1, 6)):
+        data[place] = int(rng.integers(256)) if rng.random() < 0.3 else int(rng.choice(list(LIKELY)))
+    return bytes(data)
+
+
+def peak() -> int:
+    """KiB."""
+    return int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+
+
+def main() -> None:
+    """Mutate and load."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    faults: list[str] = []
+
+    def forbidden(*_: object, **__: object) -> None:
+        faults.append("pickle was used")
+
+    rng, loaded = np.random.default_rng(arguments.seed), 0
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:  # noqa: S108
+        path = Path(name) / "x"
+        contents = examples(Path(name))
+        pickle.load = pickle.loads = forbidden  # type: ignore[assignment]
+        before = peak()
+        for number in range(arguments.files):
+            content = mutated(contents[number % len(contents)], rng)
+            path.write_bytes(content)
+            started = time.monotonic()
+            try:
+                onmf.load(path)
+                loaded += 1
+            except ModelFileError:
+                pass
+            except BaseException as error:  # that is what is looked for
+                faults.append(f"file {number}: {type(error).__name__}: {error}")
+            if time.monotonic() - started > 10:
+                faults.append(f"file {number} took {time.monotonic() - started:.0f} s")
+            if peak() > before + 200 * 1024:
+                faults.append(f"file {number}: the peak of memory rose to {peak()} KiB")
+                before = peak()
+    print(*faults[:20], sep="\n")
+    print(
+        f"{arguments.files} files: {loaded} loaded, the others refused, {len(faults)} faults; peak {peak() // 1024} MiB"
+    )
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Hours of bad luck in minutes: random batches, divergences, errors, kills and resumptions, under watch.
+
+    python -m benchmarks.soak --minutes 5 [--seed 0]
+
+Rounds of two kinds follow each other until the time is up. *Streams*: one model, batches of random sizes, some of them
+bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*: a process
+that learns with checkpoints is killed at random moments and resumed until it is done; the model must have the bits of
+an undisturbed run. Prints one line a round and a summary; exit status 1 if anything went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+import onmf
+from onmf import OnlineNMF
+from onmf.sets import DictionarySet
+
+DIVERGENCES = ("kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:2", "beta:0.5", "beta:1.5")
+F = 30
+
+
+def resident() -> int:
+    """KiB."""
+    return int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+
+
+def good_batch(rng: np.random.Generator, n: int, sparse: bool) -> object:
+    """Samples of a few planted atoms, some of them all zero."""
+    X = rng.poisson(rng.gamma(1.0, 1.0, (n, 4)) @ rng.gamma(1.0, 2.0, (4, F))).astype(float)
+    X[rng.random(n) < 0.02] = 0
+    return scipy.sparse.csr_matrix(X) if sparse else X
+
+
+def bad_batch(rng: np.random.Generator) -> object:
+    """Something that must be refused."""
+    X = rng.random((5, F))
+    kind = rng.integers(5)
+    if kind == 3:
+        return X[:, :7]
+    if kind == 4:
+        return np.full((3, F), "x")
+    X[2, 3] = (np.nan, np.inf, -1.0)[kind]
+    return X
+
+
+def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[str]]:
+    """One model for a while."""
+    divergence = str(rng.choice(DIVERGENCES))
+    sparse = bool(rng.random() < 0.3)
+    reservoir = int(rng.choice([0, 0, 50]))
+    settings = {"divergence": divergence, "reservoir": reservoir, "forgetting": float(rng.choice([0.0, 0.05]))}
+    model = OnlineNMF(int(rng.integers(1, 9)), random_state=0, **settings)
+    model.partial_fit(good_batch(rng, 50, sparse))
+    faults, batches, refused = [], 0, 0
+    end, early, sizes = time.monotonic() + seconds, None, []
+    while time.monotonic() < end:
+        if rng.random() < 0.1:
+            before = pickle.dumps(model)
+            try:
+                model.partial_fit(bad_batch(rng))
+                faults.append(f"{settings}: a bad batch was learnt from")
+            except (ValueError, TypeError):
+                refused += 1
+            if pickle.dumps(model) != before:
+                faults.append(f"{settings}: a refused batch has changed the model")
+        else:
+            model.partial_fit(good_batch(rng, int(rng.integers(1, 400)), sparse))
+        batches += 1
+        if not np.isfinite(model.components_).all() or not DictionarySet(model.eps).contains(model.components_):
+            faults.append(f"{settings}: the dictionary has left the set C")
+            break
+        sizes.append(resident())
+        early = early or (sizes[-1] if batches >= 200 else None)
+    if early and max(sizes[200:]) > 1.05 * early:
+        faults.append(f"{settings}: memory grew from {early} to {max(sizes[200:])} KiB")
+    if not np.isfinite(model.transform(good_batch(rng, 20, sparse))).all():
+        faults.append(f"{settings}: coefficients are not finite")
+    return f"{divergence}{', sparse' if sparse else ''}: {batches} batches, {refused} refused", faults
+
+
+def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
+    """One run, killed until it is done."""
+    divergence = str(rng.choice(DIVERGENCES))
+    number = int(rng.integers(10**6))
+    np.save(folder / "x.npy", rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01)
+    base = [sys.executable, "-m", "onmf", "fit", str(folder / "x.npy"), "-k", "4", "-d", divergence, "--passes", "20"]
+    base += ["--seed", str(number), "--reservoir", str(int(rng.choice([0, 40])))]
+    subprocess.run([*base, "--out", str(folder / "whole")], check=True, capture_output=True)
+    run = [*base, "--out", str(folder / "out"), "--checkpoint", str(folder / "run"), "--every", "0s", "--resume"]
+    kills = 0
+    while True:
+        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=float(rng.uniform(1.0, 4.0)) if kills < 20 else None)
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+    whole, out = (onmf.load(folder / name) for name in ("whole", "out"))
+    same = np.array_equal(whole.components_, out.components_) and all(
+        np.array_equal(value, out._memory[name]) for name, value in whole._memory.items()
+    )
+    for path in folder.iterdir():
+        path.unlink()
+    fault = [] if same else [f"{divergence}, seed {number}: {kills} kills changed the bits"]
+    return f"{divergence}: killed {kills} times, {'the same bits' if same else 'OTHER BITS'}", fault
+
+
+def main() -> None:
+    """Rounds until the time is up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rng, end = np.random.default_rng(arguments.seed), time.monotonic() + 60 * arguments.minutes
+    rounds, faults = 0, []
+    with tempfile.TemporaryDirectory() as name, np.errstate(all="ignore"):
+        while time.monotonic() < end:
+            seconds = min(15.0, 15 * arguments.minutes)
+            for line, found in (stream_round(rng, seconds), kill_round(rng, Path(name))):
+                rounds, faults = rounds + 1, faults + found
+                print(line, *found, sep="\n  ", flush=True)
+    print(f"{datetime.date.today()}: {arguments.minutes:g} minutes, {rounds} rounds, {len(faults)} faults")
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``python -m onmf``: the command line."""
+
+from onmf.cli import main
+
+main()

@@ -1,0 +1,176 @@
+"""``onmf fit``: learn a dictionary from a source of samples, with checkpoints to go on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import onmf
+from onmf import divergences, methods, streams
+from onmf.checkpoints import Checkpoint
+from onmf.estimator import OnlineNMF
+from onmf.initial import INITS
+from onmf.terminal import console, errors, fail, progress_line, require_writable
+
+DATA_HELP = (
+    "Samples as rows: .npy, .npz (sparse), .csv, .tsv, .parquet, .feather, .zarr, .h5, .h5ad, sound, .txt, .jsonl, "
+    "or SCHEME:PATH?OPTION=VALUE, as in images:faces?size=32x32, audio:song.wav?window=2048, text:docs.txt?words=5000; "
+    "- is texts from standard input."
+)
+DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
+EXAMPLES = (
+    "Examples:\n\n"
+    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
+    "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
+    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
+    "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
+    "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
+    "`onmf fit spectra.npy --divergence is --method lefevre --option r=0.9 --out old.safetensors`"
+)
+
+
+def fit(
+    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
+    components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
+    divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
+    method: Annotated[
+        str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}; paper is the one with a theorem.")
+    ] = "auto",
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
+    ] = None,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
+    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
+    shuffle: Annotated[bool, typer.Option(help="Shuffle each pass, where rows can be read in any order.")] = True,
+    shuffle_buffer: Annotated[
+        int, typer.Option(min=0, help="Where they cannot: draw each batch from so many samples that wait.")
+    ] = 0,
+    forgetting: Annotated[
+        float, typer.Option(help="For streams that drift: the least weight of a new chunk, in [0, 1).")
+    ] = 0.0,
+    reservoir: Annotated[
+        int, typer.Option(min=0, help="For data in temporal order: old samples to keep and mix with new ones.")
+    ] = 0,
+    a: Annotated[
+        float, typer.Option("--a", help="Step of method paper: a / (samples + b); smaller if the loss rises.")
+    ] = 2e4,
+    b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="A constant of the methods lefevre, guan and wang, as NAME=NUMBER; may be repeated."),
+    ] = None,
+    on_error: Annotated[str, typer.Option(help="A bad batch: raise an error, or skip it.")] = "raise",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep the state of the run in this file, to go on after a crash.")
+    ] = None,
+    every: Annotated[str, typer.Option(help="How often: 30s, 5m or 1h.")] = "30s",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
+) -> None:
+    """Learn a dictionary from DATA and write it to a model file."""
+    require_writable(out, Path(data))
+    source = _opened(data, shuffle_buffer, seed)
+    keep = _checkpoint(checkpoint, every, resume, source)
+    model = OnlineNMF(
+        components,
+        divergence=divergence,
+        method=method,
+        batch_size=batch_size,
+        max_passes=passes,
+        shuffle=shuffle,
+        init=init,
+        forgetting=forgetting,
+        reservoir=reservoir,
+        a=a,
+        b=b,
+        options=_numbers(option or []),
+        on_error=on_error,
+        random_state=seed,
+    )
+    going_on = resume and keep is not None and keep.exists()
+    if going_on and keep is not None:
+        model = _resumed(keep, model)
+    with progress_line() as show:
+        model.set_params(callbacks=[show])
+        try:
+            model.fit(source, checkpoint=keep, resume=going_on)
+        except KeyboardInterrupt:
+            _save_interrupted(model.set_params(callbacks=None), out, keep)
+    model.set_params(callbacks=None)
+    onmf.save(model, out)
+    if keep is not None:
+        keep.write(model)
+    if model.n_skipped_:
+        errors.print(f"onmf: {model.n_skipped_} batches were left out; the last: {model.skipped_[-1]}")
+    history = model.history_
+    console.print(
+        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
+        f"samples in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
+        soft_wrap=True,
+    )
+
+
+def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
+    """The source, shuffled through a buffer if asked, and read ahead where reading takes time."""
+    source = streams.open_source(data)
+    if buffer and not source.any_order:
+        source = streams.shuffle(source, buffer, seed or 0)
+    return source if isinstance(source, streams.Rows) else streams.prefetch(source)
+
+
+def _checkpoint(path: Path | None, every: str, resume: bool, source: streams.Source) -> Checkpoint | None:
+    if path is None:
+        if resume:
+            fail("--resume goes on from a checkpoint; name it with --checkpoint FILE.")
+        return None
+    if resume and not source.rewinds:
+        fail("standard input cannot be read again from its beginning, so --resume has nothing to go on in.")
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = every[:-1], units.get(every[-1:], 0.0)
+    if not unit or not number.replace(".", "", 1).isdecimal():
+        fail(f"--every {every}: write a number and s, m or h, as in 30s.")
+    require_writable(path)
+    return Checkpoint(path, float(number) * unit)
+
+
+def _resumed(keep: Checkpoint, wanted: OnlineNMF) -> OnlineNMF:
+    """The model of the checkpoint, which must have been begun with the same options."""
+    model = keep.read()
+    mine, theirs = (each.get_params(deep=False) for each in (wanted, model))
+    other = [name for name in mine if name != "callbacks" and mine[name] != theirs[name]]
+    if other:
+        listed = ", ".join(f"{name} {theirs[name]!r}, not {mine[name]!r}" for name in other)
+        fail(f"{keep.path} was begun with other options ({listed}); give the same ones, or another --checkpoint.")
+    errors.print(f"Going on after {model.n_samples_seen_} samples.")
+    return model
+
+
+def _save_interrupted(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> NoReturn:
+    """Keep what was learnt before Ctrl-C or SIGTERM."""
+    if not hasattr(model, "components_"):
+        errors.print("Interrupted before anything was learnt.")
+    elif keep is not None and keep.write(model):
+        how = f"the same command with --resume goes on from {keep.path}"
+        errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
+    else:
+        onmf.save(model, out)
+        errors.print(f"Interrupted after {model.n_samples_seen_} samples; what was learnt is in {out}.")
+    raise typer.Exit(130)
+
+
+def _numbers(options: list[str]) -> dict[str, float] | None:
+    """What ``--option NAME=NUMBER`` has given; whole numbers stay whole."""
+    found: dict[str, float] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
+        found[name.strip()] = int(number) if number.is_integer() else number
+    return found or None

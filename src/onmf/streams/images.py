@@ -1,0 +1,80 @@
+"""Folders of pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf.streams.base import Source, SourceError, require
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp"}
+
+
+class Pictures(Source):
+    """Files of one folder or pattern, resized to one size, grey or RGB; rows can be read in any order."""
+
+    any_order = True
+
+    def __init__(self, paths: list[Path], size: tuple[int, int] | None = None, colour: str = "grey") -> None:
+        if not paths:
+            msg = f"no pictures were found; known are {', '.join(sorted(SUFFIXES))}."
+            raise SourceError(msg)
+        if colour not in ("grey", "rgb"):
+            msg = f"colour must be grey or rgb, got {colour!r}."
+            raise SourceError(msg)
+        self.library = require("PIL.Image", "images")
+        self.paths, self.mode = paths, "L" if colour == "grey" else "RGB"
+        self.size = size  # (width, height)
+        if size is None:
+            with self._opened(paths[0]) as picture:
+                self.size = picture.size
+        self.n_samples = len(paths)
+        self.n_features = self._pixels(paths[0]).size
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+        """Files in the order of their names, or shuffled."""
+        order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
+        for first in range(0, len(order), size):
+            rows = order[first : first + size]
+            yield rows, np.stack([self._pixels(self.paths[row]) for row in rows])
+
+    def _opened(self, path: Path) -> Any:
+        try:
+            return self.library.open(path)
+        except (OSError, ValueError, SyntaxError, self.library.DecompressionBombError) as error:
+            msg = f"{path} cannot be read as a picture: {error}"
+            raise SourceError(msg) from None
+
+    def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
+        with self._opened(path) as picture:
+            try:
+                same = picture.convert(self.mode)
+                resized = same if same.size == self.size else same.resize(self.size)
+            except (OSError, ValueError, SyntaxError) as error:
+                msg = f"{path} cannot be read as a picture: {error}"
+                raise SourceError(msg) from None
+            return np.asarray(resized, dtype=np.float32).ravel()
+
+
+def pictures(where: str | Path, size: str | None = None, colour: str = "grey") -> Source:
+    """The pictures of a folder, or those that a pattern such as ``faces/*.png`` matches; ``size`` as in 32x32."""
+    path = Path(where)
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
+    else:
+        found = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []
+    if not found:
+        msg = f"{where}: no pictures there; give a folder or a pattern such as 'faces/*.png'."
+        raise SourceError(msg)
+    shape = None
+    if size is not None:
+        width, _, height = size.partition("x")
+        if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+            msg = f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}."
+            raise SourceError(msg)
+        shape = int(width), int(height)
+    return Pictures(found, shape, colour)

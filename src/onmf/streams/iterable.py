@@ -1,0 +1,56 @@
+"""Any Python iterable of batches as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf.streams.base import Source, SourceError, numbered, rebatch
+
+
+class Batches(Source):
+    """Batches of whatever sizes, cut anew. A list, or a function that gives an iterator, can be passed over again."""
+
+    def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self.rewinds = callable(batches) or iter(batches) is not batches
+        self._again: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
+        self._first: Iterator[Any] | None = iter(self._again())
+        first = next(self._first, None)
+        if first is None:
+            msg = "the iterable has no batches."
+            raise SourceError(msg)
+        self.n_features = int(_checked(first).shape[1])
+        self._first = chain([first], self._first)
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+        """In the order in which they come."""
+        del rng
+        if self._first is not None:
+            now: Iterable[Any] = self._first
+            self._first = None
+        elif self.rewinds:
+            now = self._again()
+        else:
+            msg = "an iterator of batches can be read only once: take one pass, or give a list or a function."
+            raise SourceError(msg)
+        return numbered(rebatch(map(self._like_the_first, now), size))
+
+    def _like_the_first(self, batch: Any) -> Any:
+        batch = _checked(batch)
+        if batch.shape[1] != self.n_features:
+            msg = f"a batch has {batch.shape[1]} features, the first had {self.n_features}."
+            raise SourceError(msg)
+        return batch
+
+
+def _checked(batch: Any) -> Any:
+    """A batch as rows of numbers."""
+    rows = batch if hasattr(batch, "shape") and hasattr(batch, "dtype") else np.asarray(batch)
+    if len(rows.shape) != 2 or rows.dtype.kind not in "buif":
+        msg = f"a batch must be 2-D, samples as rows of real numbers; got shape {rows.shape}, type {rows.dtype}."
+        raise SourceError(msg)
+    return rows.tocsr() if hasattr(rows, "tocsr") else rows

@@ -1,0 +1,102 @@
+"""From a word on the command line to a source: SCHEME:PATH?OPTION=VALUE, or a path whose ending tells the scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onmf.streams import audio, images, parquet
+from onmf.streams.arrays import npy, npz
+from onmf.streams.base import Source, SourceError
+from onmf.streams.images import pictures
+from onmf.streams.stored import h5ad, hdf5, zarr
+from onmf.streams.tables import Table
+from onmf.streams.text import texts
+
+
+def _csv(path: Path) -> Source:
+    return Table(path, ",")
+
+
+def _tsv(path: Path) -> Source:
+    return Table(path, "\t")
+
+
+def _columns(kind: str) -> Callable[[Path], Source]:
+    return lambda path: parquet.Columns(path, kind)
+
+
+# What opens a scheme, and the options that it takes: whole numbers or texts.
+SCHEMES: dict[str, tuple[Callable[..., Source], dict[str, type]]] = {
+    "npy": (npy, {}),
+    "npz": (npz, {}),
+    "csv": (_csv, {}),
+    "tsv": (_tsv, {}),
+    "parquet": (_columns("parquet"), {}),
+    "feather": (_columns("feather"), {}),
+    "arrow": (_columns("ipc"), {}),
+    "zarr": (zarr, {"name": str}),
+    "hdf5": (hdf5, {"name": str}),
+    "h5ad": (h5ad, {"layer": str}),
+    "images": (pictures, {"size": str, "colour": str}),
+    "audio": (audio.Spectrogram, {"window": int, "hop": int}),
+    "text": (texts, {"field": str, "words": int, "hashed": int}),
+}
+SUFFIXES = {
+    f".{scheme}": scheme for scheme in ("npy", "npz", "csv", "tsv", "parquet", "feather", "arrow", "zarr", "h5ad")
+}
+SUFFIXES |= {".h5": "hdf5", ".hdf5": "hdf5", ".txt": "text", ".jsonl": "text", ".ndjson": "text"}
+SUFFIXES |= dict.fromkeys(audio.SUFFIXES, "audio") | dict.fromkeys(images.SUFFIXES, "images")
+ANYWHERE = {"images", "text"}  # folders, patterns and standard input
+
+
+def open_source(text: str | Path) -> Source:
+    """The source that a text names, as ``onmf fit`` takes it."""
+    scheme, path, options = _parsed(str(text))
+    opener, known = SCHEMES[scheme]
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            msg = f"{text}: {scheme} has no option {name!r}; {has}."
+            raise SourceError(msg)
+        if known[name] is int and not value.isdecimal():
+            msg = f"{text}: {name} must be a whole number, got {value!r}."
+            raise SourceError(msg)
+        values[name] = known[name](value)
+    if scheme in ANYWHERE:
+        return opener(path, **values)
+    place = Path(path)
+    if not place.exists():
+        msg = f"{path} does not exist; give a file or folder of samples."
+        raise SourceError(msg)
+    if place.is_dir() and scheme not in {"parquet", "feather", "arrow", "zarr"}:
+        msg = f"{path} is a directory; for a folder of pictures write images:{path}, for texts text:{path}."
+        raise SourceError(msg)
+    return opener(place, **values)
+
+
+def _parsed(text: str) -> tuple[str, str, dict[str, str]]:
+    """Scheme, path and options. A file that is there by just that name needs no scheme and has no options."""
+    if text == "-":
+        return "text", "-", {}
+    path, _, tail = (text, "", "") if Path(text).exists() else text.partition("?")
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme in SCHEMES and not Path(path).exists():
+        path = rest
+    else:
+        scheme = SUFFIXES.get(Path(path).suffix.lower(), "")
+    if not scheme:
+        what = "is a directory" if Path(path).is_dir() else "does not tell its format by its ending"
+        known = ", ".join(f"{each}:" for each in SCHEMES)
+        msg = f"{path} {what}; put a scheme before it: {known} as in images:{path}."
+        raise SourceError(msg)
+    options = {}
+    for part in filter(None, tail.split("&")):
+        name, equals, value = part.partition("=")
+        if not equals or not value:
+            msg = f"{text}: write options as NAME=VALUE after the question mark, with & between; got {part!r}."
+            raise SourceError(msg)
+        options[name] = value
+    return scheme, path, options

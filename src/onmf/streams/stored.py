@@ -1,0 +1,96 @@
+"""Arrays on disk that are read by slices of rows: Zarr, HDF5, and AnnData's .h5ad, dense or CSR, in backed mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from onmf.streams.arrays import require_numbers
+from onmf.streams.base import Source, SourceError, require
+
+
+class Sliced(Source):
+    """A matrix that gives slices of its rows, in their order: reading single rows of chunked files is slow."""
+
+    def __init__(self, where: str, X: Any, feature_names: list[str] | None = None) -> None:
+        require_numbers(where, tuple(X.shape), X.dtype)
+        self.where, self.X, self.feature_names = where, X, feature_names
+        self.n_samples, self.n_features = (int(length) for length in X.shape)
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+        """Consecutive rows."""
+        del rng
+        n = self.n_samples or 0
+        for first in range(0, n, size):
+            rows = np.arange(first, min(first + size, n))
+            try:
+                batch = self.X[first : first + size]
+            except Exception as error:  # the file may have been cut or lost meanwhile
+                msg = f"{self.where} could not be read on after row {first}: {error}"
+                raise SourceError(msg) from None
+            yield rows, scipy.sparse.csr_matrix(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)
+
+
+def zarr(path: Path, name: str | None = None) -> Source:
+    """A Zarr array, or the one called ``name`` in a group."""
+    library = require("zarr", "zarr")
+    try:
+        found = library.open(str(path), mode="r")
+        X = found if name is None else found[name]
+    except Exception as error:  # whatever Zarr trips over, the folder is at fault
+        msg = f"{path} cannot be read as Zarr: {error}"
+        raise SourceError(msg) from None
+    return Sliced(str(path), _array(X, path, "zarr"))
+
+
+def hdf5(path: Path, name: str | None = None) -> Source:
+    """The data set called ``name`` in an HDF5 file; it may be left out where there is only one."""
+    library = require("h5py", "hdf5")
+    try:
+        file = library.File(path, "r")
+    except OSError as error:
+        msg = f"{path} cannot be read as HDF5: {error}"
+        raise SourceError(msg) from None
+    if name is None:
+        names: list[str] = []
+        file.visititems(lambda key, item: names.append(key) if isinstance(item, library.Dataset) else None)
+        if len(names) != 1:
+            listed = ", ".join(names[:10]) or "none"
+            msg = f"{path} holds {len(names)} data sets ({listed}); name one: hdf5:{path}?name=NAME."
+            raise SourceError(msg)
+        name = names[0]
+    if name not in file:
+        msg = f"{path} has no data set {name!r}."
+        raise SourceError(msg)
+    return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"))
+
+
+def h5ad(path: Path, layer: str | None = None) -> Source:
+    """Cells x genes of an AnnData file, or one of its layers; names of genes are names of features."""
+    library = require("anndata", "anndata")
+    try:
+        data = library.read_h5ad(path, backed="r")
+    except Exception as error:  # whatever AnnData trips over, the file is at fault
+        msg = f"{path} cannot be read as AnnData: {error}"
+        raise SourceError(msg) from None
+    if layer is not None and layer not in data.layers:
+        msg = f"{path} has no layer {layer!r}; it has {', '.join(data.layers) or 'none'}."
+        raise SourceError(msg)
+    X = data.X if layer is None else data.layers[layer]
+    if X is None:
+        msg = f"{path} has no X; name one of its layers: h5ad:{path}?layer=NAME."
+        raise SourceError(msg)
+    return Sliced(str(path), X, [str(name) for name in data.var_names])
+
+
+def _array(X: Any, path: Path, scheme: str) -> Any:
+    if not hasattr(X, "shape") or not hasattr(X, "dtype"):
+        names = ", ".join(list(X)[:10]) if hasattr(X, "__iter__") else ""
+        msg = f"{path} is a group ({names}), not an array; name one: {scheme}:{path}?name=NAME."
+        raise SourceError(msg)
+    return X

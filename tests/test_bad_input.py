@@ -1,0 +1,218 @@
+"""Every way into the library, tried with what is no clean array of floats: the right answer, or one sentence."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import BatchNMF, DataError, OnlineNMF
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.fitted.DomainWarning"
+)
+F = 6
+X = np.random.default_rng(0).integers(1, 20, (40, F)).astype(float)
+EXTRA = np.random.default_rng(1).integers(1, 20, (12, F)).astype(float)
+
+
+def with_entry(value: Any) -> np.ndarray:
+    changed = EXTRA.copy()
+    changed[2, 3] = value
+    return changed
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "NaN": (with_entry(np.nan), "NaN in the data at row 2, column 3"),
+    "infinity": (with_entry(np.inf), "Infinity (inf) in the data at row 2, column 3"),
+    "minus infinity": (with_entry(-np.inf), "at row 2, column 3"),
+    "negative": (with_entry(-3.0), "Negative values in data, the first -3"),
+    "sparse NaN": (scipy.sparse.csr_matrix(with_entry(np.nan)), "NaN in the data at row 2, column 3"),
+    "sparse negative": (scipy.sparse.csc_matrix(with_entry(-1.0)), "Negative values in data"),
+    "empty batch": (np.empty((0, F)), "minimum of 1"),
+    "no features": (np.empty((3, 0)), "minimum of 1"),
+    "fewer features": (EXTRA[:, :4], "4 features"),
+    "one dimension": (EXTRA[0], "2D"),
+    "three dimensions": (EXTRA[None], "dim 3"),
+    "a number": (3.0, "2D"),
+    "strings": (np.full((3, F), "x"), "'x'"),
+    "objects": (np.full((3, F), object()), "object"),
+    "complex": (EXTRA + 1j, "omplex"),
+    "ragged": ([[1, 2], [3]], "inhomogeneous"),
+    "None": (None, "2D"),
+    "a text": ("x.csv", "open_source"),
+}
+
+
+def usable(kind: str) -> Any:
+    """The numbers of EXTRA in another dress."""
+    if kind.startswith(("int", "uint", "float")):
+        return EXTRA.astype(kind)
+    if kind in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia"):
+        return getattr(scipy.sparse, f"{kind}_array")(EXTRA)
+    if kind == "explicit zeros":
+        coo = scipy.sparse.coo_array(EXTRA)
+        more = np.zeros(F)
+        data = np.concatenate([coo.data, more])
+        rows, columns = np.concatenate([coo.row, np.zeros(F, int)]), np.concatenate([coo.col, np.arange(F)])
+        return scipy.sparse.coo_array((data, (rows, columns)), shape=EXTRA.shape)
+    if kind == "duplicates":
+        coo = scipy.sparse.coo_array(EXTRA)
+        twice = (np.concatenate([coo.row, coo.row]), np.concatenate([coo.col, coo.col]))
+        return scipy.sparse.coo_array((np.concatenate([coo.data, coo.data]) / 2, twice), shape=EXTRA.shape)
+    if kind == "unsorted":
+        csr = scipy.sparse.csr_array(EXTRA)
+        order = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(csr.indptr, csr.indptr[1:], strict=False)])
+        return scipy.sparse.csr_array((csr.data[order], csr.indices[order], csr.indptr), shape=EXTRA.shape)
+    if kind == "Fortran":
+        return np.asfortranarray(EXTRA)
+    if kind == "strided":
+        return np.repeat(EXTRA, 2, axis=1)[:, ::2]
+    if kind == "reversed":
+        return EXTRA[::-1][::-1]
+    if kind == "read-only":
+        fixed = EXTRA.copy()
+        fixed.flags.writeable = False
+        return fixed
+    if kind == "big-endian":
+        return EXTRA.astype(">f8")
+    return EXTRA.tolist()
+
+
+USABLE = [
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64", "csr",
+    "csc", "coo", "lil", "dok", "bsr", "dia", "explicit zeros", "duplicates", "unsorted", "Fortran", "strided",
+    "reversed", "read-only", "big-endian", "lists",
+]  # fmt: skip
+
+
+def online() -> OnlineNMF:
+    return OnlineNMF(2, divergence="kl", method="surrogate", random_state=0).fit(X)
+
+
+def batch() -> BatchNMF:
+    return BatchNMF(2, divergence="kl", max_iter=5, random_state=0).fit(X)
+
+
+ENTRIES: dict[str, Callable[[Any], Any]] = {
+    "fit": lambda data: OnlineNMF(2, method="surrogate", random_state=0).fit(data).components_,
+    "partial_fit": lambda data: online().partial_fit(data).components_,
+    "first partial_fit": lambda data: OnlineNMF(2, method="surrogate", random_state=0).partial_fit(data).components_,
+    "fit_transform": lambda data: OnlineNMF(2, method="surrogate", random_state=0).fit_transform(data),
+    "transform": lambda data: online().transform(data),
+    "loss": lambda data: online().loss(data),
+    "score": lambda data: online().score(data),
+    "stationarity": lambda data: online().stationarity(data),
+    "batch fit": lambda data: BatchNMF(2, max_iter=5, random_state=0).fit(data).components_,
+    "batch transform": lambda data: batch().transform(data),
+}
+ANY_NUMBER_OF_FEATURES = {"fit", "first partial_fit", "fit_transform", "batch fit"}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_cannot_be_used_is_refused_in_one_sentence(entry: str, kind: str) -> None:
+    data, words = REFUSED[kind]
+    if kind == "fewer features" and entry in ANY_NUMBER_OF_FEATURES:
+        pytest.skip("a model that knows no features takes any number of them")
+    with pytest.raises((ValueError, TypeError)) as error:
+        ENTRIES[entry](data)
+    message = str(error.value)
+    assert words in message
+    assert len(message) < 700
+
+
+@pytest.mark.parametrize("kind", USABLE)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_the_same_numbers_in_another_dress_give_the_same_answer(entry: str, kind: str) -> None:
+    expected, found = ENTRIES[entry](EXTRA), ENTRIES[entry](usable(kind))
+    tolerance = 2e-2 if kind in ("float16", "float32") else 1e-3  # coefficients are found to 1e-4
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_after_an_error_in_partial_fit_the_model_is_as_before(kind: str) -> None:
+    model = online()
+    before = pickle.dumps(model)
+    with pytest.raises((ValueError, TypeError)):
+        model.partial_fit(REFUSED[kind][0])
+    assert pickle.dumps(model) == before
+    fresh = OnlineNMF(2)
+    if kind != "fewer features":
+        with pytest.raises((ValueError, TypeError)):
+            fresh.partial_fit(REFUSED[kind][0])
+        assert not hasattr(fresh, "components_")
+    fresh.partial_fit(EXTRA)
+
+
+@pytest.mark.parametrize(
+    "divergence", ["kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:-1", "beta:0.5"]
+)
+def test_zeros_samples_and_features_of_zeros_give_finite_answers(divergence: str) -> None:
+    data = X.copy()
+    data[3] = 0
+    data[:, 2] = 0
+    data[5, 4] = 0
+    model = OnlineNMF(2, divergence=divergence, random_state=0).fit(data)
+    assert np.isfinite(model.components_).all()
+    assert np.isfinite(model.transform(data)).all()
+    assert np.isfinite(model.loss(data))
+
+
+@pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2", "huber"])
+@pytest.mark.parametrize("size", [1e-300, 1e-150, 1e150])
+def test_tiny_and_huge_numbers_are_learnt_or_refused(divergence: str, size: float) -> None:
+    with np.errstate(all="ignore"):
+        try:
+            model = OnlineNMF(2, divergence=divergence, random_state=0).fit(X * size)
+        except DataError as error:
+            assert "rescale or clip" in str(error)  # noqa: PT017
+            return
+    assert np.isfinite(model.components_).all()
+    expected = OnlineNMF(2, divergence=divergence, random_state=0).fit(X)
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-9)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(model.transform(X[:3] * size) / size, expected.transform(X[:3]), rtol=1e-2, atol=0.1)
+
+
+def test_denormal_numbers_are_learnt_or_refused() -> None:
+    data = X.copy()
+    data[0] = 5e-324
+    model = OnlineNMF(2, random_state=0).fit(data)
+    assert np.isfinite(model.components_).all()
+
+
+@pytest.mark.parametrize("K", [0, -1, 2.5, "2", None, True])
+@pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
+def test_a_number_of_atoms_that_is_none_is_refused(kind: type, K: Any) -> None:
+    with pytest.raises(ValueError, match="n_components must be"):
+        kind(K).fit(X)
+
+
+@pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
+def test_more_atoms_than_samples_or_features(kind: Any) -> None:
+    model = kind(50, random_state=0).fit(X[:3])
+    assert model.components_.shape == (50, F)
+    assert np.isfinite(model.transform(X[:3])).all()
+
+
+@pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
+def test_one_sample_and_one_feature(kind: Any) -> None:
+    assert kind(2, random_state=0).fit(X[:1]).components_.shape == (2, F)
+    assert kind(2, random_state=0).fit(X[:, :1]).components_.shape == (2, 1)
+
+
+def test_bool_is_zero_and_one() -> None:
+    data = X > 10
+    ours = OnlineNMF(2, method="surrogate", random_state=0)
+    np.testing.assert_allclose(ours.fit(data).components_, ours.fit(data.astype(float)).components_)
+
+
+@pytest.mark.parametrize("H", [np.ones(2), np.ones((3, 5)), np.ones((1, 2, 2)), "x"])
+def test_coefficients_of_the_wrong_shape_are_refused(H: Any) -> None:
+    with pytest.raises(ValueError, match=r"takes coefficients of shape \(n, 2\)"):
+        online().inverse_transform(H)
