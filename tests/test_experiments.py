@@ -13,8 +13,8 @@ from onmf import OnlineNMF, divergences
 from onmf.datasets import docstrings
 from onmf.datasets.synthetic import Planted
 from onmf.experiments import comparison, contest, faces, sensitivity, synthetic, topics
-from onmf.experiments.contest import Task, canonical, compete, empirical_losses, gathered, seconds_to
-from onmf.experiments.corpora import Copies, Corpus, documents, stand_in
+from onmf.experiments.contest import Copies, Task, canonical, compete, empirical_losses, gathered, seconds_to
+from onmf.experiments.corpora import Corpus, documents, stand_in
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.images import (
     FreshNoise,
@@ -235,6 +235,23 @@ def test_batch_gets_what_fits(monkeypatch, tmp_path):
     task = small_task()
     assert gathered(task.source).shape == (200, 8)
     assert compete("batch", task, tmp_path, lambda _: None).facts["n"] == 200
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, tmp_path):
+    X = rng.poisson(5.0, (30, 8)).astype(float) + 1
+    order = rng.permutation(np.tile(np.arange(5, 25), 40))
+    V = scipy.sparse.csr_matrix(X) if sparse else X
+    W0 = rng.random((2, 8))
+    scorer = Scorer("kl", X.mean(axis=0), X)
+    quick = compete("batch", Task(Copies(V, order), "kl", W0, scorer, scorer, 0), tmp_path, lambda _: None)
+    whole = compete("batch", Task(Rows(V[order]), "kl", W0, scorer, scorer, 0), tmp_path, lambda _: None)
+    np.testing.assert_allclose(quick.arrays["W"], whole.arrays["W"], rtol=1e-6)
+    np.testing.assert_allclose(quick.arrays["H"], whole.arrays["H"], rtol=1e-6)
+    assert quick.facts["iterations"] == whole.facts["iterations"]
+    assert quick.facts["n"] == 800
+    assert quick.facts["points"][-1]["objective"] == pytest.approx(whole.facts["points"][-1]["objective"])
+    assert 0.1 < quick.facts["seconds"] / whole.facts["seconds"] < 10
 
 
 def test_a_long_chunk_is_read_at_once(tmp_path):

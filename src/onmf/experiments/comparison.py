@@ -14,6 +14,11 @@ SIGNIFICANTLY = 1.5  # times as fast
 TO_BATCH = "Batch's time / time to its final loss"
 ADDED = "(not in the paper) "  # before claims that are not the paper's
 
+OF_COPIES = (
+    "Equal copies change no update of Batch: its dictionaries were found from one copy, and its time is that of its "
+    "iterations on all N samples, of which ten were timed."
+)
+
 Facts: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # by contestant, one an initial dictionary
 
 

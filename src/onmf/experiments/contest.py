@@ -13,17 +13,18 @@ two measures:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
-from onmf.arrays import Array
+from onmf.arrays import Array, Counts
 from onmf.batch_estimator import BatchNMF
 from onmf.estimator import OnlineNMF
 from onmf.experiments.folder import Result
@@ -47,6 +48,7 @@ READ = 200  # samples at a time
 MARKS_PER_DOUBLING = 3
 MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten
 MOST_BYTES = 2**30  # of samples that Batch is given
+TIMED_ITERATIONS = 10
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,27 @@ class Task:
     def n(self) -> int:
         """N."""
         return int(self.source.n_samples or 0)
+
+
+class Copies(Source):
+    """Some rows of a matrix, each equally often, in a given order: the copies are never made."""
+
+    def __init__(self, X: Any, order: Counts) -> None:
+        self.X, self.order = X, order
+        self.n_samples, self.n_features = len(order), X.shape[1]
+        self.rows, self.place = np.unique(order, return_inverse=True)  # which rows, and which of them every sample is
+
+    @property
+    def distinct(self) -> Any:
+        """One copy."""
+        return self.X[self.rows]
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+        """In the given order."""
+        del rng
+        for first in range(0, len(self.order), size):
+            rows = self.order[first : first + size]
+            yield np.arange(first, first + len(rows)), self.X[rows]
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,7 @@ def _online(name: str, task: Task, scratch: Path, step: Callable[[float], None],
     objectives = empirical_losses(divergence, task.source, H, [(mark.samples, mark.W) for mark in marks])
     points = [_judged(replace(mark, objective=o), task) for mark, o in zip(marks, objectives, strict=True)]
     facts = {"points": points, "seconds": marks[-1].seconds, "n": task.n, "method": model.method_}
+    facts["places"] = [task.n - _kept(task.n), task.n]  # of the samples whose coefficients are kept
     return Result(facts, {"W": marks[-1].W, "H": np.asarray(H[-_kept(task.n) :])})
 
 
@@ -147,8 +171,13 @@ def _kept(n: int) -> int:
 
 
 def _batch(task: Task, step: Callable[[float], None]) -> Result:
-    """All samples at once, or as many as MOST_BYTES hold."""
-    X = gathered(task.source)
+    """All samples at once, or as many as MOST_BYTES hold.
+
+    Equal copies of samples change neither the mean loss nor an update: Batch on them is Batch on one copy, at their
+    cost. So its way is found on one copy, and the time of an iteration is measured on all.
+    """
+    copies = task.source if isinstance(task.source, Copies) else None
+    X = gathered(task.source) if copies is None else copies.distinct
     marks: list[_Mark] = []
     due = 1.0
 
@@ -159,22 +188,29 @@ def _batch(task: Task, step: Callable[[float], None]) -> Result:
             due = max(due, progress.steps) * 2 ** (1 / MARKS_PER_DOUBLING)
         step(progress.steps / MOST_ITERATIONS)
 
-    model = BatchNMF(
-        len(task.W0), divergence=task.divergence, init=task.W0, max_iter=MOST_ITERATIONS, tol=1e-5, callbacks=[look]
-    )
-    model.fit(X)
-    history = model.history_
-    last = {name: values[-1] for name, values in history.items()}
-    marks = [m for m in marks if m.samples < last["samples"]]
+    settings: dict[str, Any] = {"divergence": task.divergence, "init": task.W0}
+    model = BatchNMF(len(task.W0), **settings, max_iter=MOST_ITERATIONS, tol=1e-5, callbacks=[look]).fit(X)
+    last = {name: values[-1] for name, values in model.history_.items()}
+    marks = [mark for mark in marks if mark.samples < last["samples"]]
     marks.append(_Mark(int(last["samples"]), float(last["seconds"]), model.components_, float(last["loss"])))
-    facts = {
-        "points": [_judged(mark, task) for mark in marks],
-        "seconds": marks[-1].seconds,
-        "n": X.shape[0],
-        "iterations": int(model.n_iter_),
-        "converged": bool(model.converged_),
-    }
-    return Result(facts, {"W": model.components_, "H": model.coefficients_[-_kept(X.shape[0]) :]})
+    facts: dict[str, Any] = {"n": X.shape[0], "iterations": int(model.n_iter_), "converged": bool(model.converged_)}
+    H = model.coefficients_
+    if copies is not None:
+        each, n = _seconds_per_iteration(task, settings)
+        marks = [replace(mark, seconds=mark.samples / X.shape[0] * each) for mark in marks]
+        facts |= {"n": n, "seconds of an iteration": each}
+        H = H[copies.place]
+    facts |= {"points": [_judged(mark, task) for mark in marks], "seconds": marks[-1].seconds}
+    facts["places"] = [len(H) - _kept(len(H)), len(H)]
+    return Result(facts, {"W": model.components_, "H": H[-_kept(len(H)) :]})
+
+
+def _seconds_per_iteration(task: Task, settings: dict[str, Any]) -> tuple[float, int]:
+    """On all N samples: measured on as many as MOST_BYTES hold, which are said too."""
+    X = gathered(task.source)
+    model = BatchNMF(len(task.W0), **settings, max_iter=TIMED_ITERATIONS, tol=0.0).fit(X)
+    seconds = model.history_["seconds"]
+    return float(seconds[-1] - seconds[0]) / TIMED_ITERATIONS * task.n / X.shape[0], int(X.shape[0])
 
 
 def _judged(mark: _Mark, task: Task) -> dict[str, Any]:

@@ -6,18 +6,16 @@ random order, clipped to [0, 2 l max].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from onmf.arrays import Array, Counts
 from onmf.datasets.text import leading_words, tfidf
-from onmf.streams import Source
+from onmf.experiments.contest import Copies
 
 SNR = 30.0  # dB
 HELD_OUT = 0.1  # of the documents: nothing in the paper, which learns from all
@@ -64,21 +62,6 @@ def stand_in(folder: Path | None = None) -> Corpus:
 
 
 CORPORA = {"bbc": bbc, "20newsgroups": newsgroups, "stand-in": stand_in}
-
-
-class Copies(Source):
-    """Rows of a matrix, each many times, in a random order: the copies are never made."""
-
-    def __init__(self, X: Any, order: Counts) -> None:
-        self.X, self.order = X, order
-        self.n_samples, self.n_features = len(order), X.shape[1]
-
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """In the given order."""
-        del rng
-        for first in range(0, len(self.order), size):
-            rows = self.order[first : first + size]
-            yield np.arange(first, first + len(rows)), self.X[rows]
 
 
 @dataclass(frozen=True, eq=False)

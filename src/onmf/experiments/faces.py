@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from onmf.arrays import Array, Counts
-from onmf.experiments.comparison import ADDED, TO_BATCH, faster_than_batch, last, mean, mean_and_deviation, speedup_cell
-from onmf.experiments.contest import TITLES, Task, compete
-from onmf.experiments.corpora import Copies
+from onmf.experiments.comparison import (
+    ADDED,
+    OF_COPIES,
+    TO_BATCH,
+    faster_than_batch,
+    last,
+    mean,
+    mean_and_deviation,
+    speedup_cell,
+)
+from onmf.experiments.contest import TITLES, Copies, Task, compete
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.images import (
     FreshNoise,
@@ -127,7 +135,7 @@ def _one(method: str, data: Contaminated, start: int, settings: Settings, folder
     with folder.scratch() as scratch:
         result = compete(method, task, scratch, watch.step)
     W, H = result.arrays["W"], result.arrays["H"]
-    then = dict(zip(data.order[: result.facts["n"]][-len(H) :].tolist(), H, strict=True))  # of each image
+    then = dict(zip(data.order[slice(*result.facts["places"])].tolist(), H, strict=True))  # of each image
     lost = np.full(len(W), np.nan)
     at_their_time = np.vstack([then.get(image, lost) for image in range(len(noisy))]) @ W
     H, atoms = task.train.solved(W)
@@ -161,6 +169,7 @@ def _report(
             "Huber's delta a tenth of the mean, tau = 1e-4 N, a = b = 0.2 N. Pictures are the fits of the noisy images "
             "with freshly solved coefficients. A pixel is in shadow where an image has less than a quarter of the "
             "brightness that the subject has there in good light, the median of its brightest quarter of images."
+            + ("" if settings.fresh_noise else f" {OF_COPIES}")
         ),
     ]
     rows = [row for name, data in drawn.items() for row in summary(data, results[name])]

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from onmf.experiments.comparison import ADDED, TO_BATCH, faster_than_batch, last, mean, mean_and_deviation, speedup_cell
+from onmf.experiments.comparison import (
+    ADDED,
+    OF_COPIES,
+    TO_BATCH,
+    faster_than_batch,
+    last,
+    mean,
+    mean_and_deviation,
+    speedup_cell,
+)
 from onmf.experiments.contest import TITLES, Task, compete
 from onmf.experiments.corpora import CORPORA, Documents, documents, mean_sample
 from onmf.experiments.folder import Folder, Result
@@ -126,9 +135,8 @@ def _report(settings: Settings, folder: Folder, prepared: dict[str, Documents], 
                 f"scaled by {texts.scale:.4g}, Poisson noise: signal-to-noise ratio {texts.snr:.1f} dB. "
                 f"{len(texts.train)} documents, {texts.copies} copies of each in random order: "
                 f"N = {texts.copies * len(texts.train)}. The other {len(texts.held_out)} are held out, which the paper "
-                "did not do. The copies are equal, noise included, so that Batch would find the same in "
-                f"1 / {texts.copies} of the time from one copy; its time here is that of N samples, as in the paper. "
-                "All start from the same uniformly random dictionaries."
+                f"did not do. {OF_COPIES} Nobody needs to pay for that: from one copy Batch takes 1 / {texts.copies} "
+                "of the time. All start from the same uniformly random dictionaries."
             ),
             Table(
                 "The eight leading words of the topic matched to each category.",
