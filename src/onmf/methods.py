@@ -162,7 +162,8 @@ def em(divergence: Divergence, settings: Settings) -> Method:
     _options("em", settings)
     C, precise, kept = _fast_parts(divergence, settings)
     solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
-    update = OnlineEM(order, _tau(settings, 200), averaging=Averaging(0.75, forgetting=settings.forgetting), C=C)
+    averaging = Averaging(0.75, forgetting=settings.forgetting)
+    update = OnlineEM(order, _tau(settings, 200), averaging=averaging, patient=settings.max_iter is None, C=C)
     return Method(solver, update, precise, kept)
 
 

@@ -67,8 +67,11 @@ def learn(
         new = X[first : first + fresh]
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
+        effort, solver = update.effort(state.samples), method.coefficients
+        if effort > 1:
+            solver = solver.precise(solver.tol, effort * solver.max_iter)
         for visit in range(update.visits(state.samples)):
-            H = method.coefficients.solve(divergence, V, state.W, H).H
+            H = solver.solve(divergence, V, state.W, H).H
             statistics = replace(update.local(divergence, V, H, state.W), new=0 if repeated else new.shape[0])
             if adapt:
                 weight = update.averaging(state.samples + V.shape[0], V.shape[0], update.chunk)

@@ -52,6 +52,11 @@ class DictionaryUpdate(ABC):
         del samples
         return 1
 
+    def effort(self, samples: int) -> int:
+        """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
+        del samples
+        return 1
+
     @abstractmethod
     def start(self, W: Array) -> State:
         """The state before the first sample, with W brought into C."""

@@ -235,12 +235,14 @@ def empirical_losses(
 ) -> list[float]:
     """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
     sums = np.zeros(len(dictionaries))
-    for rows, batch in source.batches(READ):
+    first = 0
+    for _, batch in source.batches(READ):
         V = batch.toarray() if scipy.sparse.issparse(batch) else batch
-        h = np.asarray(H[rows[0] : rows[0] + len(rows)])
+        h = np.asarray(H[first : first + len(V)])
         for place, (t, W) in enumerate(dictionaries):
-            if t > rows[0]:
-                sums[place] += float(divergence.value(V, np.maximum(h @ W, np.finfo(float).tiny))[: t - rows[0]].sum())
+            if t > first:
+                sums[place] += float(divergence.value(V, np.maximum(h @ W, np.finfo(float).tiny))[: t - first].sum())
+        first += len(V)
     return [float(total) / t for total, (t, _) in zip(sums, dictionaries, strict=True)]
 
 
