@@ -98,6 +98,7 @@ class Point:
     objective: float
     train: float
     held_out: float
+    psnr: float | None  # of the fits of the training samples, where the clean ones are known
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,8 @@ def _seconds_per_iteration(task: Task, settings: dict[str, Any]) -> tuple[float,
 
 
 def _judged(mark: _Mark, task: Task) -> dict[str, Any]:
-    train, held_out = (scorer.best(mark.W).loss for scorer in (task.train, task.held_out))
-    return asdict(Point(mark.samples, mark.seconds, mark.objective, train, held_out))
+    train, held_out = (scorer.best(mark.W) for scorer in (task.train, task.held_out))
+    return asdict(Point(mark.samples, mark.seconds, mark.objective, train.loss, held_out.loss, train.psnr))
 
 
 def gathered(source: Source) -> Any:

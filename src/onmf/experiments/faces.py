@@ -23,6 +23,7 @@ from onmf.experiments.comparison import (
 from onmf.experiments.contest import TITLES, Copies, Task, compete
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.images import (
+    WHITE,
     FreshNoise,
     Subject,
     brightness_in_shadow,
@@ -130,7 +131,7 @@ def _one(method: str, data: Contaminated, start: int, settings: Settings, folder
     typical = noisy.mean(axis=0)
     W0 = 1.0 - np.random.default_rng([start, 99]).random((COMPONENTS[settings.size], noisy.shape[1]))
     other = contaminated(clean, np.random.default_rng([settings.seed, 12]))
-    train, held_out = (Scorer(data.divergence, typical, images) for images in (noisy, other))
+    train, held_out = (Scorer(data.divergence, typical, images, clean, WHITE) for images in (noisy, other))
     task = Task(data.source, data.divergence, W0, train, held_out, start)
     with folder.scratch() as scratch:
         result = compete(method, task, scratch, watch.step)
@@ -227,10 +228,22 @@ def summary(data: Contaminated, by_method: dict[str, list[dict[str, Any]]]) -> l
     for method, found in by_method.items():
         row: dict[str, Any] = {"subject": subject.name, "method": TITLES[method]}
         row |= {measure: mean_and_deviation([facts[measure] for facts in found]) for measure in MEASURES}
+        best = [max(point["psnr"] for point in facts["points"]) for facts in found]
+        row["best psnr on the way"] = mean_and_deviation(best)
         if "batch" in by_method and method != "batch":
             row[TO_BATCH] = speedup_cell(by_method, method)
+            row["psnr there"] = psnr_there(by_method, method)
         rows.append(row | {"train": last(found, "train")})
     return rows
+
+
+def psnr_there(by_method: dict[str, list[dict[str, Any]]], method: str) -> str:
+    """The PSNR when the training loss passes Batch's final one."""
+    found = []
+    for batch, facts in zip(by_method["batch"], by_method[method], strict=True):
+        goal = batch["points"][-1]["train"]
+        found += [point["psnr"] for point in facts["points"] if point["train"] <= goal][:1]
+    return mean_and_deviation(found) if found else ""
 
 
 def claims(drawn: dict[str, Contaminated], results: Results) -> list[Claim]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.arrays import Array, Counts, Mask
+from onmf.experiments.judge import peak_signal_to_noise
 from onmf.streams import Source
 
 NOISY_SHARE = 0.3  # of the pixels of every image
@@ -114,9 +115,8 @@ class FreshNoise(Source):
 
 def psnr(pictures: Array, clean: Array, where: Mask | None = None) -> float:
     """Peak signal-to-noise ratio in dB of pictures from 0 to 255, of all pixels or of some."""
-    error = np.square(np.clip(pictures, 0.0, WHITE) - clean)
-    mean = float((error if where is None else error[where]).mean())
-    return float(10 * np.log10(WHITE**2 / mean)) if mean else float("inf")
+    everything = slice(None) if where is None else where
+    return peak_signal_to_noise(clean[everything], pictures[everything], WHITE)
 
 
 def brightness_in_shadow(pictures: Array, subject: Subject) -> float:

@@ -42,10 +42,13 @@ class Score:
 class Scorer:
     """Judges dictionaries on samples under one divergence; ``mean_sample`` is that of the training samples."""
 
-    def __init__(self, divergence: str, mean_sample: Array, held_out: Any, clean: Array | None = None) -> None:
+    def __init__(
+        self, divergence: str, mean_sample: Array, held_out: Any, clean: Array | None = None, peak: float | None = None
+    ) -> None:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
         self.clean = clean
+        self.peak = float(clean.max()) if peak is None and clean is not None else peak
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.
         # That is exact, and loud and quiet samples are then solved equally well.
         n = held_out.shape[0]
@@ -112,11 +115,13 @@ class Scorer:
     def _score(self, atoms: Array, floor: float) -> Score:
         W = np.maximum(atoms, floor * self.profile)
         H, losses, converged = self._solve(W)
-        psnr = None if self.clean is None else peak_signal_to_noise(self.clean, self.units[:, None] * (H @ W))
+        psnr = None
+        if self.clean is not None and self.peak is not None:
+            psnr = peak_signal_to_noise(self.clean, self.units[:, None] * (H @ W), self.peak)
         return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
 
 
-def peak_signal_to_noise(clean: Array, fit: Array) -> float:
-    """In dB, against the largest clean value; the fit is cut off at that value."""
-    peak = float(clean.max())
-    return float(10 * np.log10(peak**2 / np.square(np.clip(fit, 0, peak) - clean).mean()))
+def peak_signal_to_noise(clean: Array, fit: Array, peak: float) -> float:
+    """In dB, against the peak, at which the fit is cut off."""
+    error = float(np.square(np.clip(fit, 0, peak) - clean).mean())
+    return float(10 * np.log10(peak**2 / error)) if error else float("inf")
