@@ -12,6 +12,8 @@ import numpy as np
 from onmf.arrays import Array, Counts
 from onmf.experiments.comparison import (
     ADDED,
+    NEAR_BATCH,
+    NEARLY,
     OF_COPIES,
     TO_BATCH,
     faster_than_batch,
@@ -232,6 +234,7 @@ def summary(data: Contaminated, by_method: dict[str, list[dict[str, Any]]]) -> l
         row["best psnr on the way"] = mean_and_deviation(best)
         if "batch" in by_method and method != "batch":
             row[TO_BATCH] = speedup_cell(by_method, method)
+            row[NEAR_BATCH] = speedup_cell(by_method, method, NEARLY)
             row["psnr there"] = psnr_there(by_method, method)
         rows.append(row | {"train": last(found, "train")})
     return rows

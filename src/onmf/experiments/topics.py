@@ -11,6 +11,8 @@ import numpy as np
 
 from onmf.experiments.comparison import (
     ADDED,
+    NEAR_BATCH,
+    NEARLY,
     OF_COPIES,
     TO_BATCH,
     faster_than_batch,
@@ -174,6 +176,7 @@ def summary(by_method: Results) -> list[dict[str, Any]]:
         row["seconds"] = mean_and_deviation([facts["seconds"] for facts in found])
         if "batch" in by_method and method != "batch":
             row[TO_BATCH] = speedup_cell(by_method, method)
+            row[NEAR_BATCH] = speedup_cell(by_method, method, NEARLY)
         row |= {measure: last(found, measure) for measure in ("train", "held_out")}
         row |= {m: mean_and_deviation([facts[m] for facts in found]) for m in ("npmi", "accuracy", "nmi")}
         rows.append(row)
