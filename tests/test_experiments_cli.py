@@ -84,7 +84,7 @@ def test_topics_of_the_stand_in(tmp_path: Path) -> None:
 def test_faces_of_the_stand_in(tmp_path: Path) -> None:
     out = tmp_path / "run"
     invoke("faces", "--stand-in", "--out", out)
-    require_whole(out, ["patch-1", "patch-2"], ["summary", "curves"])
+    require_whole(out, ["patch-1-then", "patch-1-now", "patch-2-then", "patch-2-now"], ["summary", "curves"])
     found = {(row["subject"], row["method"]): float(row["psnr"].split()[0]) for row in rows(out / "summary.csv")}
     assert found["patch 1", "onmf"] > found["patch 1", "noisy"] + 6
 

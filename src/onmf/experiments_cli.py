@@ -38,7 +38,7 @@ SizeOption = Annotated[Size, typer.Option(help="small: under a minute; paper: th
 Seed = Annotated[int, typer.Option(min=0, help="Of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, with commas between.", show_default="all")]
 Samples = Annotated[
-    int | None, typer.Option(min=400, help="N; tau, a and b keep their ratios to it.", show_default="by size")
+    int | None, typer.Option(min=400, help="N; a and b keep their ratios to it.", show_default="by size")
 ]
 Features = Annotated[int | None, typer.Option(min=2, help="F.", show_default="by size")]
 Starts = Annotated[
@@ -140,7 +140,9 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     """Run, write the report, and print its verdicts."""
     from onmf.experiments.folder import Folder
     from onmf.experiments.report import Text
+    from onmf.plots import new_figure
 
+    new_figure(1, 1)  # without Matplotlib, say so now and not after hours
     # The folder of the data may move, and contestants or initial dictionaries be added: finished parts stay what they
     # are. All else makes the run what it is.
     free = ("data", "methods", "initialisations")
@@ -201,4 +203,6 @@ class _Bars(Watch):
 def _bars() -> Iterator[Watch]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
-        yield _Bars(progress)
+        bars = _Bars(progress)
+        yield bars
+        progress.update(bars.all, completed=bars.begun)

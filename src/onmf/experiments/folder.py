@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,15 +39,23 @@ class Folder:
         elif path.is_dir() and any(path.iterdir()):
             msg = f"{path} is not empty and holds no run of an experiment; give --out a new or an empty folder."
             raise ValueError(msg)
-        self._parts.mkdir(parents=True, exist_ok=True)
-        with replacing(known) as temporary:
-            temporary.write_text(json.dumps(self.settings, indent=2) + "\n")
+
+    def _begin(self) -> None:
+        """Not before there is something to keep; what a killed run has left half done goes."""
+        known = self.path / "settings.json"
+        if not known.exists():
+            self._parts.mkdir(parents=True, exist_ok=True)
+            with replacing(known) as temporary:
+                temporary.write_text(json.dumps(self.settings, indent=2) + "\n")
+        for litter in self.path.glob(".scratch-*"):
+            shutil.rmtree(litter, ignore_errors=True)
 
     def part(self, name: str, find: Callable[[], Result]) -> Result:
         """The part of that name: as it lies here, or found now. The facts are written last and say that it is whole."""
         facts, arrays = (self._parts / f"{name}.{suffix}" for suffix in ("json", "safetensors"))
         if not facts.exists():
             result = find()
+            self._begin()
             content = {key: np.ascontiguousarray(array) for key, array in result.arrays.items()}
             with replacing(arrays) as temporary:
                 temporary.write_bytes(safetensors.numpy.save(content))
@@ -61,11 +70,13 @@ class Folder:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder beside the results for what is too large for memory; it vanishes with the block."""
+        self._begin()
         with tempfile.TemporaryDirectory(dir=self.path, prefix=".scratch-") as name:
             yield Path(name)
 
     def table(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows as NAME.csv; a column that a row lacks stays empty."""
+        self._begin()
         rows = list(rows)
         columns = list(dict.fromkeys(key for row in rows for key in row))
         with (

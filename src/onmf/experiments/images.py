@@ -15,6 +15,7 @@ from onmf.experiments.judge import peak_signal_to_noise
 from onmf.streams import Source
 
 NOISY_SHARE = 0.3  # of the pixels of every image
+ROWS = 6  # a key of random numbers of their own
 WHITE = 255.0
 LIGHTS = 64  # images of a subject
 WELL_LIT = 0.25  # the share of a subject's images, the brightest, that show it without shadows
@@ -55,6 +56,9 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
     data = yaleb.load(folder)
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
+    if not len(chosen):
+        msg = f"no subject of the data set has {LIGHTS} images; is it the 32 x 32 version of all of them?"
+        raise ValueError(msg)
     rows = (np.flatnonzero(data.subjects == number) for number in chosen)
     pixels = [np.ascontiguousarray(yaleb.upright(data.images[each])).reshape(LIGHTS, -1) for each in rows]
     return [Subject(f"subject {number}", images) for number, images in zip(chosen, pixels, strict=True)]
@@ -107,7 +111,7 @@ class FreshNoise(Source):
         for first in range(0, len(self.order), size):
             rows = np.arange(first, min(first + size, len(self.order)))
             noisy = [
-                contaminated(self.images[self.order[row], None], np.random.default_rng([self.seed, int(row)]))
+                contaminated(self.images[self.order[row], None], np.random.default_rng([self.seed, ROWS, int(row)]))
                 for row in rows
             ]
             yield rows, np.concatenate(noisy)

@@ -15,6 +15,7 @@ from onmf.plots import panels
 
 METHODS = ("ol", "ours")
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
+EVERY_FACTOR = sorted({factor for factors in FACTORS.values() for factor in factors})
 SIZES = {"small": (400, 20, 6), "paper": (100_000, 200, 40)}  # N, F, K
 OUR_TAU = 30  # the surrogate's own
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
@@ -159,9 +160,9 @@ def summary(results: Results, methods: tuple[str, ...]) -> list[dict[str, Any]]:
                     "method": TITLES[method],
                     "parameter": parameter,
                 }
-                row |= {f"x {factor:g}": end / ends[1] for factor, end in ends.items()}
-                row |= {"largest / smallest": max(ends.values()) / min(ends.values())}
-                row |= {"worst on the way": max(excursion(facts) for facts in chosen.values())}
+                row["largest / smallest"] = max(ends.values()) / min(ends.values())
+                row["worst on the way"] = max(excursion(facts) for facts in chosen.values())
+                row |= {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
                 rows.append(row)
     return rows
 
