@@ -434,3 +434,49 @@ def test_a_source_that_ends_in_an_error_leaves_the_model_as_it_was(tmp_path: Pat
         model.fit(Batches(batches), checkpoint=checkpoint)
     assert not hasattr(model, "components_")
     assert checkpoint.read().n_samples_seen_ == 80  # what was learnt is not lost
+
+
+def test_an_error_midway_leaves_a_last_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1,2,3\n" * 500 + "1,x,3\n")
+    command = ["fit", tmp_path / "x.csv", "-k", "2", "--batch-size", "100", "--out", tmp_path / "out"]
+    done = onmf_command(*command, "--checkpoint", tmp_path / "run", "--seed", "0")
+    assert done.returncode == 2
+    assert "'x' is not a number at row 500" in done.stderr
+    assert "what was learnt before the error is in" in done.stderr
+    assert Checkpoint(tmp_path / "run").read().n_samples_seen_ == 500
+    again = onmf_command(*command, "--checkpoint", tmp_path / "run", "--seed", "0")
+    assert "holds a run that was begun before" in again.stderr
+    (tmp_path / "x.csv").write_text("1,2,3\n" * 501)
+    done = onmf_command(*command, "--checkpoint", tmp_path / "run", "--seed", "0", "--resume")
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_data_are_not_gone_on_with(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="the data have 40 samples, those of the checkpoint 90"):
+        checkpoint.read().fit(X[:40], resume=True)
+
+
+def test_data_are_never_overwritten(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    for arguments in (
+        ["fit", f"npy:{tmp_path / 'x.npy'}", "--out", tmp_path / "x.npy"],
+        ["fit", tmp_path / "x.npy", "--out", tmp_path / "m", "--checkpoint", tmp_path / "x.npy"],
+    ):
+        done = onmf_command(*arguments)
+        assert done.returncode == 2
+        assert "is read from" in done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), X)
+
+
+def test_a_matrix_of_mahalanobis_is_recognised_on_resumption(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "A.npy", np.eye(8))
+    command = ["fit", tmp_path / "x.npy", "-k", "2", "-d", f"mahalanobis:{tmp_path / 'A.npy'}", "--seed", "0"]
+    command += ["--out", tmp_path / "out", "--checkpoint", tmp_path / "run", "--resume"]
+    for _ in range(2):
+        done = onmf_command(*command)
+        assert done.returncode == 0, done.stderr
+    np.save(tmp_path / "A.npy", 2 * np.eye(8))
+    assert "was begun with other options (divergence" in onmf_command(*command).stderr

@@ -130,7 +130,7 @@ def test_batches_in_a_row_are_what_was_written(kind: str, size: int, tmp_path: P
 def test_a_layer_of_an_anndata_file(tmp_path: Path) -> None:
     path = write_h5ad(tmp_path)
     np.testing.assert_array_equal(whole(open_source(f"{path}?layer=twice")), 2 * X)
-    with pytest.raises(SourceError, match=r"has no layer 'thrice'; it has twice"):
+    with pytest.raises(SourceError, match=r"has no layer 'thrice'; of layers it has twice"):
         open_source(f"{path}?layer=thrice")
 
 
@@ -265,7 +265,7 @@ def test_standard_input_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("{}\n", "line 0 .* field 'text'"), ('{"text": 5}', "line 0"), ("[" * 100_000, "line 0"), ("nonsense", "line 0")],
+    [("\n{}\n", "line 2 .* field 'text'"), ('{"text": 5}', "line 1"), ("[" * 9**5, "line 1"), ("nonsense", "line 1")],
 )
 def test_bad_json_lines_are_named(content: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(content)
@@ -481,3 +481,151 @@ def test_one_of_several_data_sets_must_be_named(tmp_path: Path) -> None:
         open_source(f"{tmp_path}/x.h5?name=words")
     with pytest.raises(SourceError, match="no data set 'c'"):
         open_source(f"{tmp_path}/x.h5?name=c")
+
+
+# Sources that break, and data in unusual dress
+
+
+def test_files_that_shrink_or_vanish_are_not_read_as_zeros(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    stream = open_source(tmp_path / "x.npy").batches(5)
+    next(stream)
+    with (tmp_path / "x.npy").open("r+b") as file:
+        file.truncate(200)
+    with pytest.raises(SourceError, match="has shrunk from"):
+        next(stream)
+
+
+@quiet
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_arrays_on_disk_that_vanish_are_not_read_as_zeros(kind: str, tmp_path: Path) -> None:
+    import shutil
+
+    where = WRITERS[kind](tmp_path)
+    stream = open_source(where).batches(5)
+    next(stream)
+    if kind == "zarr":
+        shutil.rmtree(where)
+    else:
+        with Path(where).open("r+b") as file:
+            file.truncate(500)
+    with pytest.raises(SourceError, match="while it was read"):
+        next(stream)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float16", ">f8", "int32"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_numbers_of_every_type_are_learnt_from_as_floats(dtype: str, sparse: bool, tmp_path: Path) -> None:
+    counts = (np.random.default_rng(0).random((60, 30)) < 0.08).astype(dtype)
+    counts[:, 0] = 1
+    if sparse:
+        if dtype in ("float16", ">f8"):
+            pytest.skip("scipy has no sparse matrices of this type")
+        scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_matrix(counts))
+    else:
+        np.save(tmp_path / "x.npy", counts)
+    model = OnlineNMF(2, random_state=0).fit(open_source(tmp_path / ("x.npz" if sparse else "x.npy")))
+    assert model.method_ == "em"
+    expected = OnlineNMF(2, random_state=0).fit(counts.astype(float))
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-12)
+
+
+def test_a_second_pass_over_what_rewinds_not_is_refused_before_the_first() -> None:
+    read = []
+
+    def batches() -> Any:
+        for part in np.array_split(X, 4):
+            read.append(1)
+            yield part
+
+    with pytest.raises(SourceError, match="only once"):
+        OnlineNMF(2, max_passes=2).fit(batches())
+    assert len(read) == 1  # the one that tells the number of features
+
+
+def test_bad_samples_of_a_source_are_skipped(tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    (tmp_path / "3.png").write_bytes(b"nonsense")
+    model = OnlineNMF(2, random_state=0, on_error="skip").fit(prefetch(open_source(f"images:{tmp_path}")))
+    assert (model.n_samples_seen_, model.n_skipped_) == (4, 1)
+    assert "3.png" in model.skipped_[0]
+    (tmp_path / "x.csv").write_text("1,2\n" * 5 + "1,NA\n" * 5 + "1,2\n" * 5)
+    model = OnlineNMF(2, random_state=0, on_error="skip", batch_size=5).fit(open_source(tmp_path / "x.csv"))
+    assert (model.n_samples_seen_, model.n_skipped_) == (10, 1)
+    model = OnlineNMF(2, random_state=0, on_error="skip").fit(Batches([X, X[:, :2], X]))
+    assert (model.n_samples_seen_, model.n_skipped_) == (46, 1)
+
+
+def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.array([[0, 25700], [51400, 65535]], dtype=np.uint16)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(whole(open_source(f"images:{tmp_path}")), [[0, 100, 200, 255]])
+    image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "y.tif")
+    with pytest.raises(SourceError, match="floating point"):
+        whole(open_source(f"images:{tmp_path}/y.tif"))
+    with pytest.raises(SourceError, match="more than 50,000,000 pixels"):
+        open_source(f"images:{tmp_path}?size=99999x99999")
+
+
+@quiet
+def test_names_of_pandas_rows_are_no_feature_and_gaps_are_named(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"a": [1.0, 2, 3], "b": [1.0, 2, 3]}).iloc[[2, 0, 1]]
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert open_source(tmp_path / "x.parquet").feature_names == ["a", "b"]
+    pandas.DataFrame({"a": [True, None]}).to_parquet(tmp_path / "gap.parquet")
+    assert np.isnan(whole(open_source(tmp_path / "gap.parquet"))[1, 0])
+
+
+@quiet
+def test_a_folder_of_unlike_files_is_refused(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"a": [1.0]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [1.0], "b": [1.0]}), tmp_path / "1.parquet")
+    with pytest.raises(SourceError, match="other columns"):
+        open_source(f"parquet:{tmp_path}")
+
+
+@quiet
+def test_cells_stored_by_columns_are_refused_with_the_cure(tmp_path: Path) -> None:
+    path = write_h5ad(tmp_path, scipy.sparse.csc_matrix(X))
+    with pytest.raises(SourceError, match="tocsr"):
+        open_source(path)
+
+
+def test_known_words_are_counted_for_transform(texts: dict[str, str]) -> None:
+    source = open_source(f"{texts['lines']}words=2", vocabulary=["dog", "sat", "zebra"])
+    assert source.feature_names == ["dog", "sat", "zebra"]
+    np.testing.assert_array_equal(whole(source), [[0, 1, 0], [1, 1, 0], [1, 0, 0]])
+    for bad in ("hashed=0", "words=0"):
+        with pytest.raises(SourceError, match="at least 1"):
+            open_source(f"{texts['lines']}{bad}")
+
+
+def test_rows_and_tools_take_what_they_can() -> None:
+    for data in (X.tolist(), X + 1j, X[0], np.full((2, 2), "x")):
+        with pytest.raises(SourceError, match="Rows takes"):
+            Rows(data)
+    np.testing.assert_array_equal(whole(Rows(scipy.sparse.coo_matrix(X))), X)
+    with pytest.raises(SourceError, match="this takes a source, got ndarray"):
+        shuffle(X)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.concatenate(list(rebatch(Rows(X), 4))), X)
+    with pytest.raises(SourceError, match="at least 1"):
+        next(rebatch([X], 0))
+    np.testing.assert_array_equal(whole(scale(Rows(np.full((2, 2), 200, np.uint8)), 2)), 400)
+    mixed = Batches([X[:5], scipy.sparse.csr_array(X[5:])])
+    np.testing.assert_array_equal(whole(mixed, 9), X)
+
+
+def test_a_loader_without_length_is_learnt_from_and_sources_are_not_transformed() -> None:
+    class Loader:
+        def __iter__(self) -> Any:
+            return iter(np.array_split(X, 4))
+
+    model = OnlineNMF(2, random_state=0, shuffle=False).fit(Loader())
+    np.testing.assert_array_equal(model.components_, OnlineNMF(2, random_state=0, shuffle=False).fit(X).components_)
+    with pytest.raises(TypeError, match="go over a source's batches"):
+        model.transform(Rows(X))
+    with pytest.raises(TypeError, match=r"checkpoint=Checkpoint\('run'\)"):
+        model.fit(X, checkpoint="run")

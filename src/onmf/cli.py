@@ -48,14 +48,14 @@ def transform(
     """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
-    require_writable(out, Path(data), model)
+    require_writable(out, streams.path_of(data), model)
     nmf = onmf.load(model)
-    source = streams.open_source(data)
+    names = getattr(nmf, "feature_names_in_", None)
+    source = streams.open_source(data, None if names is None else names.tolist())
     if source.n_samples is None and out.suffix.lower() == ".npy":
         fail(f"{data} does not tell how many samples it has; write coefficients as .csv or .tsv.")
     if source.n_features != nmf.n_features_in_:
         fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
-    names = getattr(nmf, "feature_names_in_", None)
     if names is not None:
         if source.feature_names is not None and source.feature_names != names.tolist():
             fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
@@ -68,6 +68,8 @@ def transform(
             write(done, nmf.transform(batch))
             done += len(rows)
             show(Report(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
+        if source.n_samples not in (None, done):
+            fail(f"{data} announced {source.n_samples} samples and ended after {done}.")
     console.print(f"{out}: coefficients of {done} samples, {len(nmf.components_)} each.", soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -16,6 +16,20 @@ from onmf.learning import LearningNMF
 from onmf.seeds import generators, require_seed
 from onmf.streams import Batches, Rows, Source
 from onmf.units import DataError, checked_clip, refuse_bad_entries
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A checkpoint that can be written now."""
+
+    def write(self, model: Any) -> bool:
+        """Keep the model."""
+
+
+def is_stream(X: Any) -> bool:
+    """An iterator, or what can be iterated over and has no length and no shape, such as a data loader."""
+    plain = hasattr(X, "__len__") or hasattr(X, "shape") or hasattr(X, "__array__")
+    return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
 class OnlineNMF(LearningNMF):
@@ -198,7 +212,10 @@ class OnlineNMF(LearningNMF):
         del y
         with self._unchanged_by_errors():
             self._check_settings()
-            if isinstance(X, Source) or hasattr(X, "__next__"):
+            if checkpoint is not None and not callable(checkpoint):
+                msg = f"checkpoint takes an onmf.Checkpoint: checkpoint=Checkpoint({str(checkpoint)!r})."
+                raise TypeError(msg)
+            if isinstance(X, Source) or is_stream(X):
                 source = X if isinstance(X, Source) else Batches(X)
                 self._take_features_of(source)
             else:
@@ -211,7 +228,12 @@ class OnlineNMF(LearningNMF):
             else:
                 self.__dict__.pop("components_", None)
                 self.n_skipped_, self.skipped_ = 0, []
-            self._learn_from(source, checkpoint, resume)
+            try:
+                self._learn_from(source, checkpoint, resume)
+            except Exception:
+                if isinstance(checkpoint, Keeper) and hasattr(self, "components_"):
+                    checkpoint.write(self)  # what was learnt before the error is not lost
+                raise
             if not hasattr(self, "components_"):
                 reason = self.skipped_[-1] if self.skipped_ else "there are no batches"
                 msg = f"No batch could be learnt from. {reason}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
 
 import onmf
@@ -71,9 +72,10 @@ def fit(
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
-    require_writable(out, Path(data))
+    place = streams.path_of(data)
+    require_writable(out, place)
     source = _opened(data, shuffle_buffer, seed)
-    keep = _checkpoint(checkpoint, every, resume, source)
+    keep = _checkpoint(checkpoint, every, resume, source, place, out)
     model = OnlineNMF(
         components,
         divergence=divergence,
@@ -98,11 +100,15 @@ def fit(
         try:
             model.fit(source, checkpoint=keep, resume=going_on)
         except KeyboardInterrupt:
-            _save_interrupted(model.set_params(callbacks=None), out, keep)
+            _save_interrupted(model.set_params(callbacks=None), out, keep if source.rewinds else None)
+        except (ValueError, OSError):
+            if keep is not None and keep.exists():
+                errors.print(f"onmf: what was learnt before the error is in {keep.path}; --resume goes on from it.")
+            raise
     model.set_params(callbacks=None)
-    onmf.save(model, out)
     if keep is not None:
         keep.write(model)
+    onmf.save(model, out)
     if model.n_skipped_:
         errors.print(f"onmf: {model.n_skipped_} batches were left out; the last: {model.skipped_[-1]}")
     history = model.history_
@@ -121,7 +127,9 @@ def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
     return source if isinstance(source, streams.Rows) else streams.prefetch(source)
 
 
-def _checkpoint(path: Path | None, every: str, resume: bool, source: streams.Source) -> Checkpoint | None:
+def _checkpoint(
+    path: Path | None, every: str, resume: bool, source: streams.Source, *others: Path
+) -> Checkpoint | None:
     if path is None:
         if resume:
             fail("--resume goes on from a checkpoint; name it with --checkpoint FILE.")
@@ -132,20 +140,33 @@ def _checkpoint(path: Path | None, every: str, resume: bool, source: streams.Sou
     number, unit = every[:-1], units.get(every[-1:], 0.0)
     if not unit or not number.replace(".", "", 1).isdecimal():
         fail(f"--every {every}: write a number and s, m or h, as in 30s.")
-    require_writable(path)
-    return Checkpoint(path, float(number) * unit)
+    require_writable(path, *others)
+    keep = Checkpoint(path, float(number) * unit)
+    if keep.exists() and not resume:
+        fail(f"{path} holds a run that was begun before; --resume goes on with it, or give --checkpoint another name.")
+    return keep
 
 
 def _resumed(keep: Checkpoint, wanted: OnlineNMF) -> OnlineNMF:
     """The model of the checkpoint, which must have been begun with the same options."""
     model = keep.read()
     mine, theirs = (each.get_params(deep=False) for each in (wanted, model))
+    if _same_divergence(mine["divergence"], theirs["divergence"]):
+        mine["divergence"] = theirs["divergence"]
     other = [name for name in mine if name != "callbacks" and mine[name] != theirs[name]]
     if other:
         listed = ", ".join(f"{name} {theirs[name]!r}, not {mine[name]!r}" for name in other)
         fail(f"{keep.path} was begun with other options ({listed}); give the same ones, or another --checkpoint.")
     errors.print(f"Going on after {model.n_samples_seen_} samples.")
     return model
+
+
+def _same_divergence(one: Any, other: Any) -> bool:
+    """By their parameters, which may be given in several ways, matrices included."""
+    first, second = (divergences.get(each) for each in (one, other))
+    mine, theirs = first.parameters(), second.parameters()
+    same = type(first) is type(second) and mine.keys() == theirs.keys()
+    return same and all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
 
 def _save_interrupted(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> NoReturn:

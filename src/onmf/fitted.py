@@ -23,6 +23,7 @@ from onmf.divergences import Divergence
 from onmf.online import gradient_mapping_norm
 from onmf.products import fits
 from onmf.sets import DictionarySet
+from onmf.streams import Source
 from onmf.units import Units, refuse_bad_entries
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
@@ -188,6 +189,9 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
+        if isinstance(X, Source):
+            msg = "this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ..."
+            raise TypeError(msg)
         if isinstance(X, (str, Path)):
             msg = f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source."
             raise TypeError(msg)

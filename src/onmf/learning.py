@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +23,7 @@ from onmf.fitted import FittedNMF, Progress, dense, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.online import Method, learn, rank_one_loss
 from onmf.seeds import generators
-from onmf.streams import Source
+from onmf.streams import Source, SourceError
 from onmf.units import FEW_ENTRIES, DataError, Units, checked_clip, density, refuse_bad_entries
 
 log = logging.getLogger("onmf")
@@ -36,6 +38,7 @@ class Position:
     passes: int
     batches: int
     generator: Mapping[str, Any]  # the state of the shuffling generator when the pass began
+    n_samples: int | None = None  # of the data, where that is known
 
 
 class LearningNMF(FittedNMF):
@@ -65,6 +68,9 @@ class LearningNMF(FittedNMF):
     _position: Position | None  # of ``fit`` in its data: where to go on
 
     def _learn_from(self, source: Source, checkpoint: Callable[[Self], None] | None, resume: bool) -> None:
+        if self.max_passes > 1 and not source.rewinds:
+            msg = f"these data can be read only once, so max_passes={self.max_passes} is one too many or more."
+            raise SourceError(msg)
         first, shuffling = generators(self.random_state)
         total = None if source.n_samples is None else source.n_samples * self.max_passes
         done = self._position if resume else None
@@ -75,10 +81,15 @@ class LearningNMF(FittedNMF):
             order = shuffling if self.shuffle and source.any_order else None
             known = done.batches if done else 0  # of this pass
             done = None
+            fresh = Event()  # set when the batches of an earlier run are passed: their faults are known
+            if not known:
+                fresh.set()
+            source.on_bad = partial(self._leave_out, fresh=fresh) if self.on_error == "skip" else None
             for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order), start=1):
                 if count <= known:
                     continue
-                position = Position(number, count, before)
+                fresh.set()
+                position = Position(number, count, before, source.n_samples)
                 ended = self._learn_or_skip(batch, rows, total, first, position)
                 if checkpoint is not None and hasattr(self, "components_"):
                     checkpoint(self)
@@ -94,6 +105,9 @@ class LearningNMF(FittedNMF):
         if source.n_features != len(self.components_[0]):
             msg = f"the data have {source.n_features} features, those of the checkpoint {len(self.components_[0])}."
             raise ValueError(msg)
+        if source.n_samples != self._position.n_samples:
+            msg = f"the data have {source.n_samples} samples, those of the checkpoint {self._position.n_samples}."
+            raise ValueError(msg)
 
     def _learn_or_skip(self, batch: Any, rows: Any, total: int | None, rng: Any, position: Position | None) -> bool:
         """Learn from a batch; with ``on_error="skip"`` leave it out if it is bad."""
@@ -107,7 +121,9 @@ class LearningNMF(FittedNMF):
                 self._position = position
             return False
 
-    def _leave_out(self, error: Exception) -> None:
+    def _leave_out(self, error: Exception, fresh: Event | None = None) -> None:
+        if fresh is not None and not fresh.is_set():
+            return
         self.n_skipped_ = self.n_skipped_ + 1
         self.skipped_ = [*self.skipped_[1 - KEPT_REASONS :], str(error)]
         log.warning("A batch is left out: %s", error)
@@ -117,6 +133,7 @@ class LearningNMF(FittedNMF):
     ) -> bool:
         """Learn from one batch, ``rng`` drawing the start; the result says whether a callback wants to end."""
         started = time.perf_counter()
+        batch = as_floats(batch)
         refuse_bad_entries(batch, rows)
         start = None if hasattr(self, "components_") or rng is None else self._start(batch, rng, total)
         units, divergence, name, state = start or (self._units, self.divergence_, self.method_, self._state())
@@ -199,6 +216,13 @@ class LearningNMF(FittedNMF):
 
     def _batch_size(self) -> int:
         return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)
+
+
+def as_floats(batch: Any) -> Any:
+    """A batch in single or double precision, as it is or as the latter."""
+    if batch.dtype in (np.float32, np.float64) and batch.dtype.isnative:
+        return batch
+    return batch.astype(np.float64)
 
 
 def require_finite(state: State, rows: Any) -> None:

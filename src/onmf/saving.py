@@ -18,7 +18,13 @@ from onmf.model_file import ModelFileError
 from onmf.sets import DictionarySet
 from onmf.units import Units, checked_clip
 
-NOT_NEGATIVE = {"lefevre": ("A", "B", "N"), "guan": ("X", "H"), "wang": ("A", "B", "unit")}  # of a method's statistics
+NOT_NEGATIVE = {  # of a method's statistics
+    "em": ("N", "D", "size", "entries", "evidence"),
+    "surrogate": ("unit", "mass"),
+    "lefevre": ("A", "B", "N"),
+    "guan": ("X", "H"),
+    "wang": ("A", "B", "unit"),
+}
 SINCE_VERSION_2 = {"on_error", "options"}  # settings
 NOT_STORED = ("callbacks", "divergence", "init", "random_state")
 
@@ -122,6 +128,9 @@ def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[An
 
 def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergences.Divergence | None) -> OnlineNMF:
     given, divergence = (own, own) if own is not None else _divergences(arrays, facts["divergence"])
+    if own is not None and _scalars(own.parameters()) != facts["divergence"]["parameters"]:
+        msg = f"it was learnt with the parameters {facts['divergence']['parameters']}, not {own.parameters()}"
+        raise ValueError(msg)
     defaults = {key: value for key, value in OnlineNMF().get_params().items() if key not in ("callbacks", "divergence")}
     settings = {key: _number(value) for key, value in facts["settings"].items()}
     if not set(defaults) - SINCE_VERSION_2 <= set(settings) <= set(defaults):
@@ -157,6 +166,13 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
         a.ndim != 1 or not len(a) or a.dtype.kind not in "iuf" for a in history
     ):
         msg = "the columns of its history are not equally long rows of numbers"
+        raise ValueError(msg)
+    passed, seconds, losses = history
+    if not ((np.diff(passed) > 0).all() and 0 < passed[0] <= passed[-1] <= samples and (np.diff(seconds) >= 0).all()):
+        msg = "its history does not run forwards"
+        raise ValueError(msg)
+    if not (np.isfinite(seconds).all() and seconds[0] >= 0) or np.isnan(losses).any():
+        msg = "its history has times or losses that are none"
         raise ValueError(msg)
     names = facts["feature_names"]
     if names is not None:
@@ -196,7 +212,8 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
     if not all(np.isfinite(value).all() for value in memory.values()):
         msg = "its statistics are not finite"
         raise ValueError(msg)
-    if any((memory[name] < 0).any() for name in NOT_NEGATIVE.get(model.method_, ())):
+    signed = [memory[name] for name in (*NOT_NEGATIVE.get(model.method_, ()), "kept") if name in memory]
+    if any((array < 0).any() for array in signed):
         msg = "its statistics have negative entries"
         raise ValueError(msg)
     if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples < 2**53:

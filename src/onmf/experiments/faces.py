@@ -202,7 +202,7 @@ def _report(
         Table(
             f"Means (and standard deviations) over {len(settings.starts)} initial dictionaries. Brightness in shadow: "
             "as a share of that in good light; 1 means that shadows are gone. Below, noise is called removed if "
-            f"PSNR rises by {CLEANER:g} dB, shadows if their brightness is at least {REMOVED:.0%} of that in good light.",
+            f"PSNR rises by {CLEANER:g} dB, shadows if they have {REMOVED:.0%} of the brightness in good light.",
             rows,
         ),
     ]

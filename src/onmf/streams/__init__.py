@@ -6,7 +6,7 @@ iterable of batches. All are passed to ``OnlineNMF.fit``.
 
 from onmf.streams.base import Source, SourceError, rebatch
 from onmf.streams.iterable import Batches
-from onmf.streams.opening import SCHEMES, open_source
+from onmf.streams.opening import SCHEMES, open_source, path_of
 from onmf.streams.rows import Rows
 from onmf.streams.tools import prefetch, repeat, scale, shuffle, take
 
@@ -17,6 +17,7 @@ __all__ = [
     "Source",
     "SourceError",
     "open_source",
+    "path_of",
     "prefetch",
     "rebatch",
     "repeat",

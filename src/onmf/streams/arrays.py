@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from onmf.streams.base import Source, SourceError
-from onmf.streams.rows import Rows
+from onmf.streams.rows import MappedRows, Rows
 
 
 def npy(path: Path) -> Source:
@@ -22,7 +22,7 @@ def npy(path: Path) -> Source:
         msg = f"{path} is not a readable .npy array of numbers: {error}"
         raise SourceError(msg) from None
     require_numbers(path, X.shape, X.dtype)
-    return Rows(X)
+    return MappedRows(path, X)
 
 
 def npz(path: Path) -> Source:

@@ -14,6 +14,9 @@ from onmf.streams.base import Source, SourceError, require
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp"}
 
 
+MOST_PIXELS = 50_000_000
+
+
 class Pictures(Source):
     """Files of one folder or pattern, resized to one size, grey or RGB; rows can be read in any order."""
 
@@ -39,8 +42,14 @@ class Pictures(Source):
         """Files in the order of their names, or shuffled."""
         order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
         for first in range(0, len(order), size):
-            rows = order[first : first + size]
-            yield rows, np.stack([self._pixels(self.paths[row]) for row in rows])
+            found = {}
+            for row in order[first : first + size]:
+                try:
+                    found[int(row)] = self._pixels(self.paths[row])
+                except SourceError as error:
+                    self.bad(error)
+            if found:
+                yield np.asarray(list(found)), np.stack(list(found.values()))
 
     def _opened(self, path: Path) -> Any:
         try:
@@ -49,10 +58,22 @@ class Pictures(Source):
             msg = f"{path} cannot be read as a picture: {error}"
             raise SourceError(msg) from None
 
+    def _eight_bits(self, picture: Any, path: Path) -> Any:
+        """Pictures of 16 bits as such of 8, which Pillow would cut off at 255."""
+        if picture.mode == "F":
+            msg = f"{path} has pixels of floating point, whose range is not known; save it with 8 or 16 bits."
+            raise SourceError(msg)
+        if not picture.mode.startswith("I"):
+            return picture
+        values = np.asarray(picture, dtype=np.float64)
+        return self.library.fromarray(
+            np.clip(values / 257.0 if values.max() > 255 else values, 0, 255).astype(np.uint8)
+        )
+
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
         with self._opened(path) as picture:
             try:
-                same = picture.convert(self.mode)
+                same = self._eight_bits(picture, path).convert(self.mode)
                 resized = same if same.size == self.size else same.resize(self.size)
             except (OSError, ValueError, SyntaxError) as error:
                 msg = f"{path} cannot be read as a picture: {error}"
@@ -77,4 +98,7 @@ def pictures(where: str | Path, size: str | None = None, colour: str = "grey") -
             msg = f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}."
             raise SourceError(msg)
         shape = int(width), int(height)
+        if shape[0] * shape[1] > MOST_PIXELS:
+            msg = f"size {size} has more than {MOST_PIXELS:,} pixels a picture; give a smaller one."
+            raise SourceError(msg)
     return Pictures(found, shape, colour)

@@ -37,14 +37,19 @@ class Batches(Source):
         else:
             msg = "an iterator of batches can be read only once: take one pass, or give a list or a function."
             raise SourceError(msg)
-        return numbered(rebatch(map(self._like_the_first, now), size))
+        return numbered(rebatch(self._like_the_first(now), size))
 
-    def _like_the_first(self, batch: Any) -> Any:
-        batch = _checked(batch)
-        if batch.shape[1] != self.n_features:
-            msg = f"a batch has {batch.shape[1]} features, the first had {self.n_features}."
-            raise SourceError(msg)
-        return batch
+    def _like_the_first(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            try:
+                rows = _checked(batch)
+                if rows.shape[1] != self.n_features:
+                    msg = f"a batch has {rows.shape[1]} features, the first had {self.n_features}."
+                    raise SourceError(msg)
+            except SourceError as error:
+                self.bad(error)
+            else:
+                yield rows
 
 
 def _checked(batch: Any) -> Any:

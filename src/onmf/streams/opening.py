@@ -51,8 +51,16 @@ SUFFIXES |= dict.fromkeys(audio.SUFFIXES, "audio") | dict.fromkeys(images.SUFFIX
 ANYWHERE = {"images", "text"}  # folders, patterns and standard input
 
 
-def open_source(text: str | Path) -> Source:
-    """The source that a text names, as ``onmf fit`` takes it."""
+def path_of(text: str | Path) -> Path:
+    """The file or folder that a text names."""
+    return Path(_parsed(str(text))[1]).expanduser()
+
+
+def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source:
+    """The source that a text names, as ``onmf fit`` takes it.
+
+    ``vocabulary``, where it names texts, are the words to count, in place of ``words=``.
+    """
     scheme, path, options = _parsed(str(text))
     opener, known = SCHEMES[scheme]
     values: dict[str, Any] = {}
@@ -65,9 +73,11 @@ def open_source(text: str | Path) -> Source:
             msg = f"{text}: {name} must be a whole number, got {value!r}."
             raise SourceError(msg)
         values[name] = known[name](value)
+    if scheme == "text" and "words" in values and vocabulary is not None:
+        values |= {"words": None, "vocabulary": vocabulary}
     if scheme in ANYWHERE:
         return opener(path, **values)
-    place = Path(path)
+    place = Path(path).expanduser()
     if not place.exists():
         msg = f"{path} does not exist; give a file or folder of samples."
         raise SourceError(msg)
@@ -79,11 +89,11 @@ def open_source(text: str | Path) -> Source:
 
 def _parsed(text: str) -> tuple[str, str, dict[str, str]]:
     """Scheme, path and options. A file that is there by just that name needs no scheme and has no options."""
-    if text == "-":
-        return "text", "-", {}
     path, _, tail = (text, "", "") if Path(text).exists() else text.partition("?")
     scheme, colon, rest = path.partition(":")
-    if colon and scheme in SCHEMES and not Path(path).exists():
+    if path == "-":
+        scheme = "text"
+    elif colon and scheme in SCHEMES and not Path(path).exists():
         path = rest
     else:
         scheme = SUFFIXES.get(Path(path).suffix.lower(), "")

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
-from onmf.streams.base import Source
+from onmf.streams.base import Source, SourceError, require_unchanged
 
 
 class Rows(Source):
-    """The rows of a 2-D array, a memory map or a CSR matrix."""
+    """The rows of a 2-D array or a sparse matrix."""
 
     any_order = True
 
     def __init__(self, X: Any) -> None:
-        self.X = X
+        if not hasattr(X, "shape") or not hasattr(X, "dtype"):
+            msg = f"Rows takes an array or a sparse matrix, got {type(X).__name__}; convert it with numpy.asarray."
+            raise SourceError(msg)
+        if len(X.shape) != 2 or np.dtype(X.dtype).kind not in "buif":
+            msg = f"Rows takes 2-D arrays of real numbers, samples as rows; got shape {X.shape}, type {X.dtype}."
+            raise SourceError(msg)
+        self.X = X.tocsr() if scipy.sparse.issparse(X) else X
         self.n_samples, self.n_features = X.shape
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
@@ -26,7 +35,27 @@ class Rows(Source):
         order = None if rng is None else rng.permutation(n)
         for first in range(0, n, size):
             rows = np.arange(first, min(first + size, n)) if order is None else order[first : first + size]
-            yield rows, self.X[first : first + size] if order is None else self.X[rows]
+            yield rows, self._read(slice(first, first + size) if order is None else rows)
+
+    def _read(self, rows: Any) -> Any:
+        return self.X[rows]
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
+
+
+class MappedRows(Rows):
+    """The rows of an array in a file that is mapped into memory; pages that were read are given back."""
+
+    def __init__(self, path: Path, X: np.memmap[Any, Any]) -> None:
+        super().__init__(X)
+        self.path, self.size = path, path.stat().st_size
+
+    def _read(self, rows: Any) -> Any:
+        require_unchanged(self.path, self.size)
+        found = self.X[rows]
+        batch = np.array(found) if isinstance(rows, slice) else np.asarray(found)  # a copy of its own
+        pages = getattr(self.X, "_mmap", None)
+        if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+            pages.madvise(mmap.MADV_DONTNEED)
+        return batch

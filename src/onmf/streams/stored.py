@@ -11,15 +11,16 @@ import numpy.typing as npt
 import scipy.sparse
 
 from onmf.streams.arrays import require_numbers
-from onmf.streams.base import Source, SourceError, require
+from onmf.streams.base import Source, SourceError, require, require_unchanged
 
 
 class Sliced(Source):
     """A matrix that gives slices of its rows, in their order: reading single rows of chunked files is slow."""
 
-    def __init__(self, where: str, X: Any, feature_names: list[str] | None = None) -> None:
+    def __init__(self, where: str, X: Any, witness: Path, feature_names: list[str] | None = None) -> None:
         require_numbers(where, tuple(X.shape), X.dtype)
         self.where, self.X, self.feature_names = where, X, feature_names
+        self.witness, self.size = witness, witness.stat().st_size  # a file that is there as long as the array is
         self.n_samples, self.n_features = (int(length) for length in X.shape)
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
@@ -28,6 +29,7 @@ class Sliced(Source):
         n = self.n_samples or 0
         for first in range(0, n, size):
             rows = np.arange(first, min(first + size, n))
+            require_unchanged(self.witness, self.size)
             try:
                 batch = self.X[first : first + size]
             except Exception as error:  # the file may have been cut or lost meanwhile
@@ -45,7 +47,9 @@ def zarr(path: Path, name: str | None = None) -> Source:
     except Exception as error:  # whatever Zarr trips over, the folder is at fault
         msg = f"{path} cannot be read as Zarr: {error}"
         raise SourceError(msg) from None
-    return Sliced(str(path), _array(X, path, "zarr"))
+    inside = path / name if name is not None else path
+    witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
+    return Sliced(str(path), _array(X, path, "zarr"), witness)
 
 
 def hdf5(path: Path, name: str | None = None) -> Source:
@@ -67,25 +71,32 @@ def hdf5(path: Path, name: str | None = None) -> Source:
     if name not in file:
         msg = f"{path} has no data set {name!r}."
         raise SourceError(msg)
-    return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"))
+    return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
 
 
 def h5ad(path: Path, layer: str | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; names of genes are names of features."""
-    library = require("anndata", "anndata")
+    library = require("h5py", "anndata")
     try:
-        data = library.read_h5ad(path, backed="r")
-    except Exception as error:  # whatever AnnData trips over, the file is at fault
+        file = library.File(path, "r")
+        index = file["var"].attrs["_index"]
+        genes = [str(name) for name in file["var"][index].asstr()[:]]
+    except (OSError, LookupError, TypeError, AttributeError) as error:
         msg = f"{path} cannot be read as AnnData: {error}"
         raise SourceError(msg) from None
-    if layer is not None and layer not in data.layers:
-        msg = f"{path} has no layer {layer!r}; it has {', '.join(data.layers) or 'none'}."
+    layers = list(file.get("layers", ()))
+    place = "X" if layer is None else f"layers/{layer}"
+    if place not in file:
+        has = f"it has {', '.join(layers)}" if layers else "it has none"
+        msg = f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; of layers {has}: h5ad:{path}?layer=NAME."
         raise SourceError(msg)
-    X = data.X if layer is None else data.layers[layer]
-    if X is None:
-        msg = f"{path} has no X; name one of its layers: h5ad:{path}?layer=NAME."
-        raise SourceError(msg)
-    return Sliced(str(path), X, [str(name) for name in data.var_names])
+    X = file[place]
+    if not hasattr(X, "dtype"):
+        if X.attrs.get("encoding-type") != "csr_matrix":
+            msg = f"{path} ({place}) is not stored by rows; write it as CSR first: adata.X = adata.X.tocsr()."
+            raise SourceError(msg)
+        X = require("anndata.io", "anndata").sparse_dataset(X)
+    return Sliced(f"{path} ({place})", X, path, genes)
 
 
 def _array(X: Any, path: Path, scheme: str) -> Any:

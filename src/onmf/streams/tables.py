@@ -48,12 +48,17 @@ class Table(Source):
             with self.path.open(encoding="utf-8-sig") as file:
                 lines = filter(_has_content, file)
                 if self.has_header:
-                    next(lines)
+                    next(lines, None)
                 while block := list(islice(lines, size)):
-                    X = self._numbers(block, row)
-                    yield np.arange(row, row + len(X)), X
-                    row += len(X)
-        except (OSError, UnicodeDecodeError) as error:
+                    try:
+                        yield np.arange(row, row + len(block)), self._numbers(block, row)
+                    except SourceError as error:
+                        self.bad(error)
+                    row += len(block)
+            if row < (self.n_samples or 0):
+                msg = f"{self.path} has shrunk: it had {self.n_samples} samples and now ends after {row}."
+                raise SourceError(msg)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             msg = f"{self.path} could not be read on after row {row}: {error}"
             raise SourceError(msg) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +22,23 @@ class Wrapped(Source):
     """A source that gives what another gives, changed on its way."""
 
     def __init__(self, source: Source) -> None:
+        if not isinstance(source, Source):
+            msg = (
+                f"this takes a source, got {type(source).__name__}; Rows makes one of an array, Batches of an iterable."
+            )
+            raise SourceError(msg)
         self.source = source
         self.n_features, self.n_samples = source.n_features, source.n_samples
         self.rewinds, self.feature_names = source.rewinds, source.feature_names
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+        """What bad samples are met with, the source within is told too."""
+        self.source.on_bad = self.on_bad
+        return self._batches(size, rng)
+
+    @abstractmethod
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
+        """The changed batches."""
 
 
 class _Shuffled(Wrapped):
@@ -35,7 +50,7 @@ class _Shuffled(Wrapped):
         require_whole(0, seed=seed)
         self.buffer, self.seed = buffer, seed
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """Each batch is drawn from the rows that wait; row numbers are those of the source."""
         rng = np.random.default_rng(self.seed) if rng is None else rng
         rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
@@ -64,7 +79,7 @@ class _Repeated(Wrapped):
         self.passes, self.any_order = passes, source.any_order
         self.n_samples = None if source.n_samples is None else passes * source.n_samples
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """Pass after pass, each shuffled anew by ``rng``."""
         for _ in range(self.passes):
             yield from self.source.batches(size, rng)
@@ -77,7 +92,7 @@ class _Taken(Wrapped):
         self.n = n
         self.n_samples = None if source.n_samples is None else min(n, source.n_samples)
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """The first n rows."""
         del rng
         left = self.n
@@ -94,10 +109,10 @@ class _Scaled(Wrapped):
         require_at_least(0, factor=factor)
         self.factor, self.any_order = factor, source.any_order
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """Every entry times the factor."""
         for rows, batch in self.source.batches(size, rng):
-            yield rows, batch * self.factor
+            yield rows, batch * float(self.factor)
 
 
 class _Prefetched(Wrapped):
@@ -106,7 +121,7 @@ class _Prefetched(Wrapped):
         require_whole(1, depth=depth)
         self.depth, self.any_order = depth, source.any_order
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """A thread reads on while the last batch is in use; its errors are raised where the batch is missing."""
         ready: queue.Queue[Any] = queue.Queue(maxsize=self.depth)
         stop = threading.Event()
