@@ -55,7 +55,7 @@ def _picture(races: list[Race], file: Path) -> None:
         lines = {line.get_label(): line for panel in panels[: len(races)] for line in panel.get_lines()}
         names = [name for name in COLOURS if name in lines]
         figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=len(names) // 2 + 1)
-        figure.savefig(file, dpi=110)
+        figure.savefig(file, dpi=80)
 
 
 def _panel(panel: Axes, race: Race) -> None:
