@@ -19,8 +19,8 @@ INTRODUCTION = """# The paper's experiments, run here
 Sections made by `python -m benchmarks.reproduction` from runs of `onmf experiments`, each with the command that repeats
 it. OL is the paper's method (`method="paper"`), Batch multiplicative updates (`BatchNMF`), onmf the library's default
 (`method="auto"`), all from the same initial dictionaries. Seconds are those of learning, on one thread of a two-core
-machine; compare them within a table. Verdicts follow rules written in `src/onmf/experiments`: "faster" means reaching
-Batch's final training loss in two thirds of its time.
+machine; compare them within a table. Verdicts follow rules written in `src/onmf/experiments`: "faster" means coming
+within half a percent of Batch's final training loss in two thirds of its time.
 """
 
 

@@ -13,7 +13,6 @@ from onmf.arrays import Array, Counts
 from onmf.experiments.comparison import (
     ADDED,
     NEAR_BATCH,
-    NEARLY,
     OF_COPIES,
     TO_BATCH,
     faster_than_batch,
@@ -22,7 +21,7 @@ from onmf.experiments.comparison import (
     mean_and_deviation,
     speedup_cell,
 )
-from onmf.experiments.contest import TITLES, Copies, Task, compete, steps
+from onmf.experiments.contest import NEARLY, TITLES, Copies, Task, compete, steps
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.images import (
     WHITE,

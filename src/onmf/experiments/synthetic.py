@@ -13,7 +13,7 @@ import numpy.typing as npt
 from onmf.arrays import Array
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.experiments import contest
-from onmf.experiments.contest import SERVE, TITLES, Task, compete, seconds_to, steps
+from onmf.experiments.contest import NEARLY, SERVE, TITLES, Task, compete, seconds_to, steps
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.judge import Scorer
 from onmf.experiments.report import NOT, UNKNOWN, Block, Claim, Heading, Picture, Report, Table, Text, shown, verdict
@@ -222,6 +222,8 @@ def summary(results: Results) -> list[dict[str, Any]]:
                 reached = seconds_to(facts["points"], goal)
                 row["seconds to Batch's final training loss"] = reached if np.isfinite(reached) else "never"
                 row["times faster than Batch"] = times_faster(by_name["batch"]["seconds"], reached)
+                near = seconds_to(facts["points"], (1 + NEARLY) * goal)
+                row[f"to within {NEARLY:.1%} of it"] = times_faster(by_name["batch"]["seconds"], near)
             rows.append(row)
     return rows
 
@@ -245,12 +247,14 @@ def _faster_than_batch(results: Results, name: str = "ol") -> Claim:
     parts, successes = [], []
     for divergence, by_name in results.items():
         if "batch" in by_name and name in by_name:
-            goal = by_name["batch"]["points"][-1]["train"]
+            goal = (1 + NEARLY) * by_name["batch"]["points"][-1]["train"]
             reached = seconds_to(by_name[name]["points"], goal)
             parts.append(f"{NAMES[divergence]} {times_faster(by_name['batch']['seconds'], reached)}")
             successes.append(reached * AS_FAST <= by_name["batch"]["seconds"])
     text = "OL converges significantly faster than Batch for all the divergences"
-    measured = f"Batch's time / {TITLES[name]}'s to Batch's final training loss: " + ", ".join(parts)
+    measured = f"Batch's time / {TITLES[name]}'s to within {NEARLY:.1%} of Batch's final training loss: " + ", ".join(
+        parts
+    )
     return Claim(text, measured if parts else "one of the two was not run", verdict(successes))
 
 

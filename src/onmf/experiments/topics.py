@@ -12,7 +12,6 @@ import numpy as np
 from onmf.experiments.comparison import (
     ADDED,
     NEAR_BATCH,
-    NEARLY,
     OF_COPIES,
     TO_BATCH,
     faster_than_batch,
@@ -21,7 +20,7 @@ from onmf.experiments.comparison import (
     mean_and_deviation,
     speedup_cell,
 )
-from onmf.experiments.contest import TITLES, Task, compete
+from onmf.experiments.contest import NEARLY, TITLES, Task, compete
 from onmf.experiments.corpora import CORPORA, Documents, documents, mean_sample
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.judge import Scorer
