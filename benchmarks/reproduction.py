@@ -29,6 +29,8 @@ def command(folder: Path) -> str:
     settings = json.loads((folder / "settings.json").read_text())
     options = [f"--size {settings['size']}", f"--seed {settings['seed']}"]
     options += [f"--{name} {settings[name]}" for name in ("samples", "features", "subjects") if settings.get(name)]
+    if settings.get("corpora"):
+        options.append(f"--collections {','.join(settings['corpora'])}")
     if settings.get("fresh_noise"):
         options.append("--fresh-noise")
     return f"onmf experiments {settings['experiment']} {' '.join(options)}"
@@ -54,6 +56,10 @@ def main() -> None:
     images = arguments.docs / "images"
     images.mkdir(parents=True, exist_ok=True)
     sections = [section(folder, images) for folder in arguments.runs]
+    run = {json.loads((folder / "settings.json").read_text())["experiment"] for folder in arguments.runs}
+    missing = [name for name in ("synthetic", "sensitivity", "topics", "faces") if name not in run]
+    if missing:
+        sections.insert(0, f"Not on record yet: {', '.join(missing)}.\n")
     (arguments.docs / "reproduction.md").write_text("\n".join([INTRODUCTION, *sections]))
 
 
