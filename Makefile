@@ -12,7 +12,7 @@ demo: .venv/plots.done  ## denoise a photograph with two divergences and write d
 	$(BIN)/onmf demo --out demo.png
 
 test: .venv/dev.done  ## all tests, with coverage of src/; the kernels once more as plain Python, for their coverage
-	$(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report= --cov-fail-under=0
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --cov --cov-report= --cov-fail-under=0
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append --cov-report=term tests/test_kernels.py tests/test_l1.py
 
 check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
