@@ -61,7 +61,7 @@ def same(one: OnlineNMF, other: OnlineNMF) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("batches", [1, 4, 5, 7, 14])
+@pytest.mark.parametrize("batches", [1, 5, 14])
 def test_a_run_that_goes_on_ends_with_the_same_bits(case: str, batches: int, tmp_path: Path) -> None:
     settings, data = CASES[case]
     whole = OnlineNMF(**SETTINGS, **settings).fit(data)
@@ -344,7 +344,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder: Pa
     command = [str(ONMF), "fit", str(folder / "x.npy"), *FIT, "--out", str(tmp_path / "out")]
     command += ["--checkpoint", str(run), "--every", "0s", "--resume"]
     seen = []
-    for _ in range(8):
+    for _ in range(5):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stamp = run.stat().st_mtime_ns if run.exists() else 0
         deadline = time.monotonic() + 60
@@ -357,7 +357,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder: Pa
         process.wait()
         seen.append(Checkpoint(run).read().n_samples_seen_)
     assert seen == sorted(seen)
-    assert len(set(seen)) > 3  # it moved on between the kills
+    assert len(set(seen)) > 2  # it moved on between the kills
     done = onmf_command(*command[1:])
     assert done.returncode == 0, done.stderr
     assert "Going on after" in done.stderr
