@@ -65,7 +65,7 @@ def test_synthetic(tmp_path: Path) -> None:
 
 def test_sensitivity(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    invoke("sensitivity", "--out", out)
+    invoke("sensitivity", "--features", 10, "--out", out)
     require_whole(out, ["tau-ol", "tau-ours", "K-ol", "K-ours", "a-ol"], ["curves", "summary"])
     assert len(rows(out / "summary.csv")) == 6 * 5
 
