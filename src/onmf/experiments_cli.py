@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -136,6 +137,11 @@ def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods")
     return tuple(name for name in known if name in names)
 
 
+def _plain(settings: Any) -> dict[str, Any]:
+    """What the report was made with, without the folder of the data."""
+    return {name: value for name, value in vars(settings).items() if name != "data"}
+
+
 def _run(experiment: Any, settings: Any, out: Path) -> None:
     """Run, write the report, and print its verdicts."""
     from onmf.experiments.folder import Folder
@@ -158,6 +164,7 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     if settings.size == "small":
         report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])
     page = report.write(out)
+    (out / "report.json").write_text(json.dumps({"experiment": name} | _plain(settings), indent=2) + "\n")
     table = Table("the paper's claim", "measured here", "verdict")
     for claim in report.claims:
         table.add_row(claim.claim, claim.measured, claim.verdict)

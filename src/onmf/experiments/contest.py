@@ -49,7 +49,7 @@ MARKS_PER_DOUBLING = 3
 MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten
 MOST_BYTES = 2**30  # of samples that Batch is given
 TIMED_ITERATIONS = 10
-NEARLY = 0.005  # of Batch's final loss: local minima differ by as much
+NEARLY = 0.005  # above Batch's final loss: told beside the time to that loss itself
 
 
 @dataclass(frozen=True)
