@@ -71,6 +71,12 @@ def on_record(records: list[Record]) -> str:
     return f"On record: {len(records)} runs; {parts}. Not every combination need be among them.{mixed}"
 
 
+def remarks(folder: Path) -> str:
+    """What whoever ran the races has to say of the circumstances, from remarks.txt beside the records."""
+    file = folder / "remarks.txt"
+    return f" {file.read_text().strip()}" if file.exists() else ""
+
+
 def page(records: list[Record], folder: Path, pictures: list[str]) -> str:
     """The whole of docs/benchmarks.md."""
     found = races(records)
@@ -81,7 +87,9 @@ def page(records: list[Record], folder: Path, pictures: list[str]) -> str:
     skipped = json.loads(file.read_text()) if file.exists() else {}
     parts = [
         INTRODUCTION.format(
-            machine=machine(records), record=on_record(records), seeds=len({record["seed"] for record in records})
+            machine=machine(records),
+            record=on_record(records) + remarks(folder),
+            seeds=len({record["seed"] for record in records}),
         ),
         *(f"{name}: {reason}\n" for name, reason in skipped.items() if name not in raced),
         *(f"![Held-out loss against seconds]({picture})\n" for picture in pictures),
