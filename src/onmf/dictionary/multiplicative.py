@@ -55,8 +55,8 @@ class OnlineEM(DictionaryUpdate):
     def effort(self, samples: int) -> int:
         """Twice as many iterations once chunks weigh little.
 
-        W settles where the coefficients as they are found want it, a little off in loss if they are found in haste. Early
-        on haste costs little, since the dictionary moves on anyway.
+        W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
+        Early on haste costs little, since the dictionary moves on anyway.
         """
         return 2 if self.patient and self.averaging(samples + self.chunk, self.chunk, self.chunk) < LITTLE else 1
 
