@@ -2,10 +2,11 @@
 
     python -m benchmarks.soak --minutes 5 [--seed 0]
 
-Rounds of two kinds follow each other until the time is up. *Streams*: one model, batches of random sizes, some of them
-bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*: a process
-that learns with checkpoints is killed at random moments and resumed until it is done; the model must have the bits of
-an undisturbed run. Prints one line a round and a summary; exit status 1 if anything went wrong.
+Rounds of two kinds follow each other until the time is up. *Streams*: one model of any method, batches of random sizes,
+some of them bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*:
+a process that learns with checkpoints, from an array or from a table with bad lines through a shuffle buffer, is killed
+at random moments and resumed until it is done; the model must have the bits of an undisturbed run, and must have left
+out the same lines. Prints one line a round and a summary; exit status 1 if anything went wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -29,6 +31,7 @@ from onmf import OnlineNMF
 from onmf.sets import DictionarySet
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:2", "beta:0.5", "beta:1.5")
+EARLIER = {"is": "lefevre", "squared_l2": "guan", "huber": "wang"}  # methods for one divergence
 F = 30
 
 
@@ -56,12 +59,20 @@ def bad_batch(rng: np.random.Generator) -> object:
     return X
 
 
+def method_for(divergence: str, rng: np.random.Generator) -> tuple[str, dict[str, float]]:
+    """The usual one mostly, and its constants; steps short enough not to run away."""
+    name = str(rng.choice(["auto", "auto", "auto", "paper", EARLIER.get(divergence, "paper")]))
+    return name, {"lefevre": {"N": 10_000}, "wang": {"eta": 0.01}}.get(name, {})
+
+
 def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[str]]:
     """One model for a while."""
     divergence = str(rng.choice(DIVERGENCES))
     sparse = bool(rng.random() < 0.3)
-    reservoir = int(rng.choice([0, 0, 50]))
-    settings = {"divergence": divergence, "reservoir": reservoir, "forgetting": float(rng.choice([0.0, 0.05]))}
+    method, options = method_for(divergence, rng)
+    settings: dict[str, Any] = {"divergence": divergence, "method": method, "options": options or None, "a": 100.0}
+    if method == "auto":
+        settings |= {"reservoir": int(rng.choice([0, 0, 50])), "forgetting": float(rng.choice([0.0, 0.05]))}
     model = OnlineNMF(int(rng.integers(1, 9)), random_state=0, **settings)
     model.partial_fit(good_batch(rng, 50, sparse))
     faults, batches, refused = [], 0, 0
@@ -88,36 +99,56 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
         faults.append(f"{settings}: memory grew from {early} to {max(sizes[200:])} KiB")
     if not np.isfinite(model.transform(good_batch(rng, 20, sparse))).all():
         faults.append(f"{settings}: coefficients are not finite")
-    return f"{divergence}{', sparse' if sparse else ''}: {batches} batches, {refused} refused", faults
+    return f"{divergence}, {method}{', sparse' if sparse else ''}: {batches} batches, {refused} refused", faults
 
 
 def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     """One run, killed until it is done."""
-    divergence = str(rng.choice(DIVERGENCES))
-    number = int(rng.integers(10**6))
-    np.save(folder / "x.npy", rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01)
-    base = [sys.executable, "-m", "onmf", "fit", str(folder / "x.npy"), "-k", "4", "-d", divergence, "--passes", "20"]
-    base += ["--seed", str(number), "--reservoir", str(int(rng.choice([0, 40])))]
+    divergence, number = str(rng.choice(DIVERGENCES)), int(rng.integers(10**6))
+    method, options = method_for(divergence, rng)
+    X = rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01
+    table = bool(rng.random() < 0.5)
+    data = folder / ("x.csv" if table else "x.npy")
+    if table:
+        lines = [",".join(f"{value:.6g}" for value in row) for row in X]
+        for place in rng.integers(len(lines), size=3):
+            lines[place] = "no,numbers"
+        data.write_text("\n".join(lines))
+    else:
+        np.save(data, X)
+    base = [sys.executable, "-m", "onmf", "fit", str(data), "-k", "4", "-d", divergence, "--passes", "20"]
+    base += ["--seed", str(number), "--method", method, "--a", "100"]
+    base += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    base += ["--reservoir", str(int(rng.choice([0, 40])))] if method == "auto" else []
+    base += ["--on-error", "skip", "--shuffle-buffer", str(int(rng.choice([0, 500])))] if table else []
     subprocess.run([*base, "--out", str(folder / "whole")], check=True, capture_output=True)
     run = [*base, "--out", str(folder / "out"), "--checkpoint", str(folder / "run"), "--every", "0s", "--resume"]
     kills = 0
     while True:
-        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            process.wait(timeout=float(rng.uniform(1.0, 4.0)) if kills < 20 else None)
+            _, said = process.communicate(timeout=float(rng.uniform(1.0, 4.0)) if kills < 20 else None)
             break
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.communicate()
             kills += 1
+    what = f"{divergence}, {method}, {data.suffix}"
+    if process.returncode:
+        return f"{what}: FAILED", [f"{what}, seed {number}, after {kills} kills: {said.strip()}"]
     whole, out = (onmf.load(folder / name) for name in ("whole", "out"))
-    same = np.array_equal(whole.components_, out.components_) and all(
-        np.array_equal(value, out._memory[name]) for name, value in whole._memory.items()
+    same = whole.skipped_ == out.skipped_ and all(
+        np.array_equal(one, other)
+        for one, other in (
+            (whole.components_, out.components_),
+            (whole.history_["loss"], out.history_["loss"]),
+            *((value, out._memory[name]) for name, value in whole._memory.items()),
+        )
     )
     for path in folder.iterdir():
         path.unlink()
-    fault = [] if same else [f"{divergence}, seed {number}: {kills} kills changed the bits"]
-    return f"{divergence}: killed {kills} times, {'the same bits' if same else 'OTHER BITS'}", fault
+    fault = [] if same else [f"{what}, seed {number}: {kills} kills changed the bits"]
+    return f"{what}: killed {kills} times, {'the same bits' if same else 'OTHER BITS'}", fault
 
 
 def main() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from typer.testing import CliRunner
 
-from onmf import BatchNMF, DataError, OnlineNMF
+import onmf
+from onmf import BatchNMF, DataError, OnlineNMF, cli
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.fitted.DomainWarning"
@@ -134,6 +137,47 @@ def test_the_same_numbers_in_another_dress_give_the_same_answer(entry: str, kind
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.max(np.abs(expected)))
 
 
+ON_DISK = [kind for kind, (data, _) in REFUSED.items() if isinstance(data, np.ndarray) or scipy.sparse.issparse(data)]
+
+
+def written(data: Any, folder: Path) -> Path:
+    """The data in the file that holds such."""
+    if scipy.sparse.issparse(data):
+        scipy.sparse.save_npz(folder / "x.npz", data)
+        return folder / "x.npz"
+    np.save(folder / "x.npy", data, allow_pickle=True)
+    return folder / "x.npy"
+
+
+@pytest.mark.parametrize("command", ["fit", "transform"])
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_the_command_line_refuses_it_too(kind: str, command: str, tmp_path: Path) -> None:
+    if kind == "fewer features" and command == "fit":
+        pytest.skip("a model that knows no features takes any number of them")
+    data = written(REFUSED[kind][0], tmp_path)
+    onmf.save(online(), tmp_path / "model")
+    arguments = ["fit", data, "-k", "2"] if command == "fit" else ["transform", tmp_path / "model", data]
+    before = set(tmp_path.iterdir())
+    result = CliRunner().invoke(cli.app, [*map(str, arguments), "--out", str(tmp_path / "out.npy")])
+    assert isinstance(result.exception, ValueError | SystemExit)
+    assert result.exit_code != 0
+    message = str(result.exception) if isinstance(result.exception, ValueError) else result.output
+    assert 10 < len(message) < 700
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", [each for each in USABLE if each not in ("lists", "lil", "dok")])
+def test_the_command_line_takes_every_dress(kind: str, tmp_path: Path) -> None:
+    data = usable(kind)
+    path = written(data, tmp_path)
+    arguments = ["fit", path, "-k", "2", "--method", "surrogate", "--seed", "0", "--out", tmp_path / "model"]
+    assert CliRunner().invoke(cli.app, [*map(str, arguments)]).exit_code == 0
+    expected = ENTRIES["fit"](EXTRA)
+    tolerance = 2e-2 if kind in ("float16", "float32") else 1e-3
+    found = onmf.load(tmp_path / "model").components_
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.max(expected))
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_after_an_error_in_partial_fit_the_model_is_as_before(kind: str) -> None:
     model = online()
@@ -212,7 +256,18 @@ def test_bool_is_zero_and_one() -> None:
     np.testing.assert_allclose(ours.fit(data).components_, ours.fit(data.astype(float)).components_)
 
 
-@pytest.mark.parametrize("H", [np.ones(2), np.ones((3, 5)), np.ones((1, 2, 2)), "x"])
-def test_coefficients_of_the_wrong_shape_are_refused(H: Any) -> None:
-    with pytest.raises(ValueError, match=r"takes coefficients of shape \(n, 2\)"):
+@pytest.mark.parametrize(
+    ("H", "words"),
+    [
+        (np.ones(2), r"takes coefficients of shape \(n, 2\)"),
+        (np.ones((3, 5)), r"takes coefficients of shape \(n, 2\)"),
+        (np.ones((1, 2, 2)), r"takes coefficients of shape \(n, 2\)"),
+        ("x", "real numbers, got <U1"),
+        (1j * np.eye(2), "real numbers, got complex128"),
+        (np.full((1, 2), np.nan), "NaN in the data at row 0"),
+        (-np.ones((1, 2)), "Negative values in data"),
+    ],
+)
+def test_coefficients_that_are_none_are_refused(H: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         online().inverse_transform(H)

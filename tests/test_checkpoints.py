@@ -22,7 +22,7 @@ import onmf
 from onmf import Checkpoint, DataError, OnlineNMF, learning, model_file
 from onmf.fitted import Progress
 from onmf.model_file import ModelFileError
-from onmf.streams import Batches, Rows, SourceError, shuffle, take
+from onmf.streams import Batches, Rows, SourceError, open_source, prefetch, shuffle, take
 
 from .conftest import LogCosh
 
@@ -216,7 +216,7 @@ def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(old.partial_fit(X).components_, model.partial_fit(X).components_)
     metadata["version"] = "3"
     safetensors.numpy.save_file(arrays, tmp_path / "newer", metadata)
-    with pytest.raises(ModelFileError, match="model format '3'; this onmf reads up to 2: install a newer one"):
+    with pytest.raises(ModelFileError, match=r"model format '3', written by onmf \S+; onmf \S+ reads up to 2: install"):
         onmf.load(tmp_path / "newer")
 
 
@@ -321,6 +321,7 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -
 # The command line
 
 FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "40", "--seed", "4"]
+BUFFERED = ["--shuffle-buffer", "90", "--on-error", "skip"]  # and read ahead
 
 
 def onmf_command(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -335,16 +336,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "x.npy", rng.gamma(2.0, 1.0, (2000, 3)) @ rng.random((3, 60)))
     done = onmf_command("fit", folder / "x.npy", *FIT, "--out", folder / "whole")
     assert done.returncode == 0, done.stderr
+    lines = [",".join(map(str, row)) for row in rng.gamma(2.0, 1.0, (1500, 10)).round(3)]
+    lines[700] = "not,numbers"
+    (folder / "x.csv").write_text("\n".join(lines))
+    done = onmf_command("fit", folder / "x.csv", *FIT, *BUFFERED, "--out", folder / "whole csv")
+    assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "options", "expected"), [("x.npy", [], "whole"), ("x.csv", BUFFERED, "whole csv")], ids=["npy", "csv"]
+)
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
+    data: str, options: list[str], expected: str, folder: Path, tmp_path: Path
+) -> None:
     pauses = np.random.default_rng(1)
     run = tmp_path / "run"
-    command = [str(ONMF), "fit", str(folder / "x.npy"), *FIT, "--out", str(tmp_path / "out")]
+    command = [str(ONMF), "fit", str(folder / data), *FIT, *options, "--out", str(tmp_path / "out")]
     command += ["--checkpoint", str(run), "--every", "0s", "--resume"]
     seen = []
-    for _ in range(5):
+    for _ in range(4):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stamp = run.stat().st_mtime_ns if run.exists() else 0
         deadline = time.monotonic() + 60
@@ -361,7 +372,9 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder: Pa
     done = onmf_command(*command[1:])
     assert done.returncode == 0, done.stderr
     assert "Going on after" in done.stderr
-    same(onmf.load(tmp_path / "out"), onmf.load(folder / "whole"))
+    found, whole = onmf.load(tmp_path / "out"), onmf.load(folder / expected)
+    same(found, whole)
+    assert found.skipped_ == whole.skipped_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -412,6 +425,24 @@ def test_texts_from_standard_input(tmp_path: Path) -> None:
     assert onmf.load(tmp_path / "out").n_samples_seen_ == 60
 
 
+def test_a_pipe_that_is_silent_can_be_interrupted(tmp_path: Path) -> None:
+    command = [str(ONMF), "fit", "-", "-k", "2", "--seed", "0", "--batch-size", "20", "--out", str(tmp_path / "out")]
+    command += ["--checkpoint", str(tmp_path / "run"), "--every", "0s"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write("the cat sat on the mat\ndogs chase cats\n" * 300)
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # now it waits
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "what was learnt is in" in errors
+    assert onmf.load(tmp_path / "out").n_samples_seen_ >= 20
+
+
 def test_progress_of_a_resumed_run_goes_on(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "run", every=0)
     OnlineNMF(**SETTINGS | {"max_passes": 1}).fit(X, checkpoint=checkpoint)
@@ -456,6 +487,115 @@ def test_other_data_are_not_gone_on_with(tmp_path: Path) -> None:
     OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
     with pytest.raises(ValueError, match="the data have 40 samples, those of the checkpoint 90"):
         checkpoint.read().fit(X[:40], resume=True)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_data_of_the_same_shape_but_other_numbers_are_not_gone_on_with(sparse: bool, tmp_path: Path) -> None:
+    data = scipy.sparse.csr_matrix(X) if sparse else X
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    OnlineNMF(**SETTINGS).fit(data, checkpoint=checkpoint)
+    for other in (2 * data, data[::-1]):
+        with pytest.raises(SourceError, match="the data are not those of the checkpoint"):
+            checkpoint.read().fit(other, resume=True)
+    checkpoint.read().fit(data, resume=True)
+
+
+def test_data_that_have_become_shorter_are_not_gone_on_with(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    settings = SETTINGS | {"max_passes": 1}
+    OnlineNMF(**settings).fit(Batches([X]), checkpoint=checkpoint)
+    with pytest.raises(SourceError, match="the data end after 2 batches of a pass; the checkpoint has learnt from 5"):
+        checkpoint.read().fit(Batches([X[:40]]), resume=True)
+
+
+def test_a_run_is_not_begun_anew_over_an_older_one(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    with pytest.raises(ModelFileError, match="holds a run that was begun before"):
+        OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    assert checkpoint.read().n_samples_seen_ == 270
+
+
+def test_another_try_in_the_same_process_leaves_files_that_can_be_read(tmp_path: Path) -> None:
+    whole = OnlineNMF(**SETTINGS).fit(X)
+    checkpoint, left = Checkpoint(tmp_path / "run", every=0), 2
+
+    def crash(model: OnlineNMF) -> None:
+        nonlocal left
+        checkpoint(model)
+        left -= 1
+        if not left:
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        OnlineNMF(**SETTINGS).fit(X, checkpoint=crash)
+    model, left = checkpoint.read(), 4
+    before = model.history_["samples"].copy()
+    with pytest.raises(CrashError):
+        model.fit(X, resume=True, checkpoint=crash)
+    np.testing.assert_array_equal(model.history_["samples"], before)
+    same(model.fit(X, resume=True, checkpoint=checkpoint), whole)
+    same(checkpoint.read().fit(X, resume=True), whole)
+
+
+def test_an_interrupt_in_python_leaves_a_last_checkpoint(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield X
+        raise KeyboardInterrupt
+
+    checkpoint = Checkpoint(tmp_path / "run", every=1e6)
+    with pytest.raises(KeyboardInterrupt):
+        OnlineNMF(**SETTINGS | {"max_passes": 1}).fit(batches(), checkpoint=checkpoint)
+    assert checkpoint.read().n_samples_seen_ == 80
+
+
+def test_a_checkpoint_may_be_a_link_and_litter_of_the_killed_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "far" / "run")
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    (tmp_path / "far" / ".onmf-run-abc").write_text("half")
+    (tmp_path / "far" / ".onmf-other-abc").write_text("not ours")
+    checkpoint.read()
+    assert sorted(p.name for p in (tmp_path / "far").iterdir()) == [".onmf-other-abc", "run", "run.previous"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_blocks_that_cannot_be_read_are_counted_once_whenever_the_run_is_cut(ahead: bool, tmp_path: Path) -> None:
+    blocks = ["1,2\n" * 5, "1,x\n" * 5, "2,1\n" * 5, "2,y\n" * 5, "z,y\n" * 5, "3,1\n" * 5, "1,1\n" * 5]
+    (tmp_path / "x.csv").write_text("".join(blocks))
+
+    def source() -> Any:
+        found = open_source(tmp_path / "x.csv")
+        return prefetch(found) if ahead else found
+
+    settings: dict[str, Any] = {"n_components": 2, "batch_size": 5, "random_state": 0, "on_error": "skip"}
+    whole = OnlineNMF(**settings, max_passes=2).fit(source())
+    assert whole.n_skipped_ == 6
+    for crash_at in range(1, 8):
+        checkpoint, calls = Checkpoint(tmp_path / f"run{crash_at}", every=0), 0
+
+        def crash(model: OnlineNMF, checkpoint: Checkpoint = checkpoint, crash_at: int = crash_at) -> None:
+            nonlocal calls
+            checkpoint(model)
+            calls += 1
+            if calls == crash_at:
+                raise CrashError
+
+        with pytest.raises(CrashError):
+            OnlineNMF(**settings, max_passes=2).fit(source(), checkpoint=crash)
+        resumed = checkpoint.read().fit(source(), resume=True)
+        same(resumed, whole)
+        assert resumed.skipped_ == whole.skipped_
+
+
+def test_data_with_other_names_are_not_gone_on_with(tmp_path: Path) -> None:
+    for name, header in (("one", "a,b"), ("other", "a,c")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n" + "1,2\n" * 30)
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    OnlineNMF(2, batch_size=10, random_state=0).fit(open_source(tmp_path / "one.csv"), checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="a feature 'c' where those of the checkpoint have 'b'"):
+        checkpoint.read().fit(open_source(tmp_path / "other.csv"), resume=True)
 
 
 def test_data_are_never_overwritten(tmp_path: Path) -> None:

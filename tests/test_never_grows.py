@@ -1,41 +1,90 @@
-"""Ten times more samples take no more memory: measured in a process of its own, dense and sparse."""
+"""Ten times more samples take no more memory: in a process of its own, from iterators and from files."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+TIMES = 10
+SMALL = {"parquet": 8000}  # samples, where its own readers need some to reach their size; else 2000
 SCRIPT = """
 import re, sys
 from pathlib import Path
 import numpy as np, scipy.sparse
-from onmf import OnlineNMF
+from onmf import Checkpoint, OnlineNMF, streams
 
 def peak():
     return int(re.findall(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[0])
 
-kind, n = sys.argv[1], 4000
-rng = np.random.default_rng(0)
+kind, folder, small, times, leaks = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
+kept = []
 def batches(number):
+    rng = np.random.default_rng(0)
     for _ in range(number // 200):
-        X = rng.poisson(0.1, (200, 300)).astype(float)
-        X[:, 0] += 1
-        yield X if kind == "dense" else scipy.sparse.csr_matrix(X)
-model = OnlineNMF(10, random_state=0, batch_size=200)
-model.fit(batches(n))
+        X = rng.poisson(0.2, (200, 1000)).astype(float)
+        yield scipy.sparse.csr_matrix(X) if kind == "sparse" else X
+def data(number):
+    if kind in ("dense", "sparse"):
+        return batches(number)
+    return streams.prefetch(streams.open_source(folder / f"{number}.{kind}"))
+def keep(model):
+    checkpoint(model)
+    if leaks:
+        kept.append(np.ones((200, 200)))
+model = OnlineNMF(5, random_state=0, batch_size=200)
+checkpoint = Checkpoint(folder / "run", every=0.2)
+model.fit(data(small), checkpoint=keep)
 first = peak()
-model.fit(batches(10 * n))
-print(first, peak(), len(model.history_["loss"]), model.method_)
+model.fit(data(times * small), checkpoint=keep)
+print(first, peak(), len(model.history_["loss"]))
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process its peak")
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_peak_memory_does_not_grow_with_the_stream(kind: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, kind], capture_output=True, text=True, check=True)
-    first, last, entries, _ = done.stdout.split()
-    assert int(last) < 1.05 * int(first)
-    assert int(entries) == 200
+def write(kind: str, folder: Path) -> None:
+    """Two files, here and not in the process whose memory counts."""
+    rng = np.random.default_rng(0)
+    small = SMALL.get(kind, 2000)
+    for number in (small, TIMES * small):
+        if kind == "npy":
+            np.save(folder / f"{number}.npy", rng.poisson(0.2, (number, 1000)).astype(np.float64))
+        elif kind == "csv":
+            line = ",".join("3" * 300)
+            (folder / f"{number}.csv").write_text(f"{line}\n" * number)
+        elif kind == "txt":
+            words = [" ".join(f"word{word}" for word in rng.integers(0, 9999, 150)) for _ in range(50)]
+            (folder / f"{number}.txt").write_text("\n".join(words * (number // 50)))
+        elif kind == "parquet":
+            pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            table = pa.table({f"c{k}": rng.random(number) for k in range(60)})
+            pq.write_table(table, folder / f"{number}.parquet", row_group_size=4000)
+
+
+def peaks(kind: str, folder: Path, leaks: int = 0) -> Any:
+    write(kind, folder)
+    command = [sys.executable, "-c", SCRIPT, kind, str(folder), str(SMALL.get(kind, 2000)), str(TIMES), str(leaks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return map(int, done.stdout.split())
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the system does not tell a process its peak"
+)
+
+
+@needs_proc
+@pytest.mark.parametrize("kind", ["dense", "sparse", "npy", "csv", "txt", "parquet"])
+def test_peak_memory_does_not_grow_with_the_stream(kind: str, tmp_path: Path) -> None:
+    first, last, entries = peaks(kind, tmp_path)
+    assert last < 1.05 * first
+    assert entries == TIMES * SMALL.get(kind, 2000) // 200
+
+
+@needs_proc
+def test_a_leak_of_a_fifth_of_the_samples_would_be_seen(tmp_path: Path) -> None:
+    first, last, _ = peaks("dense", tmp_path, leaks=1)
+    assert last > 1.05 * first

@@ -26,7 +26,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onmf import DataError, OnlineNMF, load, model_file, save
+from onmf import DataError, OnlineNMF, __version__, load, model_file, save
 from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis, Separable
 from onmf.divergences import base as registry
 from onmf.model_file import FORMAT, VERSION, ModelFileError
@@ -592,6 +592,13 @@ def test_an_array_file_or_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [str(VERSION + 1), "99"])
 def test_a_newer_format_is_refused_with_the_cure(parts: Parts, version: str) -> None:
     assert "install a newer one" in parts.refusal(version=version)
+    assert "written by onmf 7.1" in parts.refusal(version=version, onmf="7.1")
+
+
+def test_a_file_names_the_version_that_wrote_it(tmp_path: Path) -> None:
+    save(OnlineNMF(2, random_state=0).fit(np.ones((5, 3))), tmp_path / "model")
+    with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
+        assert file.metadata()["onmf"] == __version__
 
 
 @pytest.mark.parametrize("version", [None, "", "one", "-1", "1.5", "9" * 5000], ids=lambda v: repr(v)[:8])
@@ -655,6 +662,20 @@ def bad_dictionaries(W: np.ndarray) -> Iterator[np.ndarray]:
     yield (W * 100).astype(np.int64)
     yield W.astype(np.float16)
     yield W > 0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "divergence", "options"),
+    [("lefevre", "is", {"N": 40}), ("guan", "squared_l2", {}), ("wang", "huber:0.5", {"eta": 0.01})],
+)
+def test_a_dictionary_outside_the_set_of_its_method_is_refused(
+    method: str, divergence: str, options: dict[str, float], tmp_path: Path
+) -> None:
+    parts = take_apart(divergence, tmp_path, method=method, options=options)
+    parts.load()
+    W = parts.arrays["components"]
+    larger = W / W.max() if method != "wang" else np.ones_like(W)
+    assert f"the set of the method {method}" in parts.refusal(arrays={"components": larger})
 
 
 def test_a_dictionary_outside_its_set_is_refused(parts: Parts) -> None:

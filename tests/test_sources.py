@@ -209,12 +209,36 @@ def test_bad_recordings_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.wav").write_bytes(b"nonsense")
     for name, words in (
         (f"{tmp_path}/bad.wav", "cannot be read as sound"),
-        (f"{tmp_path}/x.wav?window=9000", "fewer than one window"),
+        (f"{tmp_path}/x.wav?window=9000", "fewer samples than one window"),
         (f"{tmp_path}/x.wav?window=100&hop=200", "hop from 1 to the window"),
         (f"{tmp_path}/x.wav?window=ten", "must be a whole number"),
     ):
         with pytest.raises(SourceError, match=words):
             open_source(name)
+
+
+def test_recordings_of_a_folder_follow_each_other(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    sound = np.random.default_rng(0).uniform(-0.5, 0.5, 3000)
+    (tmp_path / "songs").mkdir()
+    for name, part in (("a", sound[:1000]), ("b", sound[1000:])):
+        soundfile.write(tmp_path / "songs" / f"{name}.wav", part, 8000, subtype="DOUBLE")
+    both = whole(open_source(f"audio:{tmp_path}/songs?window=64"), 11)
+    parts = [whole(open_source(f"{tmp_path}/songs/{name}.wav?window=64")) for name in "ab"]
+    np.testing.assert_allclose(both, np.concatenate(parts))
+    assert open_source(f"audio:{tmp_path}/*/?.wav?window=64").n_samples == len(both)
+    soundfile.write(tmp_path / "songs" / "c.wav", sound, 16000)
+    with pytest.raises(SourceError, match="resample one of them"):
+        open_source(f"audio:{tmp_path}/songs")
+
+
+def test_a_recording_that_is_cut_short_is_not_taken_for_whole(tmp_path: Path) -> None:
+    write_sound(tmp_path)
+    source = open_source(f"{tmp_path}/x.wav?window=100")
+    write = pytest.importorskip("soundfile").write
+    write(tmp_path / "x.wav", np.zeros(700), 8000, subtype="DOUBLE")
+    with pytest.raises(SourceError, match="ends after 13 frames"):
+        whole(source)
 
 
 TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog"]
@@ -258,6 +282,13 @@ def test_standard_input_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> Non
         source.batches(5)
     with pytest.raises(SourceError, match="no vocabulary can be learnt first"):
         open_source("text:-?words=5")
+
+
+def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO(b"some words here\n\xff\xfe\xfa and more\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw, encoding="ascii", errors="surrogateescape"))
+    with pytest.raises(SourceError, match="standard input cannot be read as text; give it as UTF-8"):
+        whole(open_source("-"))
 
 
 @pytest.mark.parametrize(
@@ -325,9 +356,12 @@ def test_bad_batches_are_refused() -> None:
 
 def test_rebatch_keeps_the_rows_in_order() -> None:
     for size in (1, 4, 23, 50):
-        cut = list(rebatch(np.array_split(X, [0, 1, 9, 9, 20]), size))
-        np.testing.assert_array_equal(np.concatenate(cut), X)
+        source = rebatch(repeat(Batches(np.array_split(X, [0, 1, 9, 9, 20])), 2), size)
+        rows, cut = zip(*source.batches(7), strict=True)
+        np.testing.assert_array_equal(np.concatenate(cut), np.concatenate([X, X]))
+        np.testing.assert_array_equal(np.concatenate(rows), [*range(23), *range(23)])
         assert all(len(batch) == size for batch in cut[:-1])
+    np.testing.assert_array_equal(whole(shuffle(rebatch(Rows(X), 4), 100)).sum(axis=0), X.sum(axis=0))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -403,7 +437,7 @@ def test_learning_is_the_same_with_prefetch() -> None:
         ("x.dat", "put a scheme before it"),
         ("FOLDER", "is a directory; put a scheme"),
         ("npy:FOLDER", "is a directory; for a folder of pictures write images:"),
-        ("csv:FOLDER/x.csv?words=5", "csv has no option 'words'; it has none"),
+        ("csv:FOLDER/x.csv?words=5", "csv has no option 'words'; it has header"),
         ("FOLDER/x.wav?words=5", "audio has no option 'words'; it has window, hop"),
         ("FOLDER/x.csv?words", "NAME=VALUE"),
     ],
@@ -420,6 +454,14 @@ def test_a_file_with_a_question_mark_or_a_colon_in_its_name(tmp_path: Path, monk
     for name in ("what?.npy", "npy:x.npy"):
         np.save(tmp_path / name, X)
         np.testing.assert_array_equal(whole(open_source(name)), X)
+
+
+def test_a_question_mark_in_a_pattern_is_no_option(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("a1", "a2", "b1"):
+        image.fromarray(np.full((3, 2), 7, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    assert open_source(f"images:{tmp_path}/a?.png").n_samples == 2
+    assert open_source(f"images:{tmp_path}/a?.png?size=4x4").n_features == 16
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,12 +593,51 @@ def test_bad_samples_of_a_source_are_skipped(tmp_path: Path) -> None:
     assert (model.n_samples_seen_, model.n_skipped_) == (10, 1)
     model = OnlineNMF(2, random_state=0, on_error="skip").fit(Batches([X, X[:, :2], X]))
     assert (model.n_samples_seen_, model.n_skipped_) == (46, 1)
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    (tmp_path / "x.jsonl").write_text("\n".join([lines[0], "", "{nonsense", *lines[1:]]))
+    (tmp_path / "0.txt").write_text(TEXTS[0])
+    (tmp_path / "1.txt").write_bytes(b"\xff\xfe\xfa")
+    for name, words, kept in (("x.jsonl", "line 3 is no JSON", 3), ("?.txt", "1.txt cannot be read as text", 1)):
+        source = open_source(f"text:{tmp_path}/{name}?words=5")
+        model = OnlineNMF(2, random_state=0, on_error="skip", batch_size=1, method="em").fit(source)
+        assert (model.n_samples_seen_, model.n_skipped_) == (kept, 1)
+        assert words in model.skipped_[0]
+        with pytest.raises(SourceError, match=words):  # nothing of that policy stays with the source
+            whole(source)
+
+
+def test_a_loader_that_can_be_read_once_but_does_not_say_so_is_found_out() -> None:
+    parts = iter(np.array_split(X, 4))
+    with pytest.raises(SourceError, match="pass 2 found no batches"):
+        OnlineNMF(2, max_passes=2, random_state=0).fit(Batches(lambda: parts))
+
+
+def test_texts_that_are_cut_while_they_are_read_are_not_taken_for_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("some words in a line\n" * 20_000)
+    stream = open_source(path).batches(10)
+    next(stream)
+    path.write_text("some words\n")
+    with pytest.raises(SourceError, match="has shrunk"):
+        list(stream)
+
+
+def test_names_that_look_like_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("2020,2021\n1,2\n3,4\n")
+    assert open_source(tmp_path / "x.csv").n_samples == 3
+    source = open_source(f"{tmp_path}/x.csv?header=yes")
+    assert source.feature_names == ["2020", "2021"]
+    np.testing.assert_array_equal(whole(source), [[1, 2], [3, 4]])
+    with pytest.raises(SourceError, match="header must be yes or no"):
+        open_source(f"{tmp_path}/x.csv?header=1")
 
 
 def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.array([[0, 25700], [51400, 65535]], dtype=np.uint16)).save(tmp_path / "x.png")
     np.testing.assert_allclose(whole(open_source(f"images:{tmp_path}")), [[0, 100, 200, 255]])
+    image.fromarray(np.full((2, 2), 257, dtype=np.uint16)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(whole(open_source(f"images:{tmp_path}")), 1)
     image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "y.tif")
     with pytest.raises(SourceError, match="floating point"):
         whole(open_source(f"images:{tmp_path}/y.tif"))
@@ -573,6 +654,19 @@ def test_names_of_pandas_rows_are_no_feature_and_gaps_are_named(tmp_path: Path) 
     assert open_source(tmp_path / "x.parquet").feature_names == ["a", "b"]
     pandas.DataFrame({"a": [True, None]}).to_parquet(tmp_path / "gap.parquet")
     assert np.isnan(whole(open_source(tmp_path / "gap.parquet"))[1, 0])
+
+
+@quiet
+def test_other_files_in_a_folder_of_tables_are_left_alone(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    with pytest.raises(SourceError, match=r"no files that end in \.parquet"):
+        open_source(f"parquet:{tmp_path}")
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "year").mkdir()
+    for place in ("b.parquet", "year/c.parquet", "_delta_log/0.parquet"):
+        pq.write_table(pa.table({"a": [float(len(place))]}), tmp_path / place)
+    (tmp_path / "README.md").write_text("notes")
+    np.testing.assert_array_equal(whole(open_source(f"parquet:{tmp_path}")), [[9.0], [14.0]])
 
 
 @quiet
@@ -600,6 +694,16 @@ def test_known_words_are_counted_for_transform(texts: dict[str, str]) -> None:
             open_source(f"{texts['lines']}{bad}")
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", ">f8", "u1", "?"])
+def test_scattered_rows_of_an_array_in_a_file(order: Any, dtype: str, tmp_path: Path) -> None:
+    data = np.asarray(np.random.default_rng(0).integers(0, 2, (23, 4)), dtype=dtype, order=order)
+    np.save(tmp_path / "x.npy", data)
+    for rows, batch in open_source(tmp_path / "x.npy").batches(5, np.random.default_rng(0)):
+        np.testing.assert_array_equal(batch, data[rows])
+        assert batch.dtype == data.dtype
+
+
 def test_rows_and_tools_take_what_they_can() -> None:
     for data in (X.tolist(), X + 1j, X[0], np.full((2, 2), "x")):
         with pytest.raises(SourceError, match="Rows takes"):
@@ -607,9 +711,8 @@ def test_rows_and_tools_take_what_they_can() -> None:
     np.testing.assert_array_equal(whole(Rows(scipy.sparse.coo_matrix(X))), X)
     with pytest.raises(SourceError, match="this takes a source, got ndarray"):
         shuffle(X)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(np.concatenate(list(rebatch(Rows(X), 4))), X)
-    with pytest.raises(SourceError, match="at least 1"):
-        next(rebatch([X], 0))
+    with pytest.raises(ValueError, match="size must be"):
+        rebatch(Rows(X), 0)
     np.testing.assert_array_equal(whole(scale(Rows(np.full((2, 2), 200, np.uint8)), 2)), 400)
     mixed = Batches([X[:5], scipy.sparse.csr_array(X[5:])])
     np.testing.assert_array_equal(whole(mixed, 9), X)

@@ -10,8 +10,7 @@ from onmf.estimator import OnlineNMF
 from onmf.fitted import DomainWarning, Progress
 from onmf.saving import load, save
 from onmf.units import DataError
-
-__version__ = "0.1.0"
+from onmf.version import __version__
 
 __all__ = [
     "BatchNMF",

@@ -38,12 +38,21 @@ class Checkpoint:
     @property
     def previous(self) -> Path:
         """The file before the last."""
-        path = Path(self.path)
+        path = Path(self.path).resolve()  # beside the file itself, not beside a link to it
         return path.with_name(f"{path.name}.previous")
 
     def exists(self) -> bool:
         """Is there anything to go on from?"""
         return Path(self.path).exists() or self.previous.exists()
+
+    def require_new(self) -> None:
+        """Refuse to begin anew over a run that was begun before."""
+        if self.exists():
+            msg = (
+                f"{self.path} holds a run that was begun before: go on with it, checkpoint.read().fit(X, "
+                "checkpoint=checkpoint, resume=True), or take another name."
+            )
+            raise ModelFileError(msg)
 
     def __call__(self, model: OnlineNMF) -> None:
         """After a batch: write, if it is time."""
@@ -55,7 +64,7 @@ class Checkpoint:
         self._last = time.monotonic()
         try:
             model_file.write(self.path, *contents(model), previous=self.previous)
-        except ModelFileError as error:
+        except (ModelFileError, MemoryError) as error:
             self.failures += 1
             log.warning("No checkpoint could be written, learning goes on: %s", error)
             return False
@@ -70,6 +79,7 @@ class Checkpoint:
         if not self.exists():
             msg = f"there is no checkpoint {self.path} to go on from."
             raise ModelFileError(msg)
+        model_file.clear_away(Path(self.path))
         try:
             return load(self.path, divergence)
         except ModelFileError as error:

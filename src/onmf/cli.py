@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,13 +183,20 @@ def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable
 @contextmanager
 def _first_warnings() -> Iterator[None]:
     """Of the warnings that come with every block, show the first of each kind, when all is done."""
-    with warnings.catch_warnings(record=True) as caught:
+    first: dict[type[Warning], Any] = {}
+    counts: Counter[type[Warning]] = Counter()
+
+    def count(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+        first.setdefault(category, message)
+        counts[category] += 1
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = count
         yield
-    for category in dict.fromkeys(warning.category for warning in caught):
-        alike = [warning.message for warning in caught if warning.category is category]
-        more = f" (and so in {len(alike) - 1} more blocks of {BATCH} samples)" if len(alike) > 1 else ""
-        one_line(f"{alike[0]}{more}", category)
+    for category, message in first.items():
+        more = f" (and so in {counts[category] - 1} more blocks of {BATCH} samples)" if counts[category] > 1 else ""
+        one_line(f"{message}{more}", category)
 
 
 def _short(value: Any) -> str:

@@ -25,10 +25,13 @@ class Keeper(Protocol):
     def write(self, model: Any) -> bool:
         """Keep the model."""
 
+    def require_new(self) -> None:
+        """Refuse to begin anew over a run that was begun before."""
+
 
 def is_stream(X: Any) -> bool:
-    """An iterator, or what can be iterated over and has no length and no shape, such as a data loader."""
-    plain = hasattr(X, "__len__") or hasattr(X, "shape") or hasattr(X, "__array__")
+    """An iterator, or what can be iterated over but is no sequence and no array, such as a data loader."""
+    plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
@@ -215,11 +218,14 @@ class OnlineNMF(LearningNMF):
             if checkpoint is not None and not callable(checkpoint):
                 msg = f"checkpoint takes an onmf.Checkpoint: checkpoint=Checkpoint({str(checkpoint)!r})."
                 raise TypeError(msg)
+            if isinstance(checkpoint, Keeper) and not resume:
+                checkpoint.require_new()
             if isinstance(X, Source) or is_stream(X):
                 source = X if isinstance(X, Source) else Batches(X)
-                self._take_features_of(source)
+                if not resume:
+                    self._take_features_of(source)
             else:
-                X = self._validated(X, reset=True)
+                X = self._validated(X, reset=not resume)
                 if self.on_error == "raise":
                     refuse_bad_entries(X)
                 source = Rows(X)
@@ -230,7 +236,7 @@ class OnlineNMF(LearningNMF):
                 self.n_skipped_, self.skipped_ = 0, []
             try:
                 self._learn_from(source, checkpoint, resume)
-            except Exception:
+            except BaseException:  # an interrupt too
                 if isinstance(checkpoint, Keeper) and hasattr(self, "components_"):
                     checkpoint.write(self)  # what was learnt before the error is not lost
                 raise

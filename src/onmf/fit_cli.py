@@ -99,16 +99,17 @@ def fit(
         model.set_params(callbacks=[show])
         try:
             model.fit(source, checkpoint=keep, resume=going_on)
+            model.set_params(callbacks=None)
+            if keep is not None:
+                keep.write(model)
+            onmf.save(model, out)
         except KeyboardInterrupt:
             _save_interrupted(model.set_params(callbacks=None), out, keep if source.rewinds else None)
         except (ValueError, OSError):
             if keep is not None and keep.exists():
-                errors.print(f"onmf: what was learnt before the error is in {keep.path}; --resume goes on from it.")
+                how = "--resume goes on from it" if source.rewinds else "it is a model file, for onmf.load"
+                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
             raise
-    model.set_params(callbacks=None)
-    if keep is not None:
-        keep.write(model)
-    onmf.save(model, out)
     if model.n_skipped_:
         errors.print(f"onmf: {model.n_skipped_} batches were left out; the last: {model.skipped_[-1]}")
     history = model.history_
@@ -124,11 +125,12 @@ def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
     source = streams.open_source(data)
     if buffer and not source.any_order:
         source = streams.shuffle(source, buffer, seed or 0)
-    return source if isinstance(source, streams.Rows) else streams.prefetch(source)
+    # A thread that waits for a silent pipe could not be stopped.
+    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
 
 
 def _checkpoint(
-    path: Path | None, every: str, resume: bool, source: streams.Source, *others: Path
+    path: Path | None, every: str, resume: bool, source: streams.Source, place: Path, out: Path
 ) -> Checkpoint | None:
     if path is None:
         if resume:
@@ -140,7 +142,9 @@ def _checkpoint(
     number, unit = every[:-1], units.get(every[-1:], 0.0)
     if not unit or not number.replace(".", "", 1).isdecimal():
         fail(f"--every {every}: write a number and s, m or h, as in 30s.")
-    require_writable(path, *others)
+    if path.resolve() == out.resolve():
+        fail(f"--checkpoint and --out are both {out}; give them two names.")
+    require_writable(path, place)
     keep = Checkpoint(path, float(number) * unit)
     if keep.exists() and not resume:
         fail(f"{path} holds a run that was begun before; --resume goes on with it, or give --checkpoint another name.")

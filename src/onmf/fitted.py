@@ -79,9 +79,13 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The fit H @ W of coefficients H (n, K)."""
         check_is_fitted(self)
         H = np.asarray(X)
+        if H.dtype.kind not in "buif":
+            msg = f"inverse_transform takes coefficients that are real numbers, got {H.dtype}."
+            raise ValueError(msg)
         if H.ndim != 2 or H.shape[1] != len(self.components_):
             msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
             raise ValueError(msg)
+        refuse_bad_entries(H)
         fit: Array = H @ (self._dictionary(H.dtype) if H.dtype == np.float32 else self.components_)
         return fit
 
@@ -177,6 +181,8 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         try:
             yield
         except Exception:
+            if "_history" in before:  # the one thing that grows in place
+                before["_history"] = [entry for entry in before["_history"] if entry[0] <= before["n_samples_seen_"]]
             self.__dict__.clear()
             self.__dict__.update(before)
             raise

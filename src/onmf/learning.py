@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ class Position:
     batches: int
     generator: Mapping[str, Any]  # the state of the shuffling generator when the pass began
     n_samples: int | None = None  # of the data, where that is known
+    mark: int | None = None  # of the batches of this pass, by which they are known again
 
 
 class LearningNMF(FittedNMF):
@@ -80,21 +82,35 @@ class LearningNMF(FittedNMF):
             before = shuffling.bit_generator.state
             order = shuffling if self.shuffle and source.any_order else None
             known = done.batches if done else 0  # of this pass
-            done = None
+            marks = checkpoint is not None or known > 0
+            count = mark = 0
             fresh = Event()  # set when the batches of an earlier run are passed: their faults are known
             if not known:
                 fresh.set()
             source.on_bad = partial(self._leave_out, fresh=fresh) if self.on_error == "skip" else None
-            for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order), start=1):
-                if count <= known:
-                    continue
-                fresh.set()
-                position = Position(number, count, before, source.n_samples)
-                ended = self._learn_or_skip(batch, rows, total, first, position)
-                if checkpoint is not None and hasattr(self, "components_"):
-                    checkpoint(self)
-                if ended:
-                    return
+            try:
+                for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order), start=1):
+                    mark = _mark(batch, mark) if marks else 0
+                    if count <= known:
+                        if count == known:
+                            self._require_mark(mark)
+                            fresh.set()
+                        continue
+                    position = Position(number, count, before, source.n_samples, mark if marks else None)
+                    ended = self._learn_or_skip(batch, rows, total, first, position)
+                    if checkpoint is not None and hasattr(self, "components_"):
+                        checkpoint(self)
+                    if ended:
+                        return
+            finally:
+                source.on_bad = None
+            if count < known:
+                msg = f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
+                raise SourceError(msg)
+            if not count and number > 1:
+                msg = f"pass {number} found no batches: these data can be read only once, so take one pass."
+                raise SourceError(msg)
+            done = None
 
     def _require_position(self, source: Source) -> None:
         """Refuse to go on in data where this model never was."""
@@ -108,6 +124,21 @@ class LearningNMF(FittedNMF):
         if source.n_samples != self._position.n_samples:
             msg = f"the data have {source.n_samples} samples, those of the checkpoint {self._position.n_samples}."
             raise ValueError(msg)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and source.feature_names is not None and list(names) != source.feature_names:
+            other = next(pair for pair in zip(names, source.feature_names, strict=True) if pair[0] != pair[1])
+            msg = f"the data have a feature {other[1]!r} where those of the checkpoint have {other[0]!r}."
+            raise ValueError(msg)
+
+    def _require_mark(self, mark: int) -> None:
+        """Refuse to go on in data that are not those of the checkpoint, or come in another order."""
+        position = self._position
+        if position is not None and position.mark not in (None, mark):
+            msg = (
+                f"the data are not those of the checkpoint: the first {position.batches} batches of pass "
+                f"{position.passes}, which it has learnt from, are others; give the same data, or begin a new run."
+            )
+            raise SourceError(msg)
 
     def _learn_or_skip(self, batch: Any, rows: Any, total: int | None, rng: Any, position: Position | None) -> bool:
         """Learn from a batch; with ``on_error="skip"`` leave it out if it is bad."""
@@ -145,7 +176,7 @@ class LearningNMF(FittedNMF):
         with threads.ours():
             learnt = learn(method, inside, state, internal, adapt, position is not None and position.passes > 1)
         require_finite(learnt.state, rows)
-        loss = learnt.loss * divergence.loss_unit(units.scale)
+        loss = learnt.loss * divergence.loss_unit(units.scale) if learnt.loss else 0.0  # the unit may be infinite
         if adapt:
             divergence = learnt.divergence.in_units(1 / units.scale)
 
@@ -153,7 +184,7 @@ class LearningNMF(FittedNMF):
         before = 0 if start is not None else self.n_samples_seen_
         samples = before + X.shape[0]
         history = [] if start is not None else self._history
-        if history and history[-1][0] > before:
+        while history and history[-1][0] > before:
             history.pop()  # left by an interrupt, which came before its dictionary
         seconds = time.perf_counter() - started + (history[-1][1] if history else 0.0)
         history.append((samples, seconds, loss))
@@ -216,6 +247,16 @@ class LearningNMF(FittedNMF):
 
     def _batch_size(self) -> int:
         return max(5 * self.n_components, 200) if self.batch_size is None else int(self.batch_size)
+
+
+def _mark(batch: Any, before: int) -> int:
+    """A checksum of a batch's shape, of its first and last row, and of the mark before it."""
+    mark = zlib.crc32(str((batch.shape, batch.dtype.str)).encode(), before)
+    ends = [batch[:1], batch[-1:]]
+    parts = [array for end in ends for array in ((end.indices, end.data) if scipy.sparse.issparse(end) else (end,))]
+    for part in parts:
+        mark = zlib.crc32(np.ascontiguousarray(part).tobytes(), mark)
+    return mark
 
 
 def as_floats(batch: Any) -> Any:

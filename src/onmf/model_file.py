@@ -6,6 +6,7 @@ Writing is atomic: a reader finds the old file or the new one, never half of eit
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
@@ -17,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
+
+from onmf.version import __version__
 
 FORMAT = "onmf-model"
 VERSION = 2  # 1: before on_error and positions in a stream; read as well
@@ -33,7 +36,7 @@ def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
     A link is followed, and a file that is replaced keeps its permissions; what it was goes to ``previous``, if given.
     """
     path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".onmf-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
     os.close(handle)
     temporary = Path(name)
     try:
@@ -47,6 +50,17 @@ def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _prefix(path: Path) -> str:
+    return f".onmf-{path.name[:100]}-"  # names have a limit
+
+
+def clear_away(path: Path) -> None:
+    """Remove what writers of ``path`` that were killed have left beside it; none may be at work."""
+    path = path.resolve()
+    for left in path.parent.glob(f"{glob.escape(_prefix(path))}*"):
+        left.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
@@ -71,7 +85,8 @@ def write(
 ) -> None:
     """Write arrays and JSON-able facts to a file, replacing it in one stroke; the old one goes to ``previous``."""
     path = Path(path)
-    metadata = {"format": FORMAT, "version": str(VERSION), "facts": json.dumps(facts, allow_nan=False)}
+    metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__}
+    metadata["facts"] = json.dumps(facts, allow_nan=False)
     content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, metadata=metadata)
     try:
         with replacing(path, previous) as temporary:
@@ -110,5 +125,9 @@ def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
         raise ModelFileError(msg)
     version = metadata.get("version", "")
     if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
-        msg = f"{path} has model format {version[:20]!r}; this onmf reads up to {VERSION}: install a newer one."
+        writer = f", written by onmf {metadata['onmf'][:20]}" if "onmf" in metadata else ""
+        msg = (
+            f"{path} has model format {version[:20]!r}{writer}; onmf {__version__} reads up to {VERSION}: "
+            "install a newer one."
+        )
         raise ModelFileError(msg)

@@ -204,7 +204,11 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
         raise ValueError(msg)
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
     method = model._method(model.method_, model._inside)  # refuses settings that do not fit
-    expected = method.start(W).memory
+    start = method.start(W)
+    if not np.allclose(start.W, W, rtol=1e-4, atol=1e-7):  # a start in the method's own set stays where it is
+        msg = f"the dictionary does not lie in the set of the method {model.method_}"
+        raise ValueError(msg)
+    expected = start.memory
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     if {k: (v.shape, v.dtype) for k, v in memory.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
         msg = "its statistics do not fit its method"

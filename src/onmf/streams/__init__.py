@@ -4,11 +4,11 @@
 iterable of batches. All are passed to ``OnlineNMF.fit``.
 """
 
-from onmf.streams.base import Source, SourceError, rebatch
+from onmf.streams.base import Source, SourceError
 from onmf.streams.iterable import Batches
 from onmf.streams.opening import SCHEMES, open_source, path_of
 from onmf.streams.rows import Rows
-from onmf.streams.tools import prefetch, repeat, scale, shuffle, take
+from onmf.streams.tools import prefetch, rebatch, repeat, scale, shuffle, take
 
 __all__ = [
     "SCHEMES",

@@ -11,56 +11,75 @@ import numpy.typing as npt
 import scipy.fft
 import scipy.signal
 
-from onmf.streams.base import Source, SourceError, numbered, rebatch, require
+from onmf.streams.base import Source, SourceError, matching, numbered, recut, require
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus"}
 
 
 class Spectrogram(Source):
-    """Frames of ``window`` samples, ``hop`` apart, under a Hann window; channels are averaged first."""
+    """Frames of ``window`` samples, ``hop`` apart, under a Hann window; channels are averaged first.
 
-    def __init__(self, path: Path, window: int = 1024, hop: int | None = None) -> None:
+    Several recordings, of one sample rate, follow each other; no frame reaches from one into the next.
+    """
+
+    def __init__(self, paths: list[Path], window: int = 1024, hop: int | None = None) -> None:
         hop = window // 2 if hop is None else hop
         if window < 2 or not 1 <= hop <= window:
-            msg = f"{path}: the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
+            msg = f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
             raise SourceError(msg)
-        self.path, self.window, self.hop = path, window, hop
+        self.paths, self.window, self.hop = paths, window, hop
         self.library = require("soundfile", "audio")
-        with self._opened() as file:
-            length, rate = file.frames, file.samplerate
+        rates = {}
+        self.frames = {}
+        for path in paths:
+            with self._opened(path) as file:
+                rates[path], length = file.samplerate, file.frames
+            self.frames[path] = 1 + (length - window) // hop if length >= window else 0
+            if rates[path] != rates[paths[0]]:
+                msg = f"{path} has {rates[path]} samples a second, {paths[0]} {rates[paths[0]]}; resample one of them."
+                raise SourceError(msg)
         self.n_features = window // 2 + 1
-        self.n_samples = 1 + (length - window) // hop if length >= window else 0
+        self.n_samples = sum(self.frames.values())
         if not self.n_samples:
-            msg = f"{path} has {length} samples, fewer than one window of {window}."
+            msg = f"{paths[0]} has fewer samples than one window of {window}."
             raise SourceError(msg)
-        self.feature_names = [f"{k * rate / window:.6g} Hz" for k in range(self.n_features)]
+        self.feature_names = [f"{k * rates[paths[0]] / window:.6g} Hz" for k in range(self.n_features)]
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """Frames in the order of time."""
+        """Frames in the order of time, file after file."""
         del rng
-        return numbered(rebatch(self._blocks(size), size))
+        return recut(numbered(block for path in self.paths for block in self._blocks(path, size)), size)
 
-    def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
+    def _blocks(self, path: Path, size: int) -> Iterator[npt.NDArray[Any]]:
         shape = scipy.signal.get_window("hann", self.window)
         wanted = (size - 1) * self.hop + self.window
-        with self._opened() as file:
-            sound = np.empty(0)
+        sound, found = np.empty(0), 0
+        with self._opened(path) as file:
             while True:
                 try:
                     block = file.read(wanted - len(sound), always_2d=True)
                 except RuntimeError as error:
-                    msg = f"{self.path} could not be read on: {error}"
+                    msg = f"{path} could not be read on: {error}"
                     raise SourceError(msg) from None
                 sound = np.concatenate([sound, block.mean(axis=1)])
                 if len(sound) < self.window:
-                    return
+                    break
                 frames = np.lib.stride_tricks.sliding_window_view(sound, self.window)[:: self.hop]
+                found += len(frames)
                 yield np.square(np.abs(scipy.fft.rfft(frames * shape, axis=1)))
                 sound = sound[len(frames) * self.hop :]
+        if found < self.frames[path]:
+            msg = f"{path} ends after {found} frames; its header promises {self.frames[path]}."
+            raise SourceError(msg)
 
-    def _opened(self) -> Any:
+    def _opened(self, path: Path) -> Any:
         try:
-            return self.library.SoundFile(self.path)
+            return self.library.SoundFile(path)
         except RuntimeError as error:  # soundfile's own errors are among these
-            msg = f"{self.path} cannot be read as sound: {error}"
+            msg = f"{path} cannot be read as sound: {error}"
             raise SourceError(msg) from None
+
+
+def sounds(where: str | Path, window: int = 1024, hop: int | None = None) -> Source:
+    """A recording, those of a folder, or those that a pattern such as ``songs/*.flac`` matches."""
+    return Spectrogram(matching(where, SUFFIXES, "recordings"), window, hop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -38,26 +39,23 @@ class Source(ABC):
         """One pass: pairs (row numbers, batch), the batch dense or scipy sparse; shuffled by ``rng`` if given."""
 
 
-def rebatch(batches: Source | Iterable[Any], size: int) -> Iterator[Any]:
-    """The same rows in batches of ``size``; only the last may be shorter."""
-    if size < 1:
-        msg = f"the size of a batch must be at least 1, got {size}."
-        raise SourceError(msg)
-    if isinstance(batches, Source):
-        batches = (batch for _, batch in batches.batches(size))
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+    """The same rows, with their numbers, in batches of ``size``; only the last may be shorter."""
+    numbers: list[npt.NDArray[Any]] = []
     waiting: list[Any] = []
-    rows = 0
-    for batch in batches:
+    count = 0
+    for rows, batch in batches:
         start = 0
-        while rows + batch.shape[0] - start >= size:
-            stop = start + size - rows
-            yield stacked([*waiting, batch[start:stop]])
-            waiting, rows, start = [], 0, stop
-        if start < batch.shape[0]:
+        while count + len(rows) - start >= size:
+            stop = start + size - count
+            yield np.concatenate([*numbers, rows[start:stop]]), stacked([*waiting, batch[start:stop]])
+            numbers, waiting, count, start = [], [], 0, stop
+        if start < len(rows):
+            numbers.append(rows[start:])
             waiting.append(batch[start:])
-            rows += batch.shape[0] - start
+            count += len(rows) - start
     if waiting:
-        yield stacked(waiting)
+        yield np.concatenate(numbers), stacked(waiting)
 
 
 def numbered(batches: Iterable[Any]) -> Iterator[tuple[npt.NDArray[Any], Any]]:
@@ -74,6 +72,22 @@ def stacked(parts: list[Any]) -> Any:
         return parts[0]
     sparse = any(map(scipy.sparse.issparse, parts))
     return scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
+
+
+def matching(where: str | Path, suffixes: set[str], what: str) -> list[Path]:
+    """The file, the files of a folder that have one of the endings, or those that a pattern matches."""
+    path = Path(where).expanduser()
+    if path.is_dir():
+        found = [each for each in path.iterdir() if each.suffix.lower() in suffixes]
+    else:
+        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
+    if not found and not path.is_dir() and not glob.has_magic(str(path)):
+        msg = f"{path} does not exist."
+        raise SourceError(msg)
+    if not found:
+        msg = f"{where}: no {what} there; give a folder or a pattern such as 'folder/*{min(suffixes)}'."
+        raise SourceError(msg)
+    return sorted(found)
 
 
 def require_unchanged(path: Path, size: int) -> None:

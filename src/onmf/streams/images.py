@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import Source, SourceError, require
+from onmf.streams.base import Source, SourceError, matching, require
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp"}
 
@@ -66,16 +67,15 @@ class Pictures(Source):
         if not picture.mode.startswith("I"):
             return picture
         values = np.asarray(picture, dtype=np.float64)
-        return self.library.fromarray(
-            np.clip(values / 257.0 if values.max() > 255 else values, 0, 255).astype(np.uint8)
-        )
+        sixteen = picture.mode != "I" or values.max() > 255  # I has 32 bits, and older Pillows keep all kinds in it
+        return self.library.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
         with self._opened(path) as picture:
             try:
                 same = self._eight_bits(picture, path).convert(self.mode)
                 resized = same if same.size == self.size else same.resize(self.size)
-            except (OSError, ValueError, SyntaxError) as error:
+            except (OSError, ValueError, SyntaxError, EOFError, TypeError, struct.error) as error:
                 msg = f"{path} cannot be read as a picture: {error}"
                 raise SourceError(msg) from None
             return np.asarray(resized, dtype=np.float32).ravel()
@@ -83,14 +83,7 @@ class Pictures(Source):
 
 def pictures(where: str | Path, size: str | None = None, colour: str = "grey") -> Source:
     """The pictures of a folder, or those that a pattern such as ``faces/*.png`` matches; ``size`` as in 32x32."""
-    path = Path(where)
-    if path.is_dir():
-        found = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
-    else:
-        found = sorted(path.parent.glob(path.name)) if path.parent.is_dir() else []
-    if not found:
-        msg = f"{where}: no pictures there; give a folder or a pattern such as 'faces/*.png'."
-        raise SourceError(msg)
+    found = matching(where, SUFFIXES, "pictures")
     shape = None
     if size is not None:
         width, _, height = size.partition("x")

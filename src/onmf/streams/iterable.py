@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
-from onmf.streams.base import Source, SourceError, numbered, rebatch
+from onmf.streams.base import Source, SourceError, numbered, recut
 
 
 class Batches(Source):
@@ -37,7 +38,7 @@ class Batches(Source):
         else:
             msg = "an iterator of batches can be read only once: take one pass, or give a list or a function."
             raise SourceError(msg)
-        return numbered(rebatch(self._like_the_first(now), size))
+        return recut(numbered(self._like_the_first(now)), size)
 
     def _like_the_first(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -54,7 +55,11 @@ class Batches(Source):
 
 def _checked(batch: Any) -> Any:
     """A batch as rows of numbers."""
-    rows = batch if hasattr(batch, "shape") and hasattr(batch, "dtype") else np.asarray(batch)
+    try:
+        rows = batch if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
+    except (ValueError, TypeError, RuntimeError) as error:
+        msg = f"a batch of type {type(batch).__name__} is no array: {error}"
+        raise SourceError(msg) from None
     if len(rows.shape) != 2 or rows.dtype.kind not in "buif":
         msg = f"a batch must be 2-D, samples as rows of real numbers; got shape {rows.shape}, type {rows.dtype}."
         raise SourceError(msg)

@@ -15,12 +15,12 @@ from onmf.streams.tables import Table
 from onmf.streams.text import texts
 
 
-def _csv(path: Path) -> Source:
-    return Table(path, ",")
+def _csv(path: Path, header: str | None = None) -> Source:
+    return Table(path, ",", header)
 
 
-def _tsv(path: Path) -> Source:
-    return Table(path, "\t")
+def _tsv(path: Path, header: str | None = None) -> Source:
+    return Table(path, "\t", header)
 
 
 def _columns(kind: str) -> Callable[[Path], Source]:
@@ -31,8 +31,8 @@ def _columns(kind: str) -> Callable[[Path], Source]:
 SCHEMES: dict[str, tuple[Callable[..., Source], dict[str, type]]] = {
     "npy": (npy, {}),
     "npz": (npz, {}),
-    "csv": (_csv, {}),
-    "tsv": (_tsv, {}),
+    "csv": (_csv, {"header": str}),
+    "tsv": (_tsv, {"header": str}),
     "parquet": (_columns("parquet"), {}),
     "feather": (_columns("feather"), {}),
     "arrow": (_columns("ipc"), {}),
@@ -40,7 +40,7 @@ SCHEMES: dict[str, tuple[Callable[..., Source], dict[str, type]]] = {
     "hdf5": (hdf5, {"name": str}),
     "h5ad": (h5ad, {"layer": str}),
     "images": (pictures, {"size": str, "colour": str}),
-    "audio": (audio.Spectrogram, {"window": int, "hop": int}),
+    "audio": (audio.sounds, {"window": int, "hop": int}),
     "text": (texts, {"field": str, "words": int, "hashed": int}),
 }
 SUFFIXES = {
@@ -48,7 +48,7 @@ SUFFIXES = {
 }
 SUFFIXES |= {".h5": "hdf5", ".hdf5": "hdf5", ".txt": "text", ".jsonl": "text", ".ndjson": "text"}
 SUFFIXES |= dict.fromkeys(audio.SUFFIXES, "audio") | dict.fromkeys(images.SUFFIXES, "images")
-ANYWHERE = {"images", "text"}  # folders, patterns and standard input
+ANYWHERE = {"images", "audio", "text"}  # folders, patterns and standard input
 
 
 def path_of(text: str | Path) -> Path:
@@ -89,7 +89,9 @@ def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source
 
 def _parsed(text: str) -> tuple[str, str, dict[str, str]]:
     """Scheme, path and options. A file that is there by just that name needs no scheme and has no options."""
-    path, _, tail = (text, "", "") if Path(text).exists() else text.partition("?")
+    path, _, tail = (text, "", "") if Path(text).exists() else text.rpartition("?")
+    if not path or ("=" not in tail and "." in tail):
+        path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
     scheme, colon, rest = path.partition(":")
     if path == "-":
         scheme = "text"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import Source, SourceError, numbered, rebatch, require
+from onmf.streams.base import Source, SourceError, numbered, recut, require
 
-FORMATS = {".parquet": "parquet", ".feather": "feather", ".arrow": "ipc"}
+SUFFIXES = {"parquet": ".parquet", "feather": ".feather", "ipc": ".arrow"}
 
 
 class Columns(Source):
@@ -20,9 +20,12 @@ class Columns(Source):
     def __init__(self, path: Path, format: str = "parquet") -> None:  # noqa: A002 - pyarrow's word
         dataset = require("pyarrow.dataset", "parquet")
         self.path = path
+        self.format = format
         try:
-            self.data = dataset.dataset(path, format=format)
+            self.data = dataset.dataset(_files(path, SUFFIXES[format]), format=format)
             self.n_samples = int(self.data.count_rows())
+        except SourceError:
+            raise
         except Exception as error:  # whatever pyarrow trips over, the file is at fault
             msg = f"{path} cannot be read as {format}: {error}"
             raise SourceError(msg) from None
@@ -47,17 +50,45 @@ class Columns(Source):
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Blocks of rows, gaps as NaN, which the learner refuses by row and column."""
         del rng
-        return numbered(rebatch(self._blocks(size), size))
+        return recut(numbered(self._blocks(size)), size)
 
     def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
         try:
-            for block in self.data.to_batches(batch_size=size, columns=self.feature_names):
+            for block in self._records(size):
                 if block.num_rows:
                     columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.columns]
                     yield np.stack(columns, axis=1).astype(np.result_type(*columns, np.float32), copy=False)
         except (OSError, ValueError) as error:
             msg = f"{self.path} could not be read on: {error}"
             raise SourceError(msg) from None
+
+    def _records(self, size: int) -> Iterator[Any]:
+        """Block by block as they are asked for: scanners of pyarrow's data sets read ahead without end."""
+        for fragment in self.data.get_fragments():
+            if self.format == "parquet":
+                with require("pyarrow.parquet", "parquet").ParquetFile(fragment.path, pre_buffer=False) as file:
+                    for block in file.iter_batches(size, columns=self.feature_names, use_threads=False):
+                        yield block.select(self.feature_names)
+                continue
+            with require("pyarrow", "parquet").OSFile(fragment.path) as file:
+                reader = require("pyarrow.ipc", "parquet").open_file(file)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number).select(self.feature_names)
+
+
+def _files(path: Path, suffix: str) -> str | list[str]:
+    """A file, or those of a folder and its folders with the ending, but for hidden ones and logs, as _delta_log."""
+    if not path.is_dir():
+        return str(path)
+    found = [each for each in path.rglob(f"*{suffix}") if not _hidden(each.relative_to(path))]
+    if not found:
+        msg = f"{path} has no files that end in {suffix}."
+        raise SourceError(msg)
+    return sorted(map(str, found))
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -45,7 +45,11 @@ class Rows(Source):
 
 
 class MappedRows(Rows):
-    """The rows of an array in a file that is mapped into memory; pages that were read are given back."""
+    """The rows of an array in a file.
+
+    They are read from the file, not through the memory map: reading scattered rows through a map brings most of the
+    file into memory at times. Only arrays stored by columns are read so, and their pages are given back.
+    """
 
     def __init__(self, path: Path, X: np.memmap[Any, Any]) -> None:
         super().__init__(X)
@@ -53,6 +57,20 @@ class MappedRows(Rows):
 
     def _read(self, rows: Any) -> Any:
         require_unchanged(self.path, self.size)
+        if not self.X.flags.c_contiguous:
+            return self._through_the_map(rows)
+        numbers = range(len(self))[rows] if isinstance(rows, slice) else rows
+        batch = np.empty((len(numbers), self.n_features), dtype=self.X.dtype)
+        blocks = [(numbers[0], batch)] if isinstance(rows, slice) else zip(numbers, batch, strict=True)
+        with self.path.open("rb", buffering=0) as file:
+            for row, place in blocks:
+                file.seek(self.X.offset + int(row) * batch.strides[0])
+                if file.readinto(place.data) != place.nbytes:
+                    msg = f"{self.path} ends within row {row}."
+                    raise SourceError(msg)
+        return batch
+
+    def _through_the_map(self, rows: Any) -> Any:
         found = self.X[rows]
         batch = np.array(found) if isinstance(rows, slice) else np.asarray(found)  # a copy of its own
         pages = getattr(self.X, "_mmap", None)

@@ -15,9 +15,15 @@ from onmf.streams.base import Source, SourceError
 
 
 class Table(Source):
-    """Numbers in lines, separated by commas or tabs; a first line that is not numbers names the features."""
+    """Numbers in lines, separated by commas or tabs; a first line that is not numbers names the features.
 
-    def __init__(self, path: Path, delimiter: str) -> None:
+    ``header``, yes or no, says so where names look like numbers, as years do.
+    """
+
+    def __init__(self, path: Path, delimiter: str, header: str | None = None) -> None:
+        if header not in (None, "yes", "no"):
+            msg = f"{path}: header must be yes or no, got {header!r}."
+            raise SourceError(msg)
         self.path, self.delimiter = path, delimiter
         try:
             with path.open(encoding="utf-8-sig") as lines:
@@ -31,7 +37,8 @@ class Table(Source):
             msg = f"{path} is empty."
             raise SourceError(msg)
         self.n_features = len(fields)
-        self.has_header = not any(map(_is_number, fields))  # one number among gaps is a sample with gaps
+        # One number among gaps is a sample with gaps.
+        self.has_header = not any(map(_is_number, fields)) if header is None else header == "yes"
         self.feature_names = fields if self.has_header else None
         self.n_samples = others + (0 if self.has_header else 1)
         if not self.n_samples:

@@ -5,10 +5,11 @@ Hashing needs no first pass and no memory, and has no words to show; a vocabular
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,22 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from onmf.streams.base import Source, SourceError, numbered
+from onmf.streams.base import Source, SourceError, matching, numbered, require_unchanged
 
+Bad = Callable[[SourceError], None]
 HASHED = 2**14  # features, where no vocabulary is learnt
 
 
 class Documents(Source):
-    """Counts of words, sparse; ``documents`` gives the texts afresh, or once if it cannot rewind."""
+    """Counts of words, sparse; ``documents`` gives the texts afresh, or once if it cannot rewind.
+
+    It is told what to do about a document that cannot be read.
+    """
 
     def __init__(
         self,
         where: str,
-        documents: Callable[[], Iterator[str]],
+        documents: Callable[[Bad], Iterator[str]],
         words: int | None,
         hashed: int,
         vocabulary: list[str] | None,
@@ -66,7 +71,7 @@ class Documents(Source):
         analyse = CountVectorizer().build_analyzer()
         counts: Counter[str] = Counter()
         self.n_samples = 0
-        for text in self.documents():
+        for text in self.documents(lambda _: None):  # what cannot be read is told when it is learnt from
             counts.update(analyse(text))
             self.n_samples += 1
         if not counts:
@@ -84,7 +89,7 @@ class Documents(Source):
         return numbered(self._counted(size))
 
     def _counted(self, size: int) -> Iterator[Any]:
-        texts = self.documents()
+        texts = self.documents(self.bad)
         while block := list(islice(texts, size)):
             yield scipy.sparse.csr_matrix(self.vectoriser.transform(block))
 
@@ -101,55 +106,68 @@ def texts(
     A ``vocabulary`` that is known, that of a model for example, is taken as it is.
     """
     if str(where) == "-":
-        return Documents("standard input", lambda: _lines(sys.stdin), words, hashed, vocabulary, rewinds=False)
+        return Documents("standard input", _standard_input, words, hashed, vocabulary, rewinds=False)
     path = Path(where).expanduser()
-    if path.is_dir() or "*" in path.name:
-        files = sorted(path.glob("*.txt")) if path.is_dir() else sorted(path.parent.glob(path.name))
-        if not files:
-            msg = f"{where}: no texts there; give a folder of .txt files, or a pattern such as 'mail/*.txt'."
-            raise SourceError(msg)
-        return Documents(str(where), lambda: map(_file, files), words, hashed, vocabulary, rewinds=True)
     if not path.is_file():
-        msg = f"{path} does not exist."
-        raise SourceError(msg)
-    read = (
-        (lambda: _json_lines(path, field))
-        if path.suffix.lower() in {".jsonl", ".ndjson"}
-        else (lambda: _file_lines(path))
-    )
+        files = matching(where, {".txt"}, "texts")
+        return Documents(str(where), lambda bad: _files(files, bad), words, hashed, vocabulary, rewinds=True)
+    json_lines = path.suffix.lower() in {".jsonl", ".ndjson"}
+
+    def read(bad: Bad) -> Iterator[str]:
+        return _json_lines(path, field, bad) if json_lines else _lines(_file_lines(path))
+
     return Documents(str(path), read, words, hashed, vocabulary, rewinds=True)
 
 
-def _lines(file: Any) -> Iterator[str]:
-    return (line for line in file if line.strip())
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    return (line for line in lines if line.strip())
 
 
-def _file(path: Path) -> str:
+def _standard_input(bad: Bad) -> Iterator[str]:
+    del bad  # where one line ends and the next begins is not known in what is no text
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read as text; save it as UTF-8 ({error})."
+        yield from _lines(sys.stdin)
+    except UnicodeDecodeError as error:
+        msg = f"standard input cannot be read as text; give it as UTF-8 ({error})."
         raise SourceError(msg) from None
+
+
+def _files(paths: list[Path], bad: Bad) -> Iterator[str]:
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            bad(_unreadable(path, error))
+        else:
+            yield text
 
 
 def _file_lines(path: Path) -> Iterator[str]:
     try:
+        size = path.stat().st_size
         with path.open(encoding="utf-8") as file:
-            yield from _lines(file)
+            yield from file
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read as text; save it as UTF-8 ({error})."
-        raise SourceError(msg) from None
+        raise _unreadable(path, error) from None
+    require_unchanged(path, size)
 
 
-def _json_lines(path: Path, field: str) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _field(path, number, line, field)
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read as text; save it as UTF-8 ({error})."
-        raise SourceError(msg) from None
+def _json_lines(path: Path, field: str, bad: Bad) -> Iterator[str]:
+    for number, line in enumerate(_file_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            text = _field(path, number, line, field)
+        except SourceError as error:
+            bad(error)
+        else:
+            yield text
+
+
+def _unreadable(path: Path, error: Exception) -> SourceError:
+    return SourceError(f"{path} cannot be read as text; save it as UTF-8 ({error}).")
 
 
 def _field(path: Path, number: int, line: str, field: str) -> str:

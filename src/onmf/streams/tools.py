@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.checks import require_at_least, require_whole
-from onmf.streams.base import Source, SourceError, stacked
+from onmf.streams.base import Source, SourceError, recut, stacked
 
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]
 
@@ -115,6 +115,18 @@ class _Scaled(Wrapped):
             yield rows, batch * float(self.factor)
 
 
+class _Rebatched(Wrapped):
+    def __init__(self, source: Source, size: int) -> None:
+        super().__init__(source)
+        require_whole(1, size=size)
+        self.size, self.any_order = size, source.any_order
+
+    def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
+        """Batches of its own size, whatever is asked for."""
+        del size
+        return recut(self.source.batches(self.size, rng), self.size)
+
+
 class _Prefetched(Wrapped):
     def __init__(self, source: Source, depth: int) -> None:
         super().__init__(source)
@@ -122,7 +134,10 @@ class _Prefetched(Wrapped):
         self.depth, self.any_order = depth, source.any_order
 
     def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
-        """A thread reads on while the last batch is in use; its errors are raised where the batch is missing."""
+        """A thread reads on while the last batch is in use.
+
+        Its errors are raised where the batch is missing, and bad samples are told of in their place among the batches.
+        """
         ready: queue.Queue[Any] = queue.Queue(maxsize=self.depth)
         stop = threading.Event()
 
@@ -133,25 +148,30 @@ class _Prefetched(Wrapped):
                     break
 
         def read() -> None:
+            if self.on_bad is not None:
+                self.source.on_bad = lambda error: hand_over((None, error, True))
             try:
                 for item in self.source.batches(size, rng):
-                    hand_over((item, None))
+                    hand_over((item, None, False))
                     if stop.is_set():
                         return
-                hand_over((None, None))
+                hand_over((None, None, False))
             except BaseException as error:  # whatever it is, the reader's caller must hear of it
-                hand_over((None, error))
+                hand_over((None, error, False))
 
         thread = threading.Thread(target=read, daemon=True, name="onmf-prefetch")
         thread.start()
         try:
             while True:
-                item, error = ready.get()
-                if error is not None:
+                item, error, passed_over = ready.get()
+                if passed_over:
+                    self.bad(error)
+                elif error is not None:
                     raise error
-                if item is None:
+                elif item is None:
                     return
-                yield item
+                else:
+                    yield item
         finally:
             stop.set()
             thread.join(timeout=5)
@@ -179,6 +199,11 @@ def take(source: Source, n: int) -> Source:
 def scale(source: Source, factor: float) -> Source:
     """Every entry times a factor."""
     return _Scaled(source, factor)
+
+
+def rebatch(source: Source, size: int) -> Source:
+    """Batches of one size, whatever is asked for; only the last may be shorter."""
+    return _Rebatched(source, size)
 
 
 def prefetch(source: Source, depth: int = 2) -> Source:
