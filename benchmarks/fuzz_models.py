@@ -11,13 +11,16 @@ there is any.
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
 import re
 import signal
 import sys
 import tempfile
 import warnings
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -28,6 +31,8 @@ from onmf.divergences import Mahalanobis
 from onmf.model_file import ModelFileError
 
 F = 5
+VALUES: list[Any] = [0, 1, -1, 2, 7, 0.5, 1e-300, 1e300, 1e-8, 2**63, 10**30, "inf", "", "kl", "auto", "paper", "skip"]
+VALUES += [None, True, False, [], {}, [1, 2], {"a": 1}, float("inf"), float("nan"), -0.0, "é", "x" * 1000]
 LIKELY = b'0123456789eE+-.,:[]{}" nulltruefalsinf'
 
 
@@ -54,7 +59,9 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     """One of several kinds of damage."""
     data = bytearray(content)
     header = 8 + int.from_bytes(content[:8], "little")
-    kind = rng.integers(6)
+    kind = rng.integers(7)
+    if kind == 6:
+        return with_another_fact(content, rng)
     if kind == 0:
         return bytes(data[: rng.integers(len(data))])
     if kind == 1:
@@ -69,6 +76,28 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     for place in rng.integers(end, size=rng.integers(1, 6)):
         data[place] = int(rng.integers(256)) if rng.random() < 0.3 else int(rng.choice(list(LIKELY)))
     return bytes(data)
+
+
+def with_another_fact(content: bytes, rng: np.random.Generator) -> bytes:
+    """A file in good order in which a fact or two have other values."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    facts = json.loads(header["__metadata__"]["facts"])
+    for _ in range(rng.integers(1, 3)):
+        place: Any = facts
+        while True:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            if not keys:
+                break
+            key = keys[rng.integers(len(keys))]
+            if isinstance(place[key], dict | list) and rng.random() < 0.9:
+                place = place[key]
+                continue
+            place[key] = deepcopy(VALUES[rng.integers(len(VALUES))])
+            break
+    header["__metadata__"]["facts"] = json.dumps(facts)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
 
 
 def use(model: OnlineNMF, path: Path) -> None:

@@ -6,6 +6,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+MOST = 2**53  # of anything that is counted: beyond, floats do not tell neighbours apart
+
 
 def is_number(value: Any) -> bool:
     """A real number that a double can hold; no truth value, no text."""
@@ -30,4 +32,7 @@ def require_whole(low: int, **settings: Any) -> None:
     for name, value in settings.items():
         if not is_number(value) or not isinstance(value, Integral) or value < low:
             msg = f"{name} must be at least {low}, a whole number; got {value!r}."
+            raise ValueError(msg)
+        if value >= MOST:
+            msg = f"{name} is too large a number: {value!r}."
             raise ValueError(msg)

@@ -220,7 +220,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
     if any((array < 0).any() for array in signed):
         msg = "its statistics have negative entries"
         raise ValueError(msg)
-    if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples < 2**53:
+    if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples:
         msg = "its reservoir does not fit its samples"
         raise ValueError(msg)
     model._memory = memory
