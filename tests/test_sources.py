@@ -612,6 +612,19 @@ def test_a_loader_that_can_be_read_once_but_does_not_say_so_is_found_out() -> No
         OnlineNMF(2, max_passes=2, random_state=0).fit(Batches(lambda: parts))
 
 
+@quiet
+def test_columns_that_are_cut_while_they_are_read_are_named(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({f"c{k}": np.random.default_rng(k).random(4000) for k in range(20)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    stream = open_source(tmp_path / "x.parquet").batches(50)
+    next(stream)
+    with (tmp_path / "x.parquet").open("r+b") as file:
+        file.truncate(20_000)
+    with pytest.raises(SourceError, match="could not be read on"):
+        list(stream)
+
+
 def test_texts_that_are_cut_while_they_are_read_are_not_taken_for_whole(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("some words in a line\n" * 20_000)

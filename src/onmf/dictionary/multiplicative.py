@@ -27,7 +27,8 @@ from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 
 VISITS = 10.0  # times the weight of a chunk: how often it is looked at
-LITTLE = 0.08  # a chunk's weight: after some 17000 samples
+LITTLE, VERY_LITTLE = 0.08, 0.02  # a chunk's weight: after some 17000 and 110000 samples
+FLOOR, SURE = 0.01, 20_000  # of a feature's mean that every atom keeps, and the samples from which on it falls
 BLOCK = 2048  # features that a thread divides at a time
 
 
@@ -53,12 +54,13 @@ class OnlineEM(DictionaryUpdate):
         return max(1, min(self.most_visits, round(VISITS * weight)))
 
     def effort(self, samples: int) -> int:
-        """Twice as many iterations once chunks weigh little.
+        """Twice as many iterations once chunks weigh little, and again.
 
         W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
         Early on haste costs little, since the dictionary moves on anyway.
         """
-        return 2 if self.patient and self.averaging(samples + self.chunk, self.chunk, self.chunk) < LITTLE else 1
+        weight = self.averaging(samples + self.chunk, self.chunk, self.chunk) if self.patient else 1.0
+        return 1 if weight >= LITTLE else 2 if weight >= VERY_LITTLE else 4
 
     def start(self, W: Array) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
@@ -100,9 +102,9 @@ class OnlineEM(DictionaryUpdate):
         }
         memory["evidence"] = state.memory["evidence"] + statistics.new
         typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # a non-zero's mean
-        low = (0.01 * memory["size"] + 0.3 * typical / max(float(memory["evidence"][0]), 1.0)) / max(
-            float(D.sum()), tiny
-        )
+        evidence = max(float(memory["evidence"][0]), 1.0)
+        share = FLOOR * min(1.0, SURE / evidence)
+        low = (share * memory["size"] + 0.3 * typical / evidence) / max(float(D.sum()), tiny)
 
         N_new, W_new = np.empty_like(N), np.empty_like(N)
         divisor = np.maximum(D, tiny)
