@@ -137,18 +137,14 @@ def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     if process.returncode:
         return f"{what}: FAILED", [f"{what}, seed {number}, after {kills} kills: {said.strip()}"]
     whole, out = (onmf.load(folder / name) for name in ("whole", "out"))
-    same = whole.skipped_ == out.skipped_ and all(
-        np.array_equal(one, other)
-        for one, other in (
-            (whole.components_, out.components_),
-            (whole.history_["loss"], out.history_["loss"]),
-            *((value, out._memory[name]) for name, value in whole._memory.items()),
-        )
-    )
+    pairs = {"W": (whole.components_, out.components_), "loss": (whole.history_["loss"], out.history_["loss"])}
+    pairs |= {name: (value, out._memory[name]) for name, value in whole._memory.items()}
+    pairs |= {"lines left out": (whole.skipped_, out.skipped_)}
+    other = [name for name, (one, another) in pairs.items() if not np.array_equal(one, another)]
     for path in folder.iterdir():
         path.unlink()
-    fault = [] if same else [f"{what}, seed {number}: {kills} kills changed the bits"]
-    return f"{what}: killed {kills} times, {'the same bits' if same else 'OTHER BITS'}", fault
+    fault = [f"{what}, seed {number}: {kills} kills changed {', '.join(other)}"] if other else []
+    return f"{what}: killed {kills} times, {'OTHER BITS' if other else 'the same bits'}", fault
 
 
 def main() -> None:

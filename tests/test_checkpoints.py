@@ -562,7 +562,7 @@ def test_a_checkpoint_may_be_a_link_and_litter_of_the_killed_is_cleared_away(tmp
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_blocks_that_cannot_be_read_are_counted_once_whenever_the_run_is_cut(ahead: bool, tmp_path: Path) -> None:
-    blocks = ["1,2\n" * 5, "1,x\n" * 5, "2,1\n" * 5, "2,y\n" * 5, "z,y\n" * 5, "3,1\n" * 5, "1,1\n" * 5]
+    blocks = ["1,2\n" * 5, "1,x\n" * 5, "2,1\n" * 5, "2,y\n" * 5, "z,y\n" * 5, "3,1\n" * 5, "1,1\n" * 5, "1,w\n"]
     (tmp_path / "x.csv").write_text("".join(blocks))
 
     def source() -> Any:
@@ -571,7 +571,13 @@ def test_blocks_that_cannot_be_read_are_counted_once_whenever_the_run_is_cut(ahe
 
     settings: dict[str, Any] = {"n_components": 2, "batch_size": 5, "random_state": 0, "on_error": "skip"}
     whole = OnlineNMF(**settings, max_passes=2).fit(source())
-    assert whole.n_skipped_ == 6
+    assert whole.n_skipped_ == 8
+    finished = Checkpoint(tmp_path / "finished")
+    finished.write(whole)  # after the faults at the end, and gone on from again
+    for _ in range(2):
+        again = finished.read().fit(source(), resume=True)
+        assert again.skipped_ == whole.skipped_
+        finished.write(again)
     for crash_at in range(1, 8):
         checkpoint, calls = Checkpoint(tmp_path / f"run{crash_at}", every=0), 0
 

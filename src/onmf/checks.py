@@ -33,6 +33,6 @@ def require_whole(low: int, **settings: Any) -> None:
         if not is_number(value) or not isinstance(value, Integral) or value < low:
             msg = f"{name} must be at least {low}, a whole number; got {value!r}."
             raise ValueError(msg)
-        if value >= MOST:
+        if int(value) >= MOST:
             msg = f"{name} is too large a number: {value!r}."
             raise ValueError(msg)

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
 from typing import Any, Self
 
 import numpy as np
@@ -41,6 +40,15 @@ class Position:
     generator: Mapping[str, Any]  # the state of the shuffling generator when the pass began
     n_samples: int | None = None  # of the data, where that is known
     mark: int | None = None  # of the batches of this pass, by which they are known again
+    faults: int = 0  # met and counted after that batch, before the next one
+
+
+@dataclass
+class _Faults:
+    """Those that are known from an earlier run: all so far, or some more."""
+
+    more: int
+    all: bool = False
 
 
 class LearningNMF(FittedNMF):
@@ -78,23 +86,22 @@ class LearningNMF(FittedNMF):
         done = self._position if resume else None
         if done is not None:
             shuffling.bit_generator.state = done.generator
+        known_faults = _Faults(done.faults if done else 0)
         for number in range(done.passes if done else 1, self.max_passes + 1):
             before = shuffling.bit_generator.state
             order = shuffling if self.shuffle and source.any_order else None
             known = done.batches if done else 0  # of this pass
             marks = checkpoint is not None or known > 0
             count = mark = 0
-            fresh = Event()  # set when the batches of an earlier run are passed: their faults are known
-            if not known:
-                fresh.set()
-            source.on_bad = partial(self._leave_out, fresh=fresh) if self.on_error == "skip" else None
+            known_faults.all = known > 0  # until the batches of an earlier run are passed
+            source.on_bad = partial(self._meet, known_faults) if self.on_error == "skip" else None
             try:
                 for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order), start=1):
                     mark = _mark(batch, mark) if marks else 0
                     if count <= known:
                         if count == known:
                             self._require_mark(mark)
-                            fresh.set()
+                            known_faults.all = False
                         continue
                     position = Position(number, count, before, source.n_samples, mark if marks else None)
                     ended = self._learn_or_skip(batch, rows, total, first, position)
@@ -152,9 +159,19 @@ class LearningNMF(FittedNMF):
                 self._position = position
             return False
 
-    def _leave_out(self, error: Exception, fresh: Event | None = None) -> None:
-        if fresh is not None and not fresh.is_set():
+    def _meet(self, known: _Faults, error: Exception) -> None:
+        """A fault of the source, between two batches: count it, unless an earlier run has."""
+        if known.all:
             return
+        if known.more:
+            known.more -= 1
+            return
+        self._leave_out(error)
+        position: Position | None = getattr(self, "_position", None)
+        if position is not None:
+            self._position = dataclasses.replace(position, faults=position.faults + 1)
+
+    def _leave_out(self, error: Exception) -> None:
         self.n_skipped_ = self.n_skipped_ + 1
         self.skipped_ = [*self.skipped_[1 - KEPT_REASONS :], str(error)]
         log.warning("A batch is left out: %s", error)

@@ -233,6 +233,7 @@ def _position(kept: Any) -> Position | None:
         return None
     position = Position(**kept)
     require_whole(1, passes=position.passes, batches=position.batches)
+    require_whole(0, faults=position.faults)
     np.random.default_rng().bit_generator.state = position.generator
     return position
 
