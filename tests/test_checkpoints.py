@@ -320,7 +320,7 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -
 
 # The command line
 
-FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "40", "--seed", "4"]
+FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "20", "--seed", "4"]
 BUFFERED = ["--shuffle-buffer", "90", "--on-error", "skip"]  # and read ahead
 
 
@@ -355,7 +355,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     command = [str(ONMF), "fit", str(folder / data), *FIT, *options, "--out", str(tmp_path / "out")]
     command += ["--checkpoint", str(run), "--every", "0s", "--resume"]
     seen = []
-    for _ in range(4):
+    for _ in range(3):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stamp = run.stat().st_mtime_ns if run.exists() else 0
         deadline = time.monotonic() + 60
@@ -368,7 +368,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
         process.wait()
         seen.append(Checkpoint(run).read().n_samples_seen_)
     assert seen == sorted(seen)
-    assert len(set(seen)) > 2  # it moved on between the kills
+    assert len(set(seen)) > 1  # it moved on between the kills
     done = onmf_command(*command[1:])
     assert done.returncode == 0, done.stderr
     assert "Going on after" in done.stderr
@@ -414,7 +414,7 @@ def test_what_cannot_be_resumed_says_so(folder: Path, tmp_path: Path) -> None:
     OnlineNMF(3, random_state=4).fit(X, checkpoint=checkpoint)
     done = onmf_command(*base, "--checkpoint", tmp_path / "run", "--resume")
     assert done.returncode == 2
-    assert "was begun with other options (batch_size None, not 20, max_passes 1, not 40, method" in done.stderr
+    assert "was begun with other options (batch_size None, not 20, max_passes 1, not 20, method" in done.stderr
 
 
 def test_texts_from_standard_input(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Folder:
         for suffix in ("svg", "png"):
             with replacing(self.path / f"{name}.{suffix}") as temporary:
                 figure.savefig(temporary, format=suffix, dpi=80)
+            figure.set_layout_engine("none")  # found once: that takes as long as drawing
         return self.path / f"{name}.png"
 
 

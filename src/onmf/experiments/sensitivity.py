@@ -17,7 +17,7 @@ METHODS = ("ol", "ours")
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
 EVERY_FACTOR = sorted({factor for factors in FACTORS.values() for factor in factors})
 SIZES = {"small": (400, 20, 6), "paper": (100_000, 200, 40)}  # N, F, K
-JUDGED = {"small": 80, "paper": 200}  # samples that a dictionary is judged on: judging takes longer than learning
+JUDGED = {"small": 40, "paper": 200}  # samples that a dictionary is judged on: judging takes longer than learning
 OUR_TAU = 30  # the surrogate's own
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
 

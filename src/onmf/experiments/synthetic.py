@@ -35,7 +35,7 @@ DICTIONARY, SAMPLES, START = 1, 2, 3  # keys of independent random numbers
 PLANTED = 40  # K of the planted dictionary
 HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
 SIZES = {"small": (1200, 40, 12), "paper": (100_000, 200, 40)}  # N, F, K
-JUDGED = {"small": 80, "paper": 1000}  # samples that a dictionary is judged on
+JUDGED = {"small": 60, "paper": 1000}  # samples that a dictionary is judged on
 FASTER = "significantly faster than"
 AS_FAST = 1.5  # times within this factor of each other are called equal
 
