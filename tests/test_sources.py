@@ -602,8 +602,11 @@ def test_bad_samples_of_a_source_are_skipped(tmp_path: Path) -> None:
         model = OnlineNMF(2, random_state=0, on_error="skip", batch_size=1, method="em").fit(source)
         assert (model.n_samples_seen_, model.n_skipped_) == (kept, 1)
         assert words in model.skipped_[0]
-        with pytest.raises(SourceError, match=words):  # nothing of that policy stays with the source
-            whole(source)
+        for wrapped in (source, prefetch(source), take(prefetch(source), 9)):
+            OnlineNMF(2, random_state=0, on_error="skip", batch_size=1, method="em").fit(wrapped)
+            for each in (source, wrapped):
+                with pytest.raises(SourceError, match=words):  # nothing of that policy stays with the source
+                    whole(each)
 
 
 def test_a_loader_that_can_be_read_once_but_does_not_say_so_is_found_out() -> None:

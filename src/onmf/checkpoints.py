@@ -66,7 +66,7 @@ class Checkpoint:
             model_file.write(self.path, *contents(model), previous=self.previous)
         except (ModelFileError, MemoryError) as error:
             self.failures += 1
-            log.warning("No checkpoint could be written, learning goes on: %s", error)
+            log.warning("No checkpoint could be written, learning goes on: %s", str(error) or "not enough memory.")
             return False
         self.failures = 0
         return True

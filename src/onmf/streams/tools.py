@@ -32,9 +32,12 @@ class Wrapped(Source):
         self.rewinds, self.feature_names = source.rewinds, source.feature_names
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Numbered:
-        """What bad samples are met with, the source within is told too."""
+        """What bad samples are met with, the source within is told too, for as long as it is read."""
         self.source.on_bad = self.on_bad
-        return self._batches(size, rng)
+        try:
+            yield from self._batches(size, rng)
+        finally:
+            self.source.on_bad = None
 
     @abstractmethod
     def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
