@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ class CrashError(Exception):
     """A process that dies."""
 
 
+def crashing(checkpoint: Checkpoint, after: int) -> Callable[[OnlineNMF], None]:
+    """Keeps every batch, and dies after so many."""
+    left = after
+
+    def crash(model: OnlineNMF) -> None:
+        nonlocal left
+        checkpoint(model)
+        left -= 1
+        if not left:
+            raise CrashError
+
+    return crash
+
+
 def same(one: OnlineNMF, other: OnlineNMF) -> None:
     assert one.n_samples_seen_ == other.n_samples_seen_
     np.testing.assert_array_equal(one.components_, other.components_)
@@ -65,18 +80,9 @@ def same(one: OnlineNMF, other: OnlineNMF) -> None:
 def test_a_run_that_goes_on_ends_with_the_same_bits(case: str, batches: int, tmp_path: Path) -> None:
     settings, data = CASES[case]
     whole = OnlineNMF(**SETTINGS, **settings).fit(data)
-    left = batches
     checkpoint = Checkpoint(tmp_path / "run", every=0)
-
-    def crash(model: OnlineNMF) -> None:
-        nonlocal left
-        checkpoint(model)
-        left -= 1
-        if not left:
-            raise CrashError
-
     with pytest.raises(CrashError):
-        OnlineNMF(**SETTINGS, **settings).fit(data, checkpoint=crash)
+        OnlineNMF(**SETTINGS, **settings).fit(data, checkpoint=crashing(checkpoint, batches))
     model = checkpoint.read()
     assert model.n_samples_seen_ < whole.n_samples_seen_
     same(model.fit(data, resume=True), whole)
@@ -105,17 +111,8 @@ def test_streams_with_a_shuffle_buffer_go_on_too(tmp_path: Path) -> None:
 
     whole = OnlineNMF(**SETTINGS).fit(source())
     checkpoint = Checkpoint(tmp_path / "run", every=0)
-    calls = 0
-
-    def crash(model: OnlineNMF) -> None:
-        nonlocal calls
-        checkpoint(model)
-        calls += 1
-        if calls == 6:
-            raise CrashError
-
     with pytest.raises(CrashError):
-        OnlineNMF(**SETTINGS).fit(source(), checkpoint=crash)
+        OnlineNMF(**SETTINGS).fit(source(), checkpoint=crashing(checkpoint, 6))
     same(checkpoint.read().fit(source(), resume=True), whole)
 
 
@@ -281,17 +278,9 @@ def test_skipped_batches_survive_a_resumption(tmp_path: Path) -> None:
     settings = SETTINGS | {"max_passes": 1, "shuffle": False, "on_error": "skip"}
     whole = OnlineNMF(**settings).fit(Batches(parts))
     for crash_at in (1, 2, 3, 4):
-        checkpoint, calls = Checkpoint(tmp_path / f"run{crash_at}", every=0), 0
-
-        def crash(model: OnlineNMF, checkpoint: Checkpoint = checkpoint, crash_at: int = crash_at) -> None:
-            nonlocal calls
-            checkpoint(model)
-            calls += 1
-            if calls == crash_at:
-                raise CrashError
-
+        checkpoint = Checkpoint(tmp_path / f"run{crash_at}", every=0)
         with pytest.raises(CrashError):
-            OnlineNMF(**settings).fit(Batches(parts), checkpoint=crash)
+            OnlineNMF(**settings).fit(Batches(parts), checkpoint=crashing(checkpoint, crash_at))
         resumed = checkpoint.read().fit(Batches(parts), resume=True)
         same(resumed, whole)
         assert resumed.skipped_ == whole.skipped_
@@ -518,21 +507,13 @@ def test_a_run_is_not_begun_anew_over_an_older_one(tmp_path: Path) -> None:
 
 def test_another_try_in_the_same_process_leaves_files_that_can_be_read(tmp_path: Path) -> None:
     whole = OnlineNMF(**SETTINGS).fit(X)
-    checkpoint, left = Checkpoint(tmp_path / "run", every=0), 2
-
-    def crash(model: OnlineNMF) -> None:
-        nonlocal left
-        checkpoint(model)
-        left -= 1
-        if not left:
-            raise CrashError
-
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
     with pytest.raises(CrashError):
-        OnlineNMF(**SETTINGS).fit(X, checkpoint=crash)
-    model, left = checkpoint.read(), 4
+        OnlineNMF(**SETTINGS).fit(X, checkpoint=crashing(checkpoint, 2))
+    model = checkpoint.read()
     before = model.history_["samples"].copy()
     with pytest.raises(CrashError):
-        model.fit(X, resume=True, checkpoint=crash)
+        model.fit(X, resume=True, checkpoint=crashing(checkpoint, 4))
     np.testing.assert_array_equal(model.history_["samples"], before)
     same(model.fit(X, resume=True, checkpoint=checkpoint), whole)
     same(checkpoint.read().fit(X, resume=True), whole)
@@ -579,17 +560,9 @@ def test_blocks_that_cannot_be_read_are_counted_once_whenever_the_run_is_cut(ahe
         assert again.skipped_ == whole.skipped_
         finished.write(again)
     for crash_at in range(1, 8):
-        checkpoint, calls = Checkpoint(tmp_path / f"run{crash_at}", every=0), 0
-
-        def crash(model: OnlineNMF, checkpoint: Checkpoint = checkpoint, crash_at: int = crash_at) -> None:
-            nonlocal calls
-            checkpoint(model)
-            calls += 1
-            if calls == crash_at:
-                raise CrashError
-
+        checkpoint = Checkpoint(tmp_path / f"run{crash_at}", every=0)
         with pytest.raises(CrashError):
-            OnlineNMF(**settings, max_passes=2).fit(source(), checkpoint=crash)
+            OnlineNMF(**settings, max_passes=2).fit(source(), checkpoint=crashing(checkpoint, crash_at))
         resumed = checkpoint.read().fit(source(), resume=True)
         same(resumed, whole)
         assert resumed.skipped_ == whole.skipped_

@@ -28,7 +28,7 @@ from onmf.sets import DictionarySet
 
 VISITS = 10.0  # times the weight of a chunk: how often it is looked at
 LITTLE, VERY_LITTLE = 0.08, 0.02  # a chunk's weight: after some 17000 and 110000 samples
-FLOOR, SURE = 0.01, 20_000  # of a feature's mean that every atom keeps, and the samples from which on it falls
+FLOOR, SURE = 0.01, 20_000.0  # of a feature's mean that every atom keeps, and the samples from which on it falls
 BLOCK = 2048  # features that a thread divides at a time
 
 
