@@ -28,7 +28,7 @@ import scipy.sparse
 import onmf
 from onmf import OnlineNMF
 from onmf.divergences import Mahalanobis
-from onmf.model_file import ModelFileError
+from onmf.persistence.file import ModelFileError
 
 F = 5
 VALUES: list[Any] = [0, 1, -1, 2, 7, 0.5, 1e-300, 1e300, 1e-8, 2**63, 10**30, "inf", "", "kl", "auto", "paper", "skip"]
@@ -108,11 +108,9 @@ def use(model: OnlineNMF, path: Path) -> None:
     except onmf.DataError:  # data far from what it knows
         return
     if not all(np.isfinite(answer).all() for answer in answers):
-        msg = "the model's answers are not finite"
-        raise AssertionError(msg)
+        raise AssertionError("the model's answers are not finite")
     if len(model.history_["loss"]) < 1:
-        msg = "the model has no history"
-        raise AssertionError(msg)
+        raise AssertionError("the model has no history")
     onmf.save(model, path)
 
 
@@ -134,8 +132,7 @@ def main() -> None:
         faults.append("pickle was used")
 
     def too_long(*_: object) -> None:
-        msg = "more than ten seconds"
-        raise TimeoutError(msg)
+        raise TimeoutError("more than ten seconds")
 
     rng, loaded = np.random.default_rng(arguments.seed), 0
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:  # noqa: S108

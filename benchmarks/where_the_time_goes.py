@@ -17,7 +17,8 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from onmf import OnlineNMF, threads
+from onmf import OnlineNMF
+from onmf._support import threads
 from onmf.divergences import get
 from onmf.methods import Settings, build
 

@@ -13,10 +13,11 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import onmf
-from onmf import BatchNMF, DataError, OnlineNMF, cli
+from onmf import BatchNMF, DataError, OnlineNMF
+from onmf.cli import main as cli
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.fitted.DomainWarning"
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.estimators.base.DomainWarning"
 )
 F = 6
 X = np.random.default_rng(0).integers(1, 20, (40, F)).astype(float)

@@ -13,7 +13,7 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DataError, DomainWarning
-from onmf.batch import LEAST_FIT, DenseUpdates, factorise
+from onmf.batch_updates import LEAST_FIT, DenseUpdates, factorise
 from onmf.coefficients import Multiplicative
 from onmf.coefficients.base import uniform_start
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get

@@ -20,9 +20,10 @@ import safetensors.numpy
 import scipy.sparse
 
 import onmf
-from onmf import Checkpoint, DataError, OnlineNMF, learning, model_file
-from onmf.fitted import Progress
-from onmf.model_file import ModelFileError
+from onmf import Checkpoint, DataError, OnlineNMF, learning
+from onmf.estimators.base import Progress
+from onmf.persistence import file as model_file
+from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches, Rows, SourceError, open_source, prefetch, shuffle, take
 
 from .conftest import LogCosh
@@ -445,8 +446,7 @@ def test_progress_of_a_resumed_run_goes_on(tmp_path: Path) -> None:
 def test_a_source_that_ends_in_an_error_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     def batches() -> Any:
         yield X
-        msg = "the network is gone"
-        raise SourceError(msg)
+        raise SourceError("the network is gone")
 
     checkpoint = Checkpoint(tmp_path / "run", every=0)
     model = OnlineNMF(**SETTINGS)

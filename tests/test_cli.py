@@ -21,8 +21,11 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import onmf
-from onmf import OnlineNMF, cli, demo, load, terminal
-from onmf.fitted import Progress
+from onmf import OnlineNMF, load
+from onmf.cli import main as cli
+from onmf.cli import terminal
+from onmf.estimators.base import Progress
+from onmf.experiments import demo
 from onmf.initial import INITS
 from onmf.methods import METHODS
 
@@ -336,7 +339,6 @@ def test_an_interrupted_transform_leaves_nothing_behind(folder: Path, tmp_path: 
     assert status == 130
     assert "Traceback" not in error
     assert not contents(tmp_path / "out")
-    del folder
 
 
 # In this process, where every line counts

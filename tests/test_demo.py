@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onmf import demo
+from onmf.experiments import demo
 
 
 @pytest.fixture(scope="module")

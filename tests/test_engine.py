@@ -30,7 +30,7 @@ from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::onmf.fitted.DomainWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
 ]
 K = 3
 MAHALANOBIS = list(Mahalanobis.examples(F))

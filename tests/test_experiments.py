@@ -12,6 +12,7 @@ import scipy.sparse
 from onmf import OnlineNMF, divergences
 from onmf.datasets import docstrings
 from onmf.datasets.synthetic import Planted
+from onmf.estimators.base import Progress
 from onmf.experiments import comparison, contest, faces, sensitivity, synthetic, topics
 from onmf.experiments.contest import Copies, Task, canonical, compete, empirical_losses, gathered, seconds_to
 from onmf.experiments.corpora import Corpus, documents, stand_in
@@ -29,7 +30,6 @@ from onmf.experiments.judge import Scorer
 from onmf.experiments.report import HOLDS, IN_PART, NOT, UNKNOWN, Claim, Heading, Report, Table, Text, verdict
 from onmf.experiments.synthetic import DIVERGENCES, Data, PlantedSource
 from onmf.experiments.topic_quality import cluster, coherence, keywords
-from onmf.fitted import Progress
 from onmf.streams import Rows
 
 CORPUS = Corpus(

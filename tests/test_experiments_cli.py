@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onmf import cli
+from onmf.cli import main as cli
 from onmf.datasets.folder import VARIABLE
 
 ONMF = Path(sys.executable).with_name("onmf")

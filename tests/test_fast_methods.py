@@ -16,7 +16,7 @@ from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.dictionary import Floor, Surrogate
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, Separable, get
 from onmf.methods import Settings, build
-from onmf.products import DenseFits, SparseFits
+from onmf.problem import DenseFits, SparseFits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples

@@ -26,10 +26,11 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onmf import DataError, OnlineNMF, __version__, load, model_file, save
+from onmf import DataError, OnlineNMF, __version__, load, save
 from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis, Separable
 from onmf.divergences import base as registry
-from onmf.model_file import FORMAT, VERSION, ModelFileError
+from onmf.persistence import file as model_file
+from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from tests.conftest import F, every_divergence
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -294,7 +295,6 @@ def stretched_class(**naming: str) -> type[Separable]:
             return xp.log(1.0 + self.stretch * (x - y) ** 2)
 
         def dy(self, xp: Any, x: Any, y: Any) -> Any:
-            del xp
             return 2.0 * self.stretch * (y - x) / (1.0 + self.stretch * (x - y) ** 2)
 
     return Stretched

@@ -400,8 +400,7 @@ def test_prefetch_reads_ahead_and_passes_errors_on() -> None:
         for number in range(6):
             read.append(number)
             yield X[:2]
-        msg = "the disk is gone"
-        raise OSError(msg)
+        raise OSError("the disk is gone")
 
     stream = prefetch(Batches(batches), depth=2).batches(2)
     next(stream)

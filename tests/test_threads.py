@@ -15,7 +15,8 @@ import pytest
 import scipy.sparse
 from threadpoolctl import threadpool_limits
 
-from onmf import OnlineNMF, threads
+from onmf import OnlineNMF
+from onmf._support import threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 

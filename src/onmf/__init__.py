@@ -4,13 +4,13 @@ Samples are rows: X (n, F) ~ H (n, K) @ W (K, F), and ``components_`` is W.
 """
 
 from onmf import divergences
-from onmf.batch_estimator import BatchNMF
-from onmf.checkpoints import Checkpoint
-from onmf.estimator import OnlineNMF
-from onmf.fitted import DomainWarning, Progress
-from onmf.saving import load, save
+from onmf._support.version import __version__
+from onmf.estimators.base import DomainWarning, Progress
+from onmf.estimators.batch import BatchNMF
+from onmf.estimators.online import OnlineNMF
+from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.model import load, save
 from onmf.units import DataError
-from onmf.version import __version__
 
 __all__ = [
     "BatchNMF",

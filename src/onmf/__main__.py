@@ -1,5 +1,5 @@
 """``python -m onmf``: the command line."""
 
-from onmf.cli import main
+from onmf.cli.main import main
 
 main()

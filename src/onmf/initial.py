@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.units import FEW_ENTRIES, density
 
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
@@ -29,8 +29,7 @@ def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, rati
             return _samples(X, K, rng)
         if init == "nndsvda":
             return _nndsvda(X, K, rng)
-        msg = f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F)."
-        raise ValueError(msg)
+        raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
     return _users(init, (K, X.shape[1]), X.dtype)
 
 
@@ -107,14 +106,13 @@ def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     try:
         W = np.array(init, dtype=dtype)
     except (TypeError, ValueError):
-        msg = f"init must be one of {', '.join(INITS)} or an array of numbers, got {type(init).__name__}."
-        raise ValueError(msg) from None
+        raise ValueError(
+            f"init must be one of {', '.join(INITS)} or an array of numbers, got {type(init).__name__}."
+        ) from None
     if W.shape != shape:
-        msg = f"the initial dictionary must have shape (n_components, n_features) = {shape}, got {W.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"the initial dictionary must have shape (n_components, n_features) = {shape}, got {W.shape}.")
     if not np.isfinite(W).all() or (W < 0).any():
-        msg = "the initial dictionary has negative, NaN or infinite entries."
-        raise ValueError(msg)
+        raise ValueError("the initial dictionary has negative, NaN or infinite entries.")
     return W
 
 
@@ -133,10 +131,8 @@ def _profile(X: Any) -> Array:
 
 
 def _dense(X: Any) -> Array:
-    rows: Array = X.toarray() if scipy.sparse.issparse(X) else X
-    return rows
+    return X.toarray() if scipy.sparse.issparse(X) else X
 
 
 def _to_unit_maximum(W: Array) -> Array:
-    scaled: Array = W / W.max(axis=1, keepdims=True)
-    return scaled
+    return W / W.max(axis=1, keepdims=True)

@@ -15,14 +15,15 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_is_fitted
 
-from onmf import divergences, methods, threads
-from onmf.arrays import Array
+from onmf import divergences, methods
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.seeds import generators
 from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import State
-from onmf.fitted import FittedNMF, Progress, dense, warn_raised
+from onmf.estimators.base import FittedNMF, Progress, dense, warn_raised
 from onmf.initial import initial_dictionary
 from onmf.online import Method, learn, rank_one_loss
-from onmf.seeds import generators
 from onmf.streams import Source, SourceError
 from onmf.units import FEW_ENTRIES, DataError, Units, checked_clip, density, refuse_bad_entries
 
@@ -79,8 +80,9 @@ class LearningNMF(FittedNMF):
 
     def _learn_from(self, source: Source, checkpoint: Callable[[Self], None] | None, resume: bool) -> None:
         if self.max_passes > 1 and not source.rewinds:
-            msg = f"these data can be read only once, so max_passes={self.max_passes} is one too many or more."
-            raise SourceError(msg)
+            raise SourceError(
+                f"these data can be read only once, so max_passes={self.max_passes} is one too many or more."
+            )
         first, shuffling = generators(self.random_state)
         total = None if source.n_samples is None else source.n_samples * self.max_passes
         done = self._position if resume else None
@@ -112,40 +114,43 @@ class LearningNMF(FittedNMF):
             finally:
                 source.on_bad = None
             if count < known:
-                msg = f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
-                raise SourceError(msg)
+                raise SourceError(
+                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
+                )
             if not count and number > 1:
-                msg = f"pass {number} found no batches: these data can be read only once, so take one pass."
-                raise SourceError(msg)
+                raise SourceError(
+                    f"pass {number} found no batches: these data can be read only once, so take one pass."
+                )
             done = None
 
     def _require_position(self, source: Source) -> None:
         """Refuse to go on in data where this model never was."""
         check_is_fitted(self)
         if self._position is None:
-            msg = "resume=True goes on with a fit that was interrupted; this model was not read from its checkpoint."
-            raise ValueError(msg)
+            raise ValueError(
+                "resume=True goes on with a fit that was interrupted; this model was not read from its checkpoint."
+            )
         if source.n_features != len(self.components_[0]):
-            msg = f"the data have {source.n_features} features, those of the checkpoint {len(self.components_[0])}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the data have {source.n_features} features, those of the checkpoint {len(self.components_[0])}."
+            )
         if source.n_samples != self._position.n_samples:
-            msg = f"the data have {source.n_samples} samples, those of the checkpoint {self._position.n_samples}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the data have {source.n_samples} samples, those of the checkpoint {self._position.n_samples}."
+            )
         names = getattr(self, "feature_names_in_", None)
         if names is not None and source.feature_names is not None and list(names) != source.feature_names:
             other = next(pair for pair in zip(names, source.feature_names, strict=True) if pair[0] != pair[1])
-            msg = f"the data have a feature {other[1]!r} where those of the checkpoint have {other[0]!r}."
-            raise ValueError(msg)
+            raise ValueError(f"the data have a feature {other[1]!r} where those of the checkpoint have {other[0]!r}.")
 
     def _require_mark(self, mark: int) -> None:
         """Refuse to go on in data that are not those of the checkpoint, or come in another order."""
         position = self._position
         if position is not None and position.mark not in (None, mark):
-            msg = (
+            raise SourceError(
                 f"the data are not those of the checkpoint: the first {position.batches} batches of pass "
                 f"{position.passes}, which it has learnt from, are others; give the same data, or begin a new run."
             )
-            raise SourceError(msg)
 
     def _learn_or_skip(self, batch: Any, rows: Any, total: int | None, rng: Any, position: Position | None) -> bool:
         """Learn from a batch; with ``on_error="skip"`` leave it out if it is bad."""
@@ -288,8 +293,7 @@ def require_finite(state: State, rows: Any) -> None:
     if all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
         return
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
-    msg = (
+    raise DataError(
         f"The batch{where} makes the dictionary infinite or NaN, so it is not learnt from: its numbers are too large "
         "or too unequal for this divergence; rescale or clip them."
     )
-    raise DataError(msg)

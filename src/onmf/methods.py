@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from onmf.checks import require_at_least, require_whole
+from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import (
     Armijo,
     CoefficientSolver,
@@ -67,8 +67,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what no method could use, also where the method at hand would not look at it."""
         if self.solver not in SOLVERS:
-            msg = f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}."
-            raise ValueError(msg)
+            raise ValueError(f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}.")
         require_whole(1, **{name: value for name in ("tau", "max_iter") if (value := getattr(self, name)) is not None})
         require_whole(0, reservoir=self.reservoir)
         require_at_least(0, tol=self.tol, ridge=self.ridge, max_memory=self.max_memory)
@@ -78,8 +77,7 @@ class Settings:
         DictionarySet(self.eps)
         Box(self.eps_prime, self.U)
         if self.options is not None and not isinstance(self.options, Mapping):
-            msg = f"options must be a dictionary of a method's constants by name, got {self.options!r}."
-            raise ValueError(msg)
+            raise ValueError(f"options must be a dictionary of a method's constants by name, got {self.options!r}.")
 
 
 def coefficient_solver(divergence: Divergence, settings: Settings) -> CoefficientSolver:
@@ -157,8 +155,9 @@ def em(divergence: Divergence, settings: Settings) -> Method:
     """Accumulated multiplicative statistics with revisits: O(F K) memory, O(nnz K) time on sparse data."""
     order = order_of(divergence)
     if order is None:
-        msg = f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
-        raise ValueError(msg)
+        raise ValueError(
+            f"em refuses {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
+        )
     _options("em", settings)
     C, precise, kept = _fast_parts(divergence, settings)
     solver = Multiplicative(precise.box, max_iter=settings.max_iter or 5, order=order)
@@ -178,8 +177,9 @@ def order_of(divergence: Divergence) -> float | None:
 
 def _fast_parts(divergence: Divergence, settings: Settings) -> tuple[DictionarySet, Newton, Reservoir | None]:
     if settings.solver != "auto":
-        msg = f"solver={settings.solver!r} is one of method='paper'; the fast methods have solvers of their own."
-        raise ValueError(msg)
+        raise ValueError(
+            f"solver={settings.solver!r} is one of method='paper'; the fast methods have solvers of their own."
+        )
     C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
     require_positive_fit(divergence, C, box)
     return C, Newton(box, settings.ridge), Reservoir(settings.reservoir) if settings.reservoir else None
@@ -217,13 +217,11 @@ def _earlier_parts(
     name: str, serves: type[Divergence], divergence: Divergence, settings: Settings
 ) -> tuple[DictionarySet, Newton]:
     if not isinstance(divergence, serves):
-        msg = f"{name} refuses {divergence.name}: it serves {serves.name} alone; use method='auto'."
-        raise ValueError(msg)
+        raise ValueError(f"{name} refuses {divergence.name}: it serves {serves.name} alone; use method='auto'.")
     refused = {"solver": "auto", "ridge": 0.0, "forgetting": 0.0, "reservoir": 0}
     for setting, without in refused.items():
         if getattr(settings, setting) != without:
-            msg = f"{name} has no {setting}; leave it at {without!r}, or use method='auto'."
-            raise ValueError(msg)
+            raise ValueError(f"{name} has no {setting}; leave it at {without!r}, or use method='auto'.")
     C, box = DictionarySet(settings.eps), Box(settings.eps_prime, settings.U)
     require_positive_fit(divergence, C, box)
     return C, Newton(box)
@@ -235,8 +233,7 @@ def _options(name: str, settings: Settings, **known: Any) -> dict[str, Any]:
     unknown = sorted(str(key) for key in set(given) - set(known))
     if unknown:
         has = f"its options are {', '.join(known)}" if known else "it has none"
-        msg = f"{name} does not know the option {unknown[0]!r}; {has}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} does not know the option {unknown[0]!r}; {has}.")
     return known | given
 
 
@@ -270,8 +267,7 @@ def takes_sparse(name: str, divergence: Divergence) -> bool:
 def build(name: str, divergence: Divergence, settings: Settings) -> Method:
     """The method of a name, for a divergence in internal units."""
     if name not in METHODS:
-        msg = f"unknown method {name!r}; choose one of auto, {', '.join(METHODS)}."
-        raise ValueError(msg)
+        raise ValueError(f"unknown method {name!r}; choose one of auto, {', '.join(METHODS)}.")
     try:
         return _built(name, divergence, settings)
     except TypeError:  # options, or a user's divergence, that cannot be hashed

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.base import TINY, row_sums
 from onmf.dictionary import DictionaryUpdate, State
 from onmf.divergences import Divergence
-from onmf.products import fits
+from onmf.problem import fits
 from onmf.reservoir import NEW_SHARE, Reservoir
 from onmf.sets import DictionarySet
 

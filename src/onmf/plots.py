@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -17,8 +17,7 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        msg = "pictures need Matplotlib; install onmf[plots]."
-        raise ModuleNotFoundError(msg) from None
+        raise ModuleNotFoundError("pictures need Matplotlib; install onmf[plots].") from None
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -29,8 +28,9 @@ def require_writable_format(path: str | Path) -> None:
     known = new_figure(1, 1).canvas.get_supported_filetypes()
     suffix = Path(path).suffix.removeprefix(".").lower()
     if suffix not in known:
-        msg = f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
+        )
 
 
 def tiles(atoms: Array, side: int, columns: int = 4) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 
 NEW_SHARE = 4  # one sample in so many is new, the others are old
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from onmf.checks import is_number
+from onmf._support.checks import is_number
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,16 @@ class StepSize:
         for name in ("a", "b"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
-                msg = f"the step size a / (samples + b)^power needs {name} > 0, got {value!r}."
-                raise ValueError(msg)
+                raise ValueError(f"the step size a / (samples + b)^power needs {name} > 0, got {value!r}.")
         if (
             not is_number(self.power)
             or not math.isfinite(self.power)
             or (not self.any_power and not 0.5 < self.power <= 1)
         ):
-            msg = (
+            raise ValueError(
                 f"power = {self.power!r} breaks the Robbins-Monro conditions (sum eta = inf, sum eta^2 < inf), which "
                 "need 1/2 < power <= 1; choose such a power, or set any_power=True to go without the theory."
             )
-            raise ValueError(msg)
 
     def __call__(self, samples: int) -> float:
         """eta after ``samples`` samples."""
@@ -58,11 +56,9 @@ class Averaging:
 
     def __post_init__(self) -> None:
         if not is_number(self.exponent) or not 0.5 < self.exponent <= 1:
-            msg = f"the exponent of the averaging must lie in (1/2, 1], got {self.exponent!r}."
-            raise ValueError(msg)
+            raise ValueError(f"the exponent of the averaging must lie in (1/2, 1], got {self.exponent!r}.")
         if not is_number(self.forgetting) or not 0 <= self.forgetting < 1:
-            msg = f"forgetting must lie in [0, 1), got {self.forgetting!r}."
-            raise ValueError(msg)
+            raise ValueError(f"forgetting must lie in [0, 1), got {self.forgetting!r}.")
 
     def __call__(self, samples: int, n: int, chunk: int) -> float:
         """The weight of the last n of ``samples``."""

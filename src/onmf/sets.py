@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import is_number
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 
 
@@ -28,8 +28,7 @@ def project_on_simplex(V: Array, size: float) -> Array:
     support = np.count_nonzero(descending * ranks > excess, axis=0)
     support = np.maximum(support, 1)  # rounding can empty it when size is far below the spacing of V
     threshold = np.take_along_axis(excess, support[None, :] - 1, axis=0) / support
-    P: Array = np.maximum(V - threshold, 0.0)
-    return P
+    return np.maximum(V - threshold, 0.0)
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class DictionarySet:
 
     def __post_init__(self) -> None:
         if not is_number(self.eps) or not 0 <= self.eps < 1:
-            msg = f"eps must lie in [0, 1), got {self.eps!r}."
-            raise ValueError(msg)
+            raise ValueError(f"eps must lie in [0, 1), got {self.eps!r}.")
 
     def project(self, V: Array) -> Array:
         """Argmin ||W - V||_F over W in C.
@@ -83,13 +81,11 @@ class Box:
 
     def __post_init__(self) -> None:
         if not (is_number(self.low) and is_number(self.high)) or not 0 <= self.low < self.high:
-            msg = f"the coefficients' bounds need 0 <= eps_prime < U, got {self.low!r} and {self.high!r}."
-            raise ValueError(msg)
+            raise ValueError(f"the coefficients' bounds need 0 <= eps_prime < U, got {self.low!r} and {self.high!r}.")
 
     def project(self, H: Array) -> Array:
         """Argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
-        P: Array = np.minimum(np.maximum(H, self.low), self.high)
-        return P
+        return np.minimum(np.maximum(H, self.low), self.high)
 
     def contains(self, H: Array) -> bool:
         """Is every entry of H in [low, high], up to the rounding of its dtype?"""
@@ -100,8 +96,7 @@ class Box:
 def require_positive_fit(divergence: Divergence, dictionary: DictionarySet, box: Box) -> None:
     """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""
     if not divergence.domain.y.closed and (dictionary.eps == 0 or box.low == 0):
-        msg = (
+        raise ValueError(
             f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero: "
             "eps and eps_prime must be positive; 0 is for losses that are, such as huber, l1, l2 and squared_l2."
         )
-        raise ValueError(msg)

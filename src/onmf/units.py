@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 
 FEW_ENTRIES = 0.15  # of a batch: below, it counts as sparse, however it is stored
@@ -55,8 +55,7 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
             f"Negative values in data, the first {value:.6g},",
             "NMF needs x >= 0: shift or clip them first",
         )
-    msg = f"{what} at row {number}, column {column} (counted from 0); {cure}."
-    raise DataError(msg)
+    raise DataError(f"{what} at row {number}, column {column} (counted from 0); {cure}.")
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,10 @@ class Units:
         """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
         mean = _mean(X if clip is None else _clipped(X, clip))
         if not (np.isfinite(mean) and mean > 0):
-            msg = (
+            raise DataError(
                 "The first batch is all zeros, so the data have no scale to learn at; "
                 "begin with a batch that has positive entries, or take a larger batch_size."
             )
-            raise DataError(msg)
         return cls(scale=mean if rescale else 1.0, mean=mean, clip=clip)
 
     @property
@@ -151,6 +149,5 @@ def checked_clip(clip: Any) -> tuple[float, float] | None:
     except (TypeError, ValueError):
         low, high = np.nan, np.nan
     if not 0 <= low < high:
-        msg = f"clip must be a pair (low, high) with 0 <= low < high, in the data's units; got {clip!r}."
-        raise ValueError(msg)
+        raise ValueError(f"clip must be a pair (low, high) with 0 <= low < high, in the data's units; got {clip!r}.")
     return low, high

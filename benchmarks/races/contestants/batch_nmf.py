@@ -25,14 +25,12 @@ class Batch(Contestant):
     threaded = False
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task = task
         unit = UNIT_FOR_IS / mean_of(task.X) if task.divergence == "is" else 1.0
         self.X = task.in_first_order() * unit
 
     def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
         """All iterations, without an early stop."""
-        del passes
         task, X = self.task, self.X
         iterations = ITERATIONS_IS if task.divergence == "is" else ITERATIONS
         model = NMF(

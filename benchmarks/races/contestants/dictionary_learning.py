@@ -20,7 +20,6 @@ class DictionaryLearning(Contestant):
     threaded = False
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task = replace(task, X=task.X.toarray()) if scipy.sparse.issparse(task.X) else task
 
     def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:

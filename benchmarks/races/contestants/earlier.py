@@ -23,12 +23,10 @@ class OurBatch(Contestant):
     threaded = False
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task, self.X = task, task.in_first_order()
 
     def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
         """All iterations, without an early stop."""
-        del passes
         task = self.task
         iterations = ITERATIONS_IS if task.divergence == "is" else ITERATIONS
         model = BatchNMF(

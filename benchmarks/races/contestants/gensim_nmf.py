@@ -20,7 +20,6 @@ class Gensim(Contestant):
     threaded = False
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task = task
         self.V = scipy.sparse.csc_matrix(task.in_first_order().T)
 

@@ -20,7 +20,6 @@ class Auto(Contestant):
     dtype: ClassVar[type] = np.float64
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task = replace(task, X=task.X.astype(self.dtype, copy=False))
         start = {} if task.W0 is None else {"init": task.W0}
         self.settings = {**start, **self.options(task)}
@@ -28,7 +27,6 @@ class Auto(Contestant):
 
     def options(self, task: Task) -> dict[str, Any]:
         """Settings that differ from the defaults."""
-        del task
         return {}
 
     def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -91,7 +89,6 @@ class WithReservoir(Auto):
 
     def options(self, task: Task) -> dict[str, Any]:
         """As many as the documentation says."""
-        del task
         return {"reservoir": 256}
 
 

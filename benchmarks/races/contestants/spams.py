@@ -19,7 +19,6 @@ class Spams(Contestant):
     from_scratch = True
 
     def __init__(self, task: Task, variant: float | None = None) -> None:
-        del variant
         self.task = task
         columns = task.in_first_order().T
         self.V = scipy.sparse.csc_matrix(columns) if scipy.sparse.issparse(columns) else np.asfortranarray(columns)

@@ -23,7 +23,6 @@ class Piano(Source):
         """It is small as it is."""
         from onmf.datasets import piano
 
-        del small
         return Samples(*split(piano.load().power, rng), 5, divergence, ordered=self.ordered)
 
 

@@ -22,9 +22,9 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array, Counts, Mask
-from onmf.checks import require_at_least, require_whole
+from onmf._support import threads
+from onmf._support.arrays import Array, Counts, Mask
+from onmf._support.checks import require_at_least, require_whole
 from onmf.divergences import Divergence, Separable
 from onmf.sets import Box
 
@@ -60,7 +60,6 @@ class CoefficientSolver(ABC):
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Can the solver use sparse data of this divergence as they are?"""
-        del divergence
         return False
 
     @abstractmethod
@@ -144,8 +143,7 @@ def _row_powers(X: Any, degree: float) -> Array:
     if scipy.sparse.issparse(X):
         return row_sums(X.power(degree))
     if degree == 2:
-        squares: Array = np.einsum("nf,nf->n", X, X)
-        return squares
+        return np.einsum("nf,nf->n", X, X)
     powers: Array = np.where(X > 0, X, 1.0) ** degree * (X > 0)
     return row_sums(powers)
 
@@ -153,23 +151,19 @@ def _row_powers(X: Any, degree: float) -> Array:
 def row_sums(X: Any) -> Array:
     """sum_f x_f per sample, of dense or sparse data."""
     if scipy.sparse.issparse(X):
-        products: Array = np.asarray(X @ np.ones(X.shape[1], dtype=X.dtype)).ravel()  # faster than its own sum
-        return products
-    sums: Array = X.sum(axis=1)
-    return sums
+        return np.asarray(X @ np.ones(X.shape[1], dtype=X.dtype)).ravel()
+    return X.sum(axis=1)
 
 
 def atom_sums(W: Array) -> Array:
     """sum_f W_kf per atom, as a product: BLAS does not mind in which order W lies in memory."""
-    sums: Array = W @ np.ones(W.shape[1], dtype=W.dtype)
-    return sums
+    return W @ np.ones(W.shape[1], dtype=W.dtype)
 
 
 def atom_reach(X: Any, W: Array) -> Array:
     """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
     weight = atom_sums(W)
-    reach: Array = row_sums(X)[:, None] / np.where(weight > 0, weight, 1.0)
-    return reach
+    return row_sums(X)[:, None] / np.where(weight > 0, weight, 1.0)
 
 
 def uniform_start(X: Array, W: Array) -> Array:
@@ -183,5 +177,4 @@ def remaining_gain(H: Array, G: Array, reach: Array, box: Box) -> Array:
     """The left side of the convergence test: a first-order bound on f(h) - min f, per sample."""
     down = np.maximum(G, 0.0) * (H - box.low)
     up = np.maximum(-G, 0.0) * np.minimum(np.maximum(reach - H, H), box.high - H)
-    bound: Array = (down + up).sum(axis=1)
-    return bound
+    return (down + up).sum(axis=1)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array, Counts, Mask
+from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.divergences import L1, Divergence
-from onmf.products import DenseFits
+from onmf.problem import DenseFits
 
 ENTRIES = 1 << 15  # residuals of one block: its dozen arrays of this size stay in the cache
 FEWEST = 32  # samples of one block, for the matrix products' sake
@@ -215,14 +215,11 @@ class _Block:
     def _with_ridge(self, q: Array, deviations: Array) -> Array:
         if not self.problem.ridge:
             return deviations
-        total: Array = deviations + 0.5 * (self.ridge * np.square(q + self.low)).sum(axis=1)
-        return total
+        return deviations + 0.5 * (self.ridge * np.square(q + self.low)).sum(axis=1)
 
     def _bound(self, c: Array, dual: Array) -> Array:
         """sum a x + min over q of (m/2) (q + low)^2 - c q."""
         if not self.problem.ridge:
-            lower: Array = dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
-            return lower
+            return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
         q = np.clip(c / np.maximum(self.ridge, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
-        least: Array = dual + (0.5 * self.ridge * np.square(q + self.low) - c * q).sum(axis=1)
-        return least
+        return dual + (0.5 * self.ridge * np.square(q + self.low) - c * q).sum(axis=1)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array
-from onmf.checks import require_at_least, require_whole
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_sums, blocks_of_rows
 from onmf.divergences import Divergence
 
@@ -35,12 +35,10 @@ class Multiplicative(CoefficientSolver):
 
     def refuses(self, divergence: Divergence) -> str | None:
         """Every divergence has such steps."""
-        del divergence
         return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Those of the alpha family, without gamma and test."""
-        del divergence
         return self.order is not None and not self.gamma and not self.every
 
     def _solve_by_blocks(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:

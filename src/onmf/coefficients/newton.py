@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import L2, Divergence, Mahalanobis, SquaredL2
-from onmf.products import Fits, GramFits, fits, packed_diagonal, takes_sparse
+from onmf.problem import Fits, GramFits, fits, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
@@ -31,7 +31,6 @@ class Newton(CoefficientSolver):
 
     def refuses(self, divergence: Divergence) -> str | None:
         """Every divergence has a quadratic model."""
-        del divergence
         return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:

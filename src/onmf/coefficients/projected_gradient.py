@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
 from onmf.divergences import Divergence, Mahalanobis, SquaredL2
 
@@ -39,8 +39,9 @@ class Armijo(CoefficientSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (0 < self.alpha < 0.5 and 0 < self.gamma < 1 and self.q >= 1):
-            msg = f"Armijo needs 0 < alpha < 0.5, 0 < gamma < 1, q >= 1; got {self.alpha}, {self.gamma}, {self.q}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"Armijo needs 0 < alpha < 0.5, 0 < gamma < 1, q >= 1; got {self.alpha}, {self.gamma}, {self.q}."
+            )
 
     def refuses(self, divergence: Divergence) -> str | None:
         """A line search needs a gradient."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf import threads
-from onmf.arrays import Array
+from onmf._support import threads
+from onmf._support.arrays import Array
 from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver
 from onmf.divergences import Beta, Divergence, ItakuraSaito
 from onmf.sets import Box

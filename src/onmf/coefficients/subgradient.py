@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import is_number
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.divergences import Divergence
 
@@ -36,8 +36,7 @@ class Polyak(CoefficientSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_number(self.delta_tol) or not (0 < self.delta_tol < math.inf and self.patience >= 1):
-            msg = f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}."
-            raise ValueError(msg)
+            raise ValueError(f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}.")
 
     def refuses(self, divergence: Divergence) -> str | None:
         """Polyak's step aims at a global minimum: that needs convexity."""

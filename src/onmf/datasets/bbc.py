@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Counts
+from onmf._support.arrays import Counts
 from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.datasets.reading import whole
 
 MOST = 10**9  # no text has a word more often; a larger count is damage

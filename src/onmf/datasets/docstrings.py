@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Counts
+from onmf._support.arrays import Counts
 
 PACKAGES = ("asyncio", "email", "multiprocessing", "unittest", "xml")
 LEAST_WORDS = 8  # a shorter text says too little
@@ -43,8 +43,9 @@ def load() -> Docstrings:
                 texts += found
                 labels += [label] * len(found)
     if len(set(labels)) < len(PACKAGES):
-        msg = f"the sources of Python's standard library are not in {library}: they are part of a full installation."
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(
+            f"the sources of Python's standard library are not in {library}: they are part of a full installation."
+        )
     vectoriser = CountVectorizer(stop_words="english", token_pattern=r"(?u)\b[a-z]{3,}\b", min_df=3)  # noqa: S106
     counts = vectoriser.fit_transform(texts)
     return Docstrings(counts, vectoriser.get_feature_names_out().tolist(), np.asarray(labels), list(PACKAGES))

@@ -30,12 +30,14 @@ class PublicSet:
         named = folder if folder is not None else os.environ.get(VARIABLE)
         how = f"give the folder as an argument or in the environment variable {VARIABLE}"
         if named is None or named == "":
-            msg = f"no folder is named for the data set {self.title}: get it from {self.origin}, then {how}."
-            raise DataFolderError(msg)
+            raise DataFolderError(
+                f"no folder is named for the data set {self.title}: get it from {self.origin}, then {how}."
+            )
         root = Path(named).expanduser()
         if not root.is_dir():
-            msg = f"there is no folder {root} for the data set {self.title}: get it from {self.origin}, then {how}."
-            raise DataFolderError(msg)
+            raise DataFolderError(
+                f"there is no folder {root} for the data set {self.title}: get it from {self.origin}, then {how}."
+            )
         return Files(self, root)
 
 
@@ -56,9 +58,8 @@ class Files:
         """The file of that name; an error if it is not there."""
         path = self.find(name)
         if path is None:
-            msg = (
+            raise DataFolderError(
                 f"there is no {name} or {name}.gz in {self.root / self.owner.subfolder} or {self.root}; "
                 f"it belongs to the data set {self.owner.title}, from {self.owner.origin}."
             )
-            raise DataFolderError(msg)
         return path

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.datasets.reading import damaged, read_bytes
 
 HEADER = 128  # bytes; the last four are version and byte order
@@ -62,8 +62,7 @@ def _matrix(order: str, shape: bytes, stored: int, values: bytes) -> Array:
     """Numbers may be stored in a shorter type than that of the matrix, to save space."""
     rows, columns = np.frombuffer(shape, f"{order}i4").tolist()
     if rows < 1 or columns < 1 or stored not in STORED:
-        msg = f"a matrix of {rows} x {columns} with numbers of type {stored}"
-        raise ValueError(msg)
+        raise ValueError(f"a matrix of {rows} x {columns} with numbers of type {stored}")
     return np.frombuffer(values, order + STORED[stored]).reshape((rows, columns), order="F").astype(np.float64)
 
 
@@ -76,7 +75,6 @@ def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
         if short:  # up to four bytes, within the element's own tag
             kind, size, start = kind & 0xFFFF, short, place + 4
         if short > 4 or start + size > len(data):
-            msg = "an element is longer than the space for it"
-            raise ValueError(msg)
+            raise ValueError("an element is longer than the space for it")
         yield kind, data[start : start + size]
         place = place + 8 if short else start + size + (0 if kind == COMPRESSED else -size % 8)

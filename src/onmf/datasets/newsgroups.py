@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onmf.arrays import Counts
+from onmf._support.arrays import Counts
 from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import Files, PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.matlab import read_matrices
 from onmf.datasets.reading import damaged

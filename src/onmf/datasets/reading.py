@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 
 
 class DataFileError(ValueError):

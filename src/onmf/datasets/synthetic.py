@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 
 OFFSET, SIGMA = 1.0, 5.0  # the shifted half-normal distribution of W and H
 GAMMA_SHAPE = 1000.0
@@ -44,8 +44,7 @@ class Planted:
     def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> Planted:
         """W with entries from the shifted half-normal distribution."""
         if noise not in NOISES:
-            msg = f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}."
-            raise ValueError(msg)
+            raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")
         return cls(_half_normal(rng, (n_components, n_features)), noise)
 
     def sample(self, n: int, rng: np.random.Generator) -> Batch:
@@ -70,5 +69,4 @@ class Planted:
 
 
 def _half_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    values: Array = OFFSET + np.abs(rng.normal(0.0, SIGMA, shape))
-    return values
+    return OFFSET + np.abs(rng.normal(0.0, SIGMA, shape))

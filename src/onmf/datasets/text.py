@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf.arrays import Counts
+from onmf._support.arrays import Counts
 
 
 def tfidf(counts: Any) -> Any:
@@ -20,8 +20,7 @@ def tfidf(counts: Any) -> Any:
     weights.sum_duplicates()
     weights.eliminate_zeros()
     if not (np.isfinite(weights.data) & (weights.data >= 1)).all():
-        msg = "tf-idf needs counts: each entry must be 0, or 1 or more, and finite."
-        raise ValueError(msg)
+        raise ValueError("tf-idf needs counts: each entry must be 0, or 1 or more, and finite.")
     n_documents, n_words = weights.shape
     document_frequency = np.bincount(weights.indices, minlength=n_words)
     idf = np.log(n_documents / np.maximum(document_frequency, 1))  # a word in no document has no entry to weigh
@@ -33,7 +32,6 @@ def tfidf(counts: Any) -> Any:
 def leading_words(counts: Any, n: int) -> Counts:
     """Places of the n columns of largest l1 norm, the largest first, ties as they stand; all if there are fewer."""
     if n < 1:
-        msg = f"n must be at least 1, not {n}."
-        raise ValueError(msg)
+        raise ValueError(f"n must be at least 1, not {n}.")
     norms = np.asarray(abs(counts).sum(axis=0), dtype=np.float64).ravel()
     return np.argsort(-norms, kind="stable")[:n].astype(np.int64)

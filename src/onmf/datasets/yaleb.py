@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.matlab import read_matrices
 from onmf.datasets.reading import damaged, whole

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.schedules import Averaging
 
@@ -49,12 +49,10 @@ class DictionaryUpdate(ABC):
 
     def visits(self, samples: int) -> int:
         """How often the chunk after so many samples is looked at before the next one."""
-        del samples
         return 1
 
     def effort(self, samples: int) -> int:
         """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
-        del samples
         return 1
 
     @abstractmethod

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import require_whole
+from onmf._support.arrays import Array
+from onmf._support.checks import require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
 from onmf.schedules import StepSize

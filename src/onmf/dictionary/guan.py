@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import require_at_least, require_whole
+from onmf._support.arrays import Array
+from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients.base import TINY
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence

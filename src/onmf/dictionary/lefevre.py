@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import is_number, require_whole
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number, require_whole
 from onmf.coefficients.base import TINY
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
@@ -31,11 +31,9 @@ class Lefevre(DictionaryUpdate):
     def __post_init__(self) -> None:
         require_whole(1, tau=self.chunk)
         if not is_number(self.r) or not 0 < self.r <= 1:
-            msg = f"r must lie in (0, 1], got {self.r!r}."
-            raise ValueError(msg)
+            raise ValueError(f"r must lie in (0, 1], got {self.r!r}.")
         if self.N is not None and (not is_number(self.N) or not 1 <= self.N < np.inf):
-            msg = f"N must be at least 1 and finite, got {self.N!r}."
-            raise ValueError(msg)
+            raise ValueError(f"N must be at least 1 and finite, got {self.N!r}.")
 
     def start(self, W: Array) -> State:
         """No past yet; atoms of unit sum."""
@@ -55,11 +53,10 @@ class Lefevre(DictionaryUpdate):
         memory, n = state.memory, statistics.samples
         N = float(memory["N"][0])
         if not N:
-            msg = (
+            raise ValueError(
                 "lefevre needs N, the number of samples after which the past weighs r: "
                 "give options={'N': ...}, since partial_fit and endless streams do not tell it."
             )
-            raise ValueError(msg)
         rho = self.r ** (n / N)
         A, B = (rho * memory[name] + statistics.parts[name] for name in ("A", "B"))
         W = np.where(B > 0, np.sqrt(A / np.maximum(B, TINY)), state.W)

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array
-from onmf.checks import require_whole
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.checks import require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
-from onmf.products import fits
+from onmf.problem import fits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 

@@ -26,12 +26,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array
-from onmf.checks import require_at_least, require_whole
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.checks import require_at_least, require_whole
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
-from onmf.products import fits
+from onmf.problem import fits
 from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 
@@ -54,14 +54,12 @@ class Floor:
 
     def statistic(self, X: Any) -> Array:
         """Its sum over a chunk."""
-        total: Array = np.log(X).sum(axis=0) if self.geometric else np.asarray(X.sum(axis=0)).ravel()
-        return total
+        return np.log(X).sum(axis=0) if self.geometric else np.asarray(X.sum(axis=0)).ravel()
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
         size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
-        bound: Array = self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
-        return bound
+        return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 
 @dataclass(frozen=True)
@@ -220,5 +218,4 @@ class Surrogate(DictionaryUpdate):
 def _ratio(a: Array, S: Array) -> Array:
     """r with diag(r_f) S diag(r_f) having the diagonal a_f; a is (K, B)."""
     tiny = float(np.finfo(S.dtype).tiny)
-    r: Array = np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny
-    return r
+    return np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny

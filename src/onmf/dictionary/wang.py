@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import is_number, require_at_least, require_whole
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number, require_at_least, require_whole
 from onmf.coefficients.base import TINY
 from onmf.dictionary.base import DictionaryUpdate, State, Statistics
 from onmf.divergences import Divergence
@@ -34,8 +34,7 @@ class Wang(DictionaryUpdate):
         require_whole(1, tau=self.chunk)
         require_at_least(0, eta=self.eta)
         if not is_number(self.rho) or not 0 <= self.rho <= 1:
-            msg = f"rho must lie in [0, 1], got {self.rho!r}."
-            raise ValueError(msg)
+            raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
     def start(self, W: Array) -> State:
         """No past yet; atoms of at most unit length."""
@@ -71,5 +70,4 @@ class Wang(DictionaryUpdate):
 
 def _in_the_ball(W: Array) -> Array:
     """Atoms longer than one are brought to unit length."""
-    ball: Array = W / np.maximum(np.sqrt(np.square(W).sum(axis=1, keepdims=True)), 1.0)
-    return ball
+    return W / np.maximum(np.sqrt(np.square(W).sum(axis=1, keepdims=True)), 1.0)

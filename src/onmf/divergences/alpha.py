@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences.base import Domain, Interval, finite_number, total
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
@@ -61,7 +61,6 @@ class Alpha(Separable, name="alpha"):
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1/y: the curvature at y = x."""
-        del xp, x
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -105,7 +104,6 @@ class Alpha(Separable, name="alpha"):
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Alpha]:
         """Both sides of the limits, and far from them."""
-        del n_features
         for alpha in (-1.0, 0.0, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0):
             yield cls(alpha)
 
@@ -129,7 +127,6 @@ class Hellinger(Separable, name="hellinger"):
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1/y."""
-        del xp, x
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -146,7 +143,6 @@ class Hellinger(Separable, name="hellinger"):
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
         """The sum of 2 y - 4 sqrt(x y)."""
-        del X, N
         return 2.0 * total(Y) - 4.0 * total(P, Y)
 
     def multiplicative_factor(self, ratio: Array) -> Array:
@@ -169,12 +165,10 @@ class KullbackLeibler(Separable, name="kl"):
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """1 - x/y."""
-        del xp
         return 1.0 - x / y
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1/y."""
-        del xp, x
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -191,5 +185,4 @@ class KullbackLeibler(Separable, name="kl"):
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
         """The sum of y - x log y."""
-        del P, N
         return total(Y) - total(X, np.log(Y))

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from onmf.arrays import Array
-from onmf.checks import is_number
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number
 
 _registry: dict[str, type[Divergence]] = {}
 
@@ -82,7 +82,6 @@ class Divergence(ABC):
 
     def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
         """The divergence with its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
-        del X, Y, weight
         return self
 
     @property
@@ -131,12 +130,10 @@ class Divergence(ABC):
 
     def loss_of_samples(self, X: Array) -> float:
         """What the summed loss has of X alone: batch updates find it once."""
-        del X
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
         """The rest of it, by the parts of the update where that is cheaper; a nearly exact fit may lose digits."""
-        del P, N
         return float(self.value(X, Y).sum(dtype=np.float64))
 
     def in_units(self, unit: float) -> Divergence:
@@ -155,7 +152,6 @@ class Divergence(ABC):
 
     def for_data(self, mean: float, n_features: int) -> Self:
         """The divergence with what it takes from the data filled in, checked against the number of features."""
-        del mean, n_features
         return self
 
     @classmethod
@@ -169,8 +165,7 @@ class Divergence(ABC):
             numbers = []
         if not fields or len(numbers) != len(fields):
             what = f"takes {len(fields)} number{'s' * (len(fields) > 1)}" if fields else "takes no parameter"
-            msg = f"cannot read {cls.name}:{text}: {cls.name} {what}; write {cls.usage()}."
-            raise ValueError(msg)
+            raise ValueError(f"cannot read {cls.name}:{text}: {cls.name} {what}; write {cls.usage()}.")
         return cls(*numbers)
 
     @classmethod
@@ -182,7 +177,6 @@ class Divergence(ABC):
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Self]:
         """Instances that stand for the whole family in the tests, for data with ``n_features`` features."""
-        del n_features
         yield cls()
 
     def parameters(self) -> dict[str, Any]:
@@ -199,8 +193,9 @@ class Divergence(ABC):
             known = _registry.get(key, cls)
             # The same class once more is a notebook cell run again or a module reloaded: the newer one counts.
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                msg = f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; take another."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; take another."
+                )
         cls.name, cls.aliases = name, aliases
         _registry.update(dict.fromkeys((name, *aliases), cls))
 
@@ -221,8 +216,7 @@ def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
     curvature: Array = slope / (Y - X)
     # The sample's own mean: no answer may depend on the batch that a sample comes in.
     least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
-    positive: Array = np.maximum(curvature, least)
-    return positive
+    return np.maximum(curvature, least)
 
 
 @dataclass(frozen=True)
@@ -286,8 +280,7 @@ def names() -> list[str]:
 def find(name: str) -> type[Divergence]:
     """The class registered under a name or an alias."""
     if name not in _registry:
-        msg = f"unknown divergence {name!r}; choose one of {', '.join(names())}."
-        raise ValueError(msg)
+        raise ValueError(f"unknown divergence {name!r}; choose one of {', '.join(names())}.")
     return _registry[name]
 
 
@@ -296,11 +289,11 @@ def get(divergence: Divergence | str) -> Divergence:
     if isinstance(divergence, Divergence):
         return divergence
     if isinstance(divergence, type) and issubclass(divergence, Divergence):
-        msg = f"divergence is the class {divergence.__name__}; write {divergence.__name__}(), with its parameters."
-        raise TypeError(msg)
+        raise TypeError(
+            f"divergence is the class {divergence.__name__}; write {divergence.__name__}(), with its parameters."
+        )
     if not isinstance(divergence, str):
-        msg = f"divergence must be a name or a Divergence, not {type(divergence).__name__}; see names()."
-        raise TypeError(msg)
+        raise TypeError(f"divergence must be a name or a Divergence, not {type(divergence).__name__}; see names().")
     name, colon, text = divergence.partition(":")
     cls = find(name)
     if colon:
@@ -308,8 +301,7 @@ def get(divergence: Divergence | str) -> Divergence:
     try:
         return cls()
     except TypeError:
-        msg = f"{name!r} needs a parameter; write {cls.usage()}."
-        raise ValueError(msg) from None
+        raise ValueError(f"{name!r} needs a parameter; write {cls.usage()}.") from None
 
 
 def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
@@ -320,6 +312,5 @@ def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
 def finite_number(owner: str, field: str, value: float) -> float:
     """The parameter as a Python float, which leaves single precision single; refused if it is no finite number."""
     if not is_number(value) or not math.isfinite(value):
-        msg = f"{owner}: {field} must be a finite number, got {value!r}."
-        raise ValueError(msg)
+        raise ValueError(f"{owner}: {field} must be a finite number, got {value!r}.")
     return float(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences.base import Domain, Interval, finite_number, total
 from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
@@ -58,12 +58,10 @@ class Beta(Separable, name="beta"):
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """y^(beta-2) (y - x)."""
-        del xp
         return y ** (self.beta - 2.0) * (y - x)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """y^(beta-2): the chord's."""
-        del xp, x
         return y ** (self.beta - 2.0)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -99,7 +97,6 @@ class Beta(Separable, name="beta"):
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Beta]:
         """Both sides of the limits, inside and outside the convex range."""
-        del n_features
         for beta in (-0.5, 0.0, 0.5, 1.0, 1.0 + 1e-8, 1.5, 2.0, 3.0):
             yield cls(beta)
 
@@ -117,12 +114,10 @@ class ItakuraSaito(Separable, name="is"):
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """(y - x) / y^2."""
-        del xp
         return (1.0 - x / y) / y
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1/y^2."""
-        del xp, x
         return 1.0 / (y * y)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -141,13 +136,11 @@ class ItakuraSaito(Separable, name="is"):
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
         """The sum of x/y + log y."""
-        del X, N
         return total(P, Y) + total(np.log(Y))
 
     def multiplicative_factor(self, ratio: Array) -> Array:
         """The square root: with the ratio itself the loss falls faster as a rule, but no theorem says that it does."""
-        root: Array = np.sqrt(ratio)
-        return root
+        return np.sqrt(ratio)
 
 
 @dataclass(frozen=True)
@@ -160,17 +153,14 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """(x - y)^2 / 2."""
-        del xp
         return 0.5 * (x - y) ** 2
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """y - x."""
-        del xp
         return y - x
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1."""
-        del y
         return xp.ones_like(x)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences.base import Divergence
 
 
@@ -21,24 +21,21 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     def __post_init__(self) -> None:
         if np.iscomplexobj(self.A):
-            msg = "mahalanobis: A must be real."
-            raise ValueError(msg)
+            raise ValueError("mahalanobis: A must be real.")
         A = np.array(self.A, dtype=np.float64)
         if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.size:
-            msg = f"mahalanobis: A must be a square matrix, one row a feature; got shape {A.shape}."
-            raise ValueError(msg)
+            raise ValueError(f"mahalanobis: A must be a square matrix, one row a feature; got shape {A.shape}.")
         if not np.isfinite(A).all():
-            msg = "mahalanobis: A has NaN or infinite entries."
-            raise ValueError(msg)
+            raise ValueError("mahalanobis: A has NaN or infinite entries.")
         if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
-            msg = "mahalanobis: A must be symmetric; take (A + A.T) / 2 if it is so up to rounding."
-            raise ValueError(msg)
+            raise ValueError("mahalanobis: A must be symmetric; take (A + A.T) / 2 if it is so up to rounding.")
         A = (A + A.T) / 2
         try:
             np.linalg.cholesky(A)
         except np.linalg.LinAlgError:
-            msg = "mahalanobis: A must be positive definite; add a multiple of the identity to it."
-            raise ValueError(msg) from None
+            raise ValueError(
+                "mahalanobis: A must be positive definite; add a multiple of the identity to it."
+            ) from None
         A.setflags(write=False)
         object.__setattr__(self, "A", A)
 
@@ -53,14 +50,12 @@ class Mahalanobis(Divergence, name="mahalanobis"):
     def value(self, X: Array, Y: Array) -> Array:
         """r' A r / 2 per row."""
         R = X - Y
-        half: Array = 0.5 * np.einsum("nf,nf->n", R, R @ self._matrix(R))
-        return half
+        return 0.5 * np.einsum("nf,nf->n", R, R @ self._matrix(R))
 
     def grad(self, X: Array, Y: Array) -> Array:
         """A (y - x)."""
         R = Y - X
-        product: Array = R @ self._matrix(R)
-        return product
+        return R @ self._matrix(R)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """x A+ + y A- and y A+ + x A-, with A = A+ - A- split into its positive and negative entries."""
@@ -80,10 +75,10 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     def for_data(self, mean: float, n_features: int) -> Self:
         """A has one row a feature."""
-        del mean
         if len(self.A) != n_features:
-            msg = f"mahalanobis: A is {len(self.A)} x {len(self.A)}, but the data have {n_features} features."
-            raise ValueError(msg)
+            raise ValueError(
+                f"mahalanobis: A is {len(self.A)} x {len(self.A)}, but the data have {n_features} features."
+            )
         return self
 
     @classmethod
@@ -97,11 +92,9 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         try:
             A: Any = np.load(text, allow_pickle=False)
             if not isinstance(A, np.ndarray) or A.dtype.kind not in "uif":
-                msg = "it is not one array of numbers"
-                raise ValueError(msg)
+                raise ValueError("it is not one array of numbers")
         except (OSError, ValueError, EOFError) as error:
-            msg = f"cannot read the matrix of mahalanobis from {text!r}: {error}"
-            raise ValueError(msg) from None
+            raise ValueError(f"cannot read the matrix of mahalanobis from {text!r}: {error}") from None
         return cls(A)
 
     @classmethod

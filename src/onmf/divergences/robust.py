@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences.base import Divergence, finite_number
 from onmf.divergences.separable import Separable
 
@@ -72,8 +72,7 @@ class L2(Divergence, name="l2"):
 
     def value(self, X: Array, Y: Array) -> Array:
         """||x - y|| per row."""
-        norm: Array = np.sqrt(np.square(X - Y).sum(axis=1))
-        return norm
+        return np.sqrt(np.square(X - Y).sum(axis=1))
 
     def grad(self, X: Array, Y: Array) -> Array:
         """(y - x) / ||y - x||, and 0 where the fit is exact."""
@@ -95,8 +94,7 @@ class L2(Divergence, name="l2"):
     def _weight(X: Array, R: Array, exact: float) -> Array:
         norms = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
         size, norm = norms
-        weight: Array = 1.0 / np.maximum(norm, exact * size + np.finfo(X.dtype).tiny)
-        return weight
+        return 1.0 / np.maximum(norm, exact * size + np.finfo(X.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -113,8 +111,7 @@ class Huber(Separable, name="huber"):
         if self.delta is not None:
             object.__setattr__(self, "delta", finite_number("huber", "delta", self.delta))
             if self.delta <= 0:
-                msg = f"huber: delta must be positive, got {self.delta!r}."
-                raise ValueError(msg)
+                raise ValueError(f"huber: delta must be positive, got {self.delta!r}.")
 
     convex = True
     robust = True
@@ -140,8 +137,7 @@ class Huber(Separable, name="huber"):
     @property
     def _known_delta(self) -> float:
         if self.delta is None:
-            msg = "huber has no delta yet: give one, Huber(delta=...), or let a fit take it from the data."
-            raise ValueError(msg)
+            raise ValueError("huber has no delta yet: give one, Huber(delta=...), or let a fit take it from the data.")
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
@@ -150,7 +146,6 @@ class Huber(Separable, name="huber"):
 
     def for_data(self, mean: float, n_features: int) -> Huber:
         """The default delta: a tenth of the data's mean."""
-        del n_features
         return self if self.delta is not None else replace(self, delta=DEFAULT_DELTA * mean)
 
     @property
@@ -166,6 +161,5 @@ class Huber(Separable, name="huber"):
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Huber]:
         """Mostly linear and mostly quadratic."""
-        del n_features
         yield cls(0.1)
         yield cls(2.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.divergences.base import Divergence, InUnits, chord
 
 
@@ -24,7 +24,6 @@ class Separable(Divergence):
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """A positive weight of each entry's quadratic model in y, for the dictionary; None: the chord's."""
-        del xp, x, y
         return None
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -53,13 +52,11 @@ class Separable(Divergence):
 
     def value(self, X: Array, Y: Array) -> Array:
         """Sum over the features of d(x, y)."""
-        total: Array = self.d(np, X, Y).sum(axis=1)
-        return total
+        return self.d(np, X, Y).sum(axis=1)
 
     def grad(self, X: Array, Y: Array) -> Array:
         """dy, entry by entry."""
-        slope: Array = self.dy(np, X, Y)
-        return slope
+        return self.dy(np, X, Y)
 
     def in_units(self, unit: float) -> Divergence:
         """As in the base class; one that is not homogeneous is measured by its loss at a fit of twice the unit."""

@@ -24,12 +24,12 @@ import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
-from onmf.arrays import Array, Counts
-from onmf.batch_estimator import BatchNMF
-from onmf.estimator import OnlineNMF
+from onmf._support.arrays import Array, Counts
+from onmf.estimators.base import Progress
+from onmf.estimators.batch import BatchNMF
+from onmf.estimators.online import OnlineNMF
 from onmf.experiments.folder import Result
 from onmf.experiments.judge import Scorer
-from onmf.fitted import Progress
 from onmf.streams import Source
 
 TITLES = {
@@ -84,7 +84,6 @@ class Copies(Source):
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """In the given order."""
-        del rng
         for first in range(0, len(self.order), size):
             rows = self.order[first : first + size]
             yield np.arange(first, first + len(rows)), self.X[rows]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.datasets.text import leading_words, tfidf
 from onmf.experiments.contest import Copies
 
@@ -54,7 +54,6 @@ def newsgroups(folder: Path | None) -> Corpus:
 
 def stand_in(folder: Path | None = None) -> Corpus:
     """Documentation strings of the standard library, for a trial without the data."""
-    del folder
     from onmf.datasets import docstrings
 
     found = docstrings.load()
@@ -123,5 +122,4 @@ def documents(corpus: Corpus, n_words: int, n_samples: int, most: int | None, rn
 
 def mean_sample(V: Any) -> Array:
     """The mean row of a sparse matrix."""
-    mean: Array = np.asarray(V.mean(axis=0)).ravel()
-    return mean
+    return np.asarray(V.mean(axis=0)).ravel()

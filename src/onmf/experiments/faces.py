@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.experiments.comparison import (
     ADDED,
     NEAR_BATCH,

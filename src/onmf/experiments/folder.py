@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from onmf.arrays import Array
-from onmf.model_file import replacing
+from onmf._support.arrays import Array
+from onmf.persistence.file import replacing
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Folder:
         if known.exists():
             _require_same(path, json.loads(known.read_text()), self.settings)
         elif path.is_dir() and any(path.iterdir()):
-            msg = f"{path} is not empty and holds no run of an experiment; give --out a new or an empty folder."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{path} is not empty and holds no run of an experiment; give --out a new or an empty folder."
+            )
 
     def _begin(self) -> None:
         """Not before there is something to keep; what a killed run has left half done goes."""
@@ -101,5 +102,4 @@ def _require_same(path: Path, known: Mapping[str, Any], wanted: Mapping[str, Any
     other = [key for key in dict.fromkeys([*known, *same]) if known.get(key) != same.get(key)]
     if other:
         listed = ", ".join(f"{key} {known.get(key)!r}, not {same.get(key)!r}" for key in other)
-        msg = f"{path} holds a run with other settings ({listed}); give --out another folder."
-        raise ValueError(msg)
+        raise ValueError(f"{path} holds a run with other settings ({listed}); give --out another folder.")

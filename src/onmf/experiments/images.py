@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.arrays import Array, Counts, Mask
+from onmf._support.arrays import Array, Counts, Mask
 from onmf.experiments.judge import peak_signal_to_noise
 from onmf.streams import Source
 
@@ -39,14 +39,12 @@ class Subject:
         """The pixelwise median of the brightest images: the subject in good light."""
         brightness = self.images.mean(axis=1)
         bright = self.images[np.argsort(-brightness)[: max(1, round(WELL_LIT * len(brightness)))]]
-        middle: Array = np.median(bright, axis=0)
-        return middle
+        return np.median(bright, axis=0)
 
     def shadows(self) -> Mask:
         """Which pixels of which images lie in shadow."""
         reference = self.reference()
-        dark: Mask = (self.images < IN_SHADOW * reference) & (reference >= LEAST_BRIGHTNESS)
-        return dark
+        return (self.images < IN_SHADOW * reference) & (reference >= LEAST_BRIGHTNESS)
 
 
 def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
@@ -57,8 +55,7 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
     if not len(chosen):
-        msg = f"no subject of the data set has {LIGHTS} images; is it the 32 x 32 version of all of them?"
-        raise ValueError(msg)
+        raise ValueError(f"no subject of the data set has {LIGHTS} images; is it the 32 x 32 version of all of them?")
     rows = (np.flatnonzero(data.subjects == number) for number in chosen)
     pixels = [np.ascontiguousarray(yaleb.upright(data.images[each])).reshape(LIGHTS, -1) for each in rows]
     return [Subject(f"subject {number}", images) for number, images in zip(chosen, pixels, strict=True)]
@@ -66,7 +63,7 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
 
 def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
     """Patches of scikit-learn's sample photograph under 64 simulated lights, for a trial without the data."""
-    from onmf.demo import photograph
+    from onmf.experiments.demo import photograph
 
     grey, side = photograph(), 32
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
@@ -94,8 +91,7 @@ def contaminated(images: Array, rng: np.random.Generator) -> Array:
     """30 % of the pixels of every image get uniform noise from [-255, 255] added; then all are cut to [0, 255]."""
     n, F = images.shape
     hit = rng.permuted(np.tile(np.arange(F) < round(NOISY_SHARE * F), (n, 1)), axis=1)
-    noisy: Array = np.clip(images + hit * rng.uniform(-WHITE, WHITE, images.shape), 0.0, WHITE)
-    return noisy
+    return np.clip(images + hit * rng.uniform(-WHITE, WHITE, images.shape), 0.0, WHITE)
 
 
 class FreshNoise(Source):
@@ -107,7 +103,6 @@ class FreshNoise(Source):
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Array]]:
         """In the given order."""
-        del rng
         for first in range(0, len(self.order), size):
             rows = np.arange(first, min(first + size, len(self.order)))
             noisy = [

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf import divergences, threads
-from onmf.arrays import Array
+from onmf import divergences
+from onmf._support import threads
+from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver, InteriorPoint, Newton
-from onmf.products import fits
+from onmf.problem import fits
 from onmf.sets import Box
 
 FLOORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # from the least on, until the loss rises

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.experiments import contest
 from onmf.experiments.contest import NEARLY, SERVE, TITLES, Task, compete, seconds_to, steps
@@ -53,10 +53,8 @@ class PlantedSource(Source):
         self, size: int = BLOCK, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[npt.NDArray[Any], Array]]:
         """Batches of whole blocks; every block has random numbers of its own."""
-        del rng  # independent samples are in random order already
         if size % self.BLOCK:
-            msg = f"synthetic samples come in batches of multiples of {self.BLOCK}, not of {size}."
-            raise ValueError(msg)
+            raise ValueError(f"synthetic samples come in batches of multiples of {self.BLOCK}, not of {size}.")
         n = self.n_samples or 0
         for first in range(0, n, size):
             last = min(first + size, n)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import normalized_mutual_info_score
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 
 KEYWORDS = 8
 

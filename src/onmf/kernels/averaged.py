@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 
 
 def averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, length: float) -> Array:
@@ -19,11 +19,11 @@ def averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, length: float) -
     K, F = W.shape
     rows = len(X)
     if X.shape != (rows, F) or H.shape != (rows, K) or not W.dtype == X.dtype == H.dtype:
-        msg = f"shapes or types do not fit: W {W.shape} {W.dtype}, X {X.shape} {X.dtype}, H {H.shape} {H.dtype}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"shapes or types do not fit: W {W.shape} {W.dtype}, X {X.shape} {X.dtype}, H {H.shape} {H.dtype}."
+        )
     if drawn.min() < 0 or drawn.max() >= rows:
-        msg = f"rows 0 to {rows - 1} can be drawn."
-        raise ValueError(msg)
+        raise ValueError(f"rows 0 to {rows - 1} can be drawn.")
     average = np.zeros_like(W)
     number: Any = W.dtype.type
     V, X, H = (np.array(a, order="C") for a in (W, X, H))

@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.kernels.gram import VECTOR_SUMS
 from onmf.kernels.multiplicative import atoms_at, fit_at, power, require_sparse_problem, room
 
@@ -21,8 +21,7 @@ def multiplicative_iteration(
     """
     require_sparse_problem(X, H, Wt, mass)
     if any(a.shape != X.data.shape or a.dtype != H.dtype for a in out):
-        msg = "what is put out must be as long as X's entries, and of their type."
-        raise ValueError(msg)
+        raise ValueError("what is put out must be as long as X's entries, and of their type.")
     number: Any = H.dtype.type
     numbers = number(order), number(1.0 / order), number(low)
     first, last, _ = rows.indices(len(H))
@@ -82,8 +81,9 @@ def gather(columns: tuple[Counts, Counts, Counts], entries: Array, H: Array, fea
     F, K = out.shape
     fits = len(indptr) == F + 1 and rows.shape == entries.shape == places.shape and H.shape[1] == K
     if not fits or not H.dtype == out.dtype == entries.dtype:
-        msg = f"shapes or types do not fit: {len(indptr) - 1} columns, H {H.shape} {H.dtype}, out {out.shape}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"shapes or types do not fit: {len(indptr) - 1} columns, H {H.shape} {H.dtype}, out {out.shape}."
+        )
     first, last, _ = features.indices(F)
     _gather(indptr, rows, places, entries, np.ascontiguousarray(H), first, last, out)
 

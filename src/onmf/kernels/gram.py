@@ -7,8 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf import threads
-from onmf.arrays import Array, Counts, Mask
+from onmf._support import threads
+from onmf._support.arrays import Array, Counts, Mask
 
 SMALL_SYSTEMS = 4e5  # multiplications, about, that are worth a thread
 
@@ -31,13 +31,13 @@ def projected_gradient_on_gram(
     """
     n, K = H.shape
     if Q.shape != (K, K) or B.shape != (n, K) or reach.shape != (n, K) or tolerance.shape != (n,):
-        msg = f"shapes do not fit: Q {Q.shape}, B {B.shape}, H {H.shape}, reach {reach.shape}, {tolerance.shape}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"shapes do not fit: Q {Q.shape}, B {B.shape}, H {H.shape}, reach {reach.shape}, {tolerance.shape}."
+        )
     dtype = H.dtype
     Q, B, reach, tolerance = (np.ascontiguousarray(a, dtype=dtype) for a in (Q, B, reach, tolerance))
     if not H.flags.c_contiguous:
-        msg = "H is overwritten and must be C-contiguous."
-        raise ValueError(msg)
+        raise ValueError("H is overwritten and must be C-contiguous.")
     iterations = np.zeros(n, dtype=np.int64)
     converged = np.zeros(n, dtype=np.bool_)
     # Scalars of the arrays' own type: a double among floats would make the kernel compute in double precision.
@@ -100,8 +100,7 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
     """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
     K = len(Q)
     if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
-        msg = f"shapes do not fit: Q {Q.shape}, B {B.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
     Q = np.array(Q, order="C")
     Q[np.diag_indices(K)] += damping(K, Q.dtype) * np.trace(Q) / K
     H = np.ascontiguousarray(np.linalg.solve(Q, B.T).T)

@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 
 # Sums and maxima in any order, which lets the compiler use the vector unit; the order within a row is always the same.
 FAST = {"reassoc", "contract", "nsz", "nnan"}
@@ -72,8 +72,7 @@ def advance(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra
 
 def _require(fits: bool, *arrays: Array) -> None:
     if not fits:
-        msg = f"shapes do not fit: {', '.join(str(a.shape) for a in arrays)}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: {', '.join(str(a.shape) for a in arrays)}.")
 
 
 def _number(like: Array, value: float) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.kernels.gram import VECTOR_SUMS
 
 
@@ -32,11 +32,11 @@ def require_sparse_problem(X: Any, H: Array, Wt: Array, mass: Array) -> None:
     n, K = H.shape
     F = Wt.shape[0]
     if X.shape != (n, F) or Wt.shape != (F, K) or mass.shape != (K,) or not H.dtype == Wt.dtype == X.dtype:
-        msg = f"shapes or types do not fit: X {X.shape} {X.dtype}, H {H.shape} {H.dtype}, W' {Wt.shape} {Wt.dtype}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"shapes or types do not fit: X {X.shape} {X.dtype}, H {H.shape} {H.dtype}, W' {Wt.shape} {Wt.dtype}."
+        )
     if not (H.flags.c_contiguous and Wt.flags.c_contiguous):
-        msg = "H and W' must be C-contiguous."
-        raise ValueError(msg)
+        raise ValueError("H and W' must be C-contiguous.")
 
 
 def multiplicative_steps(
@@ -130,11 +130,9 @@ def accumulate(X: Any, entries: Array, H: Array, first: int, out: Array) -> None
     """
     n, K = H.shape
     if X.shape[0] != n or out.shape[1] != K or not 0 <= first <= X.shape[1] - len(out) or entries.dtype != H.dtype:
-        msg = f"shapes or types do not fit: X {X.shape}, H {H.shape} {H.dtype}, out {out.shape} at {first}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes or types do not fit: X {X.shape}, H {H.shape} {H.dtype}, out {out.shape} at {first}.")
     if entries.shape != X.data.shape:
-        msg = f"shapes do not fit: {X.nnz} entries in X, {len(entries)} given."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: {X.nnz} entries in X, {len(entries)} given.")
     _accumulate(X.indptr, X.indices, entries, np.ascontiguousarray(H), first, out)
 
 
@@ -168,11 +166,9 @@ def divide(
     F, K = N.shape
     first, last, _ = rows.indices(F)
     if any(a.shape != (F, K) for a in (Wt, *out)) or news.shape != (last - first, K):
-        msg = f"shapes do not fit: N {N.shape}, W' {Wt.shape}, {news.shape} for {last - first} rows."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: N {N.shape}, W' {Wt.shape}, {news.shape} for {last - first} rows.")
     if D.shape != (K,) or low.shape != (F,):
-        msg = f"shapes do not fit: N {N.shape}, D {D.shape}, low {low.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: N {N.shape}, D {D.shape}, low {low.shape}.")
     largest = np.zeros_like(D)
     number: Any = N.dtype.type
     numbers = number(keep), number(gain), number(order), number(1.0 / order)

@@ -7,8 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf import threads
-from onmf.arrays import Array
+from onmf._support import threads
+from onmf._support.arrays import Array
 from onmf.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
 NEAR = 0.1  # of the mean coefficient: how near to its bound a coefficient may count as bound
@@ -22,8 +22,7 @@ def newton_directions(M: Array, G: Array, H: Array, low: float) -> tuple[Array, 
     """
     n, K = H.shape
     if M.shape != (n, K * (K + 1) // 2) or G.shape != (n, K):
-        msg = f"shapes do not fit: M {M.shape}, G {G.shape}, H {H.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: M {M.shape}, G {G.shape}, H {H.shape}.")
     D = np.zeros_like(H)
     decrement = np.zeros(n, dtype=H.dtype)
     number: Any = H.dtype.type

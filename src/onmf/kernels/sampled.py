@@ -5,15 +5,14 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from onmf.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts
 from onmf.kernels.gram import VECTOR_SUMS
 
 
 def sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array) -> Array:
     """(HW) at the positions of a CSR matrix; Wt is (F, K)."""
     if len(indptr) != len(H) + 1 or H.shape[1] != Wt.shape[1]:
-        msg = f"shapes do not fit: {len(indptr) - 1} rows, H {H.shape}, W' {Wt.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: {len(indptr) - 1} rows, H {H.shape}, W' {Wt.shape}.")
     out = np.empty(len(indices), dtype=H.dtype)
     _sampled_product(indptr, indices, np.ascontiguousarray(H), Wt, out)
     return out
@@ -35,8 +34,7 @@ def sampled_hessians(indptr: Counts, indices: Counts, C: Array, Wt: Array) -> Ar
     """sum over a row's entries of c w_f w_f', packed."""
     K = Wt.shape[1]
     if len(C) != len(indices):
-        msg = f"shapes do not fit: {len(indices)} entries, {len(C)} curvatures."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: {len(indices)} entries, {len(C)} curvatures.")
     out = np.zeros((len(indptr) - 1, K * (K + 1) // 2), dtype=C.dtype)
     _sampled_hessians(indptr, indices, C, Wt, out)
     return out

@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from onmf.arrays import Array
+from onmf._support.arrays import Array
 
 
 def pack(V: Array) -> Array:
@@ -32,8 +32,9 @@ def _pack(V: Array, out: Array) -> None:
 def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
     """keep * A + gain * news for the columns of A from ``first`` on, in place in both."""
     if A.shape[0] != news.shape[0] or first < 0 or first + news.shape[1] > A.shape[1] or A.dtype != news.dtype:
-        msg = f"shapes or types do not fit: A {A.shape} {A.dtype}, news {news.shape} {news.dtype} at column {first}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"shapes or types do not fit: A {A.shape} {A.dtype}, news {news.shape} {news.dtype} at column {first}."
+        )
     _require_contiguous(A, news)
     number: Any = A.dtype.type
     _blend(A, news, first, number(keep), number(gain))
@@ -60,14 +61,13 @@ def sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, swe
     B = b.shape[1]
     packed = A.shape == (K * (K + 1) // 2, B)
     if not packed and A.shape != (K, K):
-        msg = f"shapes do not fit: A {A.shape}, b {b.shape}, W {W.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: A {A.shape}, b {b.shape}, W {W.shape}.")
     if len(b) != K or low.shape != (F,) or unit.shape != (K,) or not 0 <= first <= F - B:
-        msg = f"shapes do not fit: b {b.shape} at {first}, W {W.shape}, low {low.shape}, unit {unit.shape}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes do not fit: b {b.shape} at {first}, W {W.shape}, low {low.shape}, unit {unit.shape}.")
     if not A.dtype == b.dtype == W.dtype == low.dtype == unit.dtype:
-        msg = f"types do not fit: A {A.dtype}, b {b.dtype}, W {W.dtype}, low {low.dtype}, unit {unit.dtype}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"types do not fit: A {A.dtype}, b {b.dtype}, W {W.dtype}, low {low.dtype}, unit {unit.dtype}."
+        )
     _require_contiguous(A, b, W, low)
     (_sweep if packed else _sweep_shared)(A, b, W, low, unit, first, sweeps)
 
@@ -135,8 +135,7 @@ def packed_product(A: Array, W: Array) -> Array:
     """A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
     K, F = W.shape
     if A.shape != (K * (K + 1) // 2, F) or A.dtype != W.dtype:
-        msg = f"shapes or types do not fit: A {A.shape} {A.dtype}, W {W.shape} {W.dtype}."
-        raise ValueError(msg)
+        raise ValueError(f"shapes or types do not fit: A {A.shape} {A.dtype}, W {W.shape} {W.dtype}.")
     out = np.zeros_like(W, order="C")
     _packed_product(np.ascontiguousarray(A), np.ascontiguousarray(W), out)
     return out
@@ -160,5 +159,4 @@ def _packed_product(A: Array, W: Array, out: Array) -> None:
 
 def _require_contiguous(*arrays: Array) -> None:
     if not all(a.flags.c_contiguous for a in arrays):
-        msg = "arrays that a kernel overwrites or reads fast must be C-contiguous."
-        raise ValueError(msg)
+        raise ValueError("arrays that a kernel overwrites or reads fast must be C-contiguous.")

@@ -19,8 +19,7 @@ def npy(path: Path) -> Source:
     except (MemoryError, PermissionError):
         raise
     except Exception as error:  # whatever NumPy's reader trips over, the file is at fault
-        msg = f"{path} is not a readable .npy array of numbers: {error}"
-        raise SourceError(msg) from None
+        raise SourceError(f"{path} is not a readable .npy array of numbers: {error}") from None
     require_numbers(path, X.shape, X.dtype)
     return MappedRows(path, X)
 
@@ -36,8 +35,9 @@ def npz(path: Path) -> Source:
     except (MemoryError, PermissionError):
         raise
     except Exception as error:  # whatever the readers trip over, the file is at fault
-        msg = f"{path} is not a sparse matrix as scipy.sparse.save_npz writes it; save a dense array as .npy."
-        raise SourceError(msg) from error
+        raise SourceError(
+            f"{path} is not a sparse matrix as scipy.sparse.save_npz writes it; save a dense array as .npy."
+        ) from error
     require_numbers(path, X.shape, X.dtype)
     return Rows(X)
 
@@ -45,8 +45,8 @@ def npz(path: Path) -> Source:
 def require_numbers(where: Any, shape: tuple[int, ...], dtype: Any) -> None:
     """Refuse what is no matrix of real numbers with something in it."""
     if len(shape) == 2 and 0 in shape:
-        msg = f"{where} has no samples or no features: its shape is {shape}."
-        raise SourceError(msg)
+        raise SourceError(f"{where} has no samples or no features: its shape is {shape}.")
     if len(shape) != 2 or np.dtype(dtype).kind not in "buif":
-        msg = f"{where} must hold a 2-D array of real numbers, samples as rows; it has shape {shape}, type {dtype}."
-        raise SourceError(msg)
+        raise SourceError(
+            f"{where} must hold a 2-D array of real numbers, samples as rows; it has shape {shape}, type {dtype}."
+        )

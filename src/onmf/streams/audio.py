@@ -25,8 +25,9 @@ class Spectrogram(Source):
     def __init__(self, paths: list[Path], window: int = 1024, hop: int | None = None) -> None:
         hop = window // 2 if hop is None else hop
         if window < 2 or not 1 <= hop <= window:
-            msg = f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
-            raise SourceError(msg)
+            raise SourceError(
+                f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
+            )
         self.paths, self.window, self.hop = paths, window, hop
         self.library = require("soundfile", "audio")
         rates = {}
@@ -36,18 +37,17 @@ class Spectrogram(Source):
                 rates[path], length = file.samplerate, file.frames
             self.frames[path] = 1 + (length - window) // hop if length >= window else 0
             if rates[path] != rates[paths[0]]:
-                msg = f"{path} has {rates[path]} samples a second, {paths[0]} {rates[paths[0]]}; resample one of them."
-                raise SourceError(msg)
+                raise SourceError(
+                    f"{path} has {rates[path]} samples a second, {paths[0]} {rates[paths[0]]}; resample one of them."
+                )
         self.n_features = window // 2 + 1
         self.n_samples = sum(self.frames.values())
         if not self.n_samples:
-            msg = f"{paths[0]} has fewer samples than one window of {window}."
-            raise SourceError(msg)
+            raise SourceError(f"{paths[0]} has fewer samples than one window of {window}.")
         self.feature_names = [f"{k * rates[paths[0]] / window:.6g} Hz" for k in range(self.n_features)]
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Frames in the order of time, file after file."""
-        del rng
         return recut(numbered(block for path in self.paths for block in self._blocks(path, size)), size)
 
     def _blocks(self, path: Path, size: int) -> Iterator[npt.NDArray[Any]]:
@@ -59,8 +59,7 @@ class Spectrogram(Source):
                 try:
                     block = file.read(wanted - len(sound), always_2d=True)
                 except RuntimeError as error:
-                    msg = f"{path} could not be read on: {error}"
-                    raise SourceError(msg) from None
+                    raise SourceError(f"{path} could not be read on: {error}") from None
                 sound = np.concatenate([sound, block.mean(axis=1)])
                 if len(sound) < self.window:
                     break
@@ -69,15 +68,13 @@ class Spectrogram(Source):
                 yield np.square(np.abs(scipy.fft.rfft(frames * shape, axis=1)))
                 sound = sound[len(frames) * self.hop :]
         if found < self.frames[path]:
-            msg = f"{path} ends after {found} frames; its header promises {self.frames[path]}."
-            raise SourceError(msg)
+            raise SourceError(f"{path} ends after {found} frames; its header promises {self.frames[path]}.")
 
     def _opened(self, path: Path) -> Any:
         try:
             return self.library.SoundFile(path)
         except RuntimeError as error:  # soundfile's own errors are among these
-            msg = f"{path} cannot be read as sound: {error}"
-            raise SourceError(msg) from None
+            raise SourceError(f"{path} cannot be read as sound: {error}") from None
 
 
 def sounds(where: str | Path, window: int = 1024, hop: int | None = None) -> Source:

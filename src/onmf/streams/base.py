@@ -82,11 +82,9 @@ def matching(where: str | Path, suffixes: set[str], what: str) -> list[Path]:
     else:
         found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
     if not found and not path.is_dir() and not glob.has_magic(str(path)):
-        msg = f"{path} does not exist."
-        raise SourceError(msg)
+        raise SourceError(f"{path} does not exist.")
     if not found:
-        msg = f"{where}: no {what} there; give a folder or a pattern such as 'folder/*{min(suffixes)}'."
-        raise SourceError(msg)
+        raise SourceError(f"{where}: no {what} there; give a folder or a pattern such as 'folder/*{min(suffixes)}'.")
     return sorted(found)
 
 
@@ -95,8 +93,7 @@ def require_unchanged(path: Path, size: int) -> None:
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
         what = "is gone" if now is None else f"has shrunk from {size} to {now} bytes"
-        msg = f"{path} {what} while it was read."
-        raise SourceError(msg)
+        raise SourceError(f"{path} {what} while it was read.")
 
 
 def require(module: str, extra: str) -> Any:
@@ -104,5 +101,4 @@ def require(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        msg = f"{module} is needed for this kind of data; install onmf[{extra}]."
-        raise ModuleNotFoundError(msg) from None
+        raise ModuleNotFoundError(f"{module} is needed for this kind of data; install onmf[{extra}].") from None

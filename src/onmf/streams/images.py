@@ -25,11 +25,9 @@ class Pictures(Source):
 
     def __init__(self, paths: list[Path], size: tuple[int, int] | None = None, colour: str = "grey") -> None:
         if not paths:
-            msg = f"no pictures were found; known are {', '.join(sorted(SUFFIXES))}."
-            raise SourceError(msg)
+            raise SourceError(f"no pictures were found; known are {', '.join(sorted(SUFFIXES))}.")
         if colour not in ("grey", "rgb"):
-            msg = f"colour must be grey or rgb, got {colour!r}."
-            raise SourceError(msg)
+            raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
         self.library = require("PIL.Image", "images")
         self.paths, self.mode = paths, "L" if colour == "grey" else "RGB"
         self.size = size  # (width, height)
@@ -56,14 +54,14 @@ class Pictures(Source):
         try:
             return self.library.open(path)
         except (OSError, ValueError, SyntaxError, self.library.DecompressionBombError) as error:
-            msg = f"{path} cannot be read as a picture: {error}"
-            raise SourceError(msg) from None
+            raise SourceError(f"{path} cannot be read as a picture: {error}") from None
 
     def _eight_bits(self, picture: Any, path: Path) -> Any:
         """Pictures of 16 bits as such of 8, which Pillow would cut off at 255."""
         if picture.mode == "F":
-            msg = f"{path} has pixels of floating point, whose range is not known; save it with 8 or 16 bits."
-            raise SourceError(msg)
+            raise SourceError(
+                f"{path} has pixels of floating point, whose range is not known; save it with 8 or 16 bits."
+            )
         if not picture.mode.startswith("I"):
             return picture
         values = np.asarray(picture, dtype=np.float64)
@@ -76,8 +74,7 @@ class Pictures(Source):
                 same = self._eight_bits(picture, path).convert(self.mode)
                 resized = same if same.size == self.size else same.resize(self.size)
             except (OSError, ValueError, SyntaxError, EOFError, TypeError, struct.error) as error:
-                msg = f"{path} cannot be read as a picture: {error}"
-                raise SourceError(msg) from None
+                raise SourceError(f"{path} cannot be read as a picture: {error}") from None
             return np.asarray(resized, dtype=np.float32).ravel()
 
 
@@ -88,10 +85,8 @@ def pictures(where: str | Path, size: str | None = None, colour: str = "grey") -
     if size is not None:
         width, _, height = size.partition("x")
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-            msg = f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}."
-            raise SourceError(msg)
+            raise SourceError(f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}.")
         shape = int(width), int(height)
         if shape[0] * shape[1] > MOST_PIXELS:
-            msg = f"size {size} has more than {MOST_PIXELS:,} pixels a picture; give a smaller one."
-            raise SourceError(msg)
+            raise SourceError(f"size {size} has more than {MOST_PIXELS:,} pixels a picture; give a smaller one.")
     return Pictures(found, shape, colour)

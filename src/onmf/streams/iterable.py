@@ -22,22 +22,21 @@ class Batches(Source):
         self._first: Iterator[Any] | None = iter(self._again())
         first = next(self._first, None)
         if first is None:
-            msg = "the iterable has no batches."
-            raise SourceError(msg)
+            raise SourceError("the iterable has no batches.")
         self.n_features = int(_checked(first).shape[1])
         self._first = chain([first], self._first)
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """In the order in which they come."""
-        del rng
         if self._first is not None:
             now: Iterable[Any] = self._first
             self._first = None
         elif self.rewinds:
             now = self._again()
         else:
-            msg = "an iterator of batches can be read only once: take one pass, or give a list or a function."
-            raise SourceError(msg)
+            raise SourceError(
+                "an iterator of batches can be read only once: take one pass, or give a list or a function."
+            )
         return recut(numbered(self._like_the_first(now)), size)
 
     def _like_the_first(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -45,8 +44,7 @@ class Batches(Source):
             try:
                 rows = _checked(batch)
                 if rows.shape[1] != self.n_features:
-                    msg = f"a batch has {rows.shape[1]} features, the first had {self.n_features}."
-                    raise SourceError(msg)
+                    raise SourceError(f"a batch has {rows.shape[1]} features, the first had {self.n_features}.")
             except SourceError as error:
                 self.bad(error)
             else:
@@ -58,9 +56,9 @@ def _checked(batch: Any) -> Any:
     try:
         rows = batch if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
     except (ValueError, TypeError, RuntimeError) as error:
-        msg = f"a batch of type {type(batch).__name__} is no array: {error}"
-        raise SourceError(msg) from None
+        raise SourceError(f"a batch of type {type(batch).__name__} is no array: {error}") from None
     if len(rows.shape) != 2 or rows.dtype.kind not in "buif":
-        msg = f"a batch must be 2-D, samples as rows of real numbers; got shape {rows.shape}, type {rows.dtype}."
-        raise SourceError(msg)
+        raise SourceError(
+            f"a batch must be 2-D, samples as rows of real numbers; got shape {rows.shape}, type {rows.dtype}."
+        )
     return rows.tocsr() if hasattr(rows, "tocsr") else rows

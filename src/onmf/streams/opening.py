@@ -67,11 +67,9 @@ def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source
     for name, value in options.items():
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            msg = f"{text}: {scheme} has no option {name!r}; {has}."
-            raise SourceError(msg)
+            raise SourceError(f"{text}: {scheme} has no option {name!r}; {has}.")
         if known[name] is int and not value.isdecimal():
-            msg = f"{text}: {name} must be a whole number, got {value!r}."
-            raise SourceError(msg)
+            raise SourceError(f"{text}: {name} must be a whole number, got {value!r}.")
         values[name] = known[name](value)
     if scheme == "text" and "words" in values and vocabulary is not None:
         values |= {"words": None, "vocabulary": vocabulary}
@@ -79,11 +77,11 @@ def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source
         return opener(path, **values)
     place = Path(path).expanduser()
     if not place.exists():
-        msg = f"{path} does not exist; give a file or folder of samples."
-        raise SourceError(msg)
+        raise SourceError(f"{path} does not exist; give a file or folder of samples.")
     if place.is_dir() and scheme not in {"parquet", "feather", "arrow", "zarr"}:
-        msg = f"{path} is a directory; for a folder of pictures write images:{path}, for texts text:{path}."
-        raise SourceError(msg)
+        raise SourceError(
+            f"{path} is a directory; for a folder of pictures write images:{path}, for texts text:{path}."
+        )
     return opener(place, **values)
 
 
@@ -102,13 +100,13 @@ def _parsed(text: str) -> tuple[str, str, dict[str, str]]:
     if not scheme:
         what = "is a directory" if Path(path).is_dir() else "does not tell its format by its ending"
         known = ", ".join(f"{each}:" for each in SCHEMES)
-        msg = f"{path} {what}; put a scheme before it: {known} as in images:{path}."
-        raise SourceError(msg)
+        raise SourceError(f"{path} {what}; put a scheme before it: {known} as in images:{path}.")
     options = {}
     for part in filter(None, tail.split("&")):
         name, equals, value = part.partition("=")
         if not equals or not value:
-            msg = f"{text}: write options as NAME=VALUE after the question mark, with & between; got {part!r}."
-            raise SourceError(msg)
+            raise SourceError(
+                f"{text}: write options as NAME=VALUE after the question mark, with & between; got {part!r}."
+            )
         options[name] = value
     return scheme, path, options

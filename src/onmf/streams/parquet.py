@@ -27,8 +27,7 @@ class Columns(Source):
         except SourceError:
             raise
         except Exception as error:  # whatever pyarrow trips over, the file is at fault
-            msg = f"{path} cannot be read as {format}: {error}"
-            raise SourceError(msg) from None
+            raise SourceError(f"{path} cannot be read as {format}: {error}") from None
         types = require("pyarrow.types", "parquet")
         index = [
             name for name in (self.data.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)
@@ -36,20 +35,20 @@ class Columns(Source):
         self.feature_names = [name for name in self.data.schema.names if name not in index]
         for fragment in self.data.get_fragments():
             if set(fragment.physical_schema.names) != set(self.data.schema.names):
-                msg = f"{fragment.path} has other columns than the first file of {path}."
-                raise SourceError(msg)
+                raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
         for field in (self.data.schema.field(name) for name in self.feature_names):
             if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
-                msg = f"{path}: the column {field.name!r} is of type {field.type}; keep only columns of numbers."
-                raise SourceError(msg)
+                raise SourceError(
+                    f"{path}: the column {field.name!r} is of type {field.type}; keep only columns of numbers."
+                )
         self.n_features = len(self.feature_names)
         if not (self.n_samples and self.n_features):
-            msg = f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
-            raise SourceError(msg)
+            raise SourceError(
+                f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
+            )
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Blocks of rows, gaps as NaN, which the learner refuses by row and column."""
-        del rng
         return recut(numbered(self._blocks(size)), size)
 
     def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
@@ -59,8 +58,7 @@ class Columns(Source):
                     columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.columns]
                     yield np.stack(columns, axis=1).astype(np.result_type(*columns, np.float32), copy=False)
         except (OSError, ValueError) as error:
-            msg = f"{self.path} could not be read on: {error}"
-            raise SourceError(msg) from None
+            raise SourceError(f"{self.path} could not be read on: {error}") from None
 
     def _records(self, size: int) -> Iterator[Any]:
         """Block by block as they are asked for: scanners of pyarrow's data sets read ahead without end."""
@@ -82,8 +80,7 @@ def _files(path: Path, suffix: str) -> str | list[str]:
         return str(path)
     found = [each for each in path.rglob(f"*{suffix}") if not _hidden(each.relative_to(path))]
     if not found:
-        msg = f"{path} has no files that end in {suffix}."
-        raise SourceError(msg)
+        raise SourceError(f"{path} has no files that end in {suffix}.")
     return sorted(map(str, found))
 
 

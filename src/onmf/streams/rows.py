@@ -21,11 +21,13 @@ class Rows(Source):
 
     def __init__(self, X: Any) -> None:
         if not hasattr(X, "shape") or not hasattr(X, "dtype"):
-            msg = f"Rows takes an array or a sparse matrix, got {type(X).__name__}; convert it with numpy.asarray."
-            raise SourceError(msg)
+            raise SourceError(
+                f"Rows takes an array or a sparse matrix, got {type(X).__name__}; convert it with numpy.asarray."
+            )
         if len(X.shape) != 2 or np.dtype(X.dtype).kind not in "buif":
-            msg = f"Rows takes 2-D arrays of real numbers, samples as rows; got shape {X.shape}, type {X.dtype}."
-            raise SourceError(msg)
+            raise SourceError(
+                f"Rows takes 2-D arrays of real numbers, samples as rows; got shape {X.shape}, type {X.dtype}."
+            )
         self.X = X.tocsr() if scipy.sparse.issparse(X) else X
         self.n_samples, self.n_features = X.shape
 
@@ -66,8 +68,7 @@ class MappedRows(Rows):
             for row, place in blocks:
                 file.seek(self.X.offset + int(row) * batch.strides[0])
                 if file.readinto(place.data) != place.nbytes:
-                    msg = f"{self.path} ends within row {row}."
-                    raise SourceError(msg)
+                    raise SourceError(f"{self.path} ends within row {row}.")
         return batch
 
     def _through_the_map(self, rows: Any) -> Any:

@@ -25,7 +25,6 @@ class Sliced(Source):
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Consecutive rows."""
-        del rng
         n = self.n_samples or 0
         for first in range(0, n, size):
             rows = np.arange(first, min(first + size, n))
@@ -33,8 +32,7 @@ class Sliced(Source):
             try:
                 batch = self.X[first : first + size]
             except Exception as error:  # the file may have been cut or lost meanwhile
-                msg = f"{self.where} could not be read on after row {first}: {error}"
-                raise SourceError(msg) from None
+                raise SourceError(f"{self.where} could not be read on after row {first}: {error}") from None
             yield rows, scipy.sparse.csr_matrix(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)
 
 
@@ -45,8 +43,7 @@ def zarr(path: Path, name: str | None = None) -> Source:
         found = library.open(str(path), mode="r")
         X = found if name is None else found[name]
     except Exception as error:  # whatever Zarr trips over, the folder is at fault
-        msg = f"{path} cannot be read as Zarr: {error}"
-        raise SourceError(msg) from None
+        raise SourceError(f"{path} cannot be read as Zarr: {error}") from None
     inside = path / name if name is not None else path
     witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
     return Sliced(str(path), _array(X, path, "zarr"), witness)
@@ -58,19 +55,16 @@ def hdf5(path: Path, name: str | None = None) -> Source:
     try:
         file = library.File(path, "r")
     except OSError as error:
-        msg = f"{path} cannot be read as HDF5: {error}"
-        raise SourceError(msg) from None
+        raise SourceError(f"{path} cannot be read as HDF5: {error}") from None
     if name is None:
         names: list[str] = []
         file.visititems(lambda key, item: names.append(key) if isinstance(item, library.Dataset) else None)
         if len(names) != 1:
             listed = ", ".join(names[:10]) or "none"
-            msg = f"{path} holds {len(names)} data sets ({listed}); name one: hdf5:{path}?name=NAME."
-            raise SourceError(msg)
+            raise SourceError(f"{path} holds {len(names)} data sets ({listed}); name one: hdf5:{path}?name=NAME.")
         name = names[0]
     if name not in file:
-        msg = f"{path} has no data set {name!r}."
-        raise SourceError(msg)
+        raise SourceError(f"{path} has no data set {name!r}.")
     return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
 
 
@@ -82,19 +76,20 @@ def h5ad(path: Path, layer: str | None = None) -> Source:
         index = file["var"].attrs["_index"]
         genes = [str(name) for name in file["var"][index].asstr()[:]]
     except (OSError, LookupError, TypeError, AttributeError) as error:
-        msg = f"{path} cannot be read as AnnData: {error}"
-        raise SourceError(msg) from None
+        raise SourceError(f"{path} cannot be read as AnnData: {error}") from None
     layers = list(file.get("layers", ()))
     place = "X" if layer is None else f"layers/{layer}"
     if place not in file:
         has = f"it has {', '.join(layers)}" if layers else "it has none"
-        msg = f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; of layers {has}: h5ad:{path}?layer=NAME."
-        raise SourceError(msg)
+        raise SourceError(
+            f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; of layers {has}: h5ad:{path}?layer=NAME."
+        )
     X = file[place]
     if not hasattr(X, "dtype"):
         if X.attrs.get("encoding-type") != "csr_matrix":
-            msg = f"{path} ({place}) is not stored by rows; write it as CSR first: adata.X = adata.X.tocsr()."
-            raise SourceError(msg)
+            raise SourceError(
+                f"{path} ({place}) is not stored by rows; write it as CSR first: adata.X = adata.X.tocsr()."
+            )
         X = require("anndata.io", "anndata").sparse_dataset(X)
     return Sliced(f"{path} ({place})", X, path, genes)
 
@@ -102,6 +97,5 @@ def h5ad(path: Path, layer: str | None = None) -> Source:
 def _array(X: Any, path: Path, scheme: str) -> Any:
     if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         names = ", ".join(list(X)[:10]) if hasattr(X, "__iter__") else ""
-        msg = f"{path} is a group ({names}), not an array; name one: {scheme}:{path}?name=NAME."
-        raise SourceError(msg)
+        raise SourceError(f"{path} is a group ({names}), not an array; name one: {scheme}:{path}?name=NAME.")
     return X

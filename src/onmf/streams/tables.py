@@ -22,8 +22,7 @@ class Table(Source):
 
     def __init__(self, path: Path, delimiter: str, header: str | None = None) -> None:
         if header not in (None, "yes", "no"):
-            msg = f"{path}: header must be yes or no, got {header!r}."
-            raise SourceError(msg)
+            raise SourceError(f"{path}: header must be yes or no, got {header!r}.")
         self.path, self.delimiter = path, delimiter
         try:
             with path.open(encoding="utf-8-sig") as lines:
@@ -31,25 +30,23 @@ class Table(Source):
                 others = sum(1 for _ in filter(_has_content, lines))
             fields = self._fields(first)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            msg = f"{path} cannot be read as text; save it as UTF-8 ({error})."
-            raise SourceError(msg) from None
+            raise SourceError(f"{path} cannot be read as text; save it as UTF-8 ({error}).") from None
         if not fields:
-            msg = f"{path} is empty."
-            raise SourceError(msg)
+            raise SourceError(f"{path} is empty.")
         self.n_features = len(fields)
         # One number among gaps is a sample with gaps.
         self.has_header = not any(map(_is_number, fields)) if header is None else header == "yes"
         self.feature_names = fields if self.has_header else None
         self.n_samples = others + (0 if self.has_header else 1)
         if not self.n_samples:
-            msg = f"{path} has a line of names but no samples."
-            raise SourceError(msg)
+            raise SourceError(f"{path} has a line of names but no samples.")
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Blocks of lines in the order of the file."""
         if rng is not None:
-            msg = f"{self.path}: lines of a table cannot be shuffled without holding them all; use .npy for that."
-            raise SourceError(msg)
+            raise SourceError(
+                f"{self.path}: lines of a table cannot be shuffled without holding them all; use .npy for that."
+            )
         row = 0
         try:
             with self.path.open(encoding="utf-8-sig") as file:
@@ -63,11 +60,9 @@ class Table(Source):
                         self.bad(error)
                     row += len(block)
             if row < (self.n_samples or 0):
-                msg = f"{self.path} has shrunk: it had {self.n_samples} samples and now ends after {row}."
-                raise SourceError(msg)
+                raise SourceError(f"{self.path} has shrunk: it had {self.n_samples} samples and now ends after {row}.")
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            msg = f"{self.path} could not be read on after row {row}: {error}"
-            raise SourceError(msg) from None
+            raise SourceError(f"{self.path} could not be read on after row {row}: {error}") from None
 
     def _numbers(self, block: list[str], row: int) -> npt.NDArray[Any]:
         try:
@@ -83,18 +78,19 @@ class Table(Source):
         for number, line in enumerate(block, row):
             fields = self._fields(line)
             if len(fields) != self.n_features:
-                msg = f"{self.path}: row {number} has {len(fields)} values, the first has {self.n_features}."
-                raise SourceError(msg)
+                raise SourceError(
+                    f"{self.path}: row {number} has {len(fields)} values, the first has {self.n_features}."
+                )
             for column, field in enumerate(fields):
                 if not _is_number(field):
                     what = f"{field!r} is not a number" if field else "a value is missing"
                     name = f" ({self.feature_names[column]})" if self.feature_names else ""
                     cure = f"keep only columns of numbers, separated by {self.delimiter!r}"
                     cure = cure if field else "fill or drop missing values first"
-                    msg = f"{self.path}: {what} at row {number}, column {column}{name} (counted from 0); {cure}."
-                    raise SourceError(msg)
-        msg = f"{self.path}: rows {row} to {row + len(block) - 1} cannot be read as numbers."
-        raise SourceError(msg)
+                    raise SourceError(
+                        f"{self.path}: {what} at row {number}, column {column}{name} (counted from 0); {cure}."
+                    )
+        raise SourceError(f"{self.path}: rows {row} to {row + len(block) - 1} cannot be read as numbers.")
 
     def _fields(self, line: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]

@@ -42,8 +42,7 @@ class Documents(Source):
         self.where, self.documents, self.rewinds = where, documents, rewinds
         self._begun = False
         if min(hashed, 1 if words is None else words) < 1:
-            msg = f"{where}: words and hashed must be at least 1."
-            raise SourceError(msg)
+            raise SourceError(f"{where}: words and hashed must be at least 1.")
         if vocabulary is not None:
             self.vectoriser: Any = self._counter(vocabulary)
             return
@@ -54,8 +53,7 @@ class Documents(Source):
             self.n_features = hashed
             return
         if not rewinds:
-            msg = f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=."
-            raise SourceError(msg)
+            raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
         self.vectoriser = self._counter(self._vocabulary(words))
 
     def _counter(self, vocabulary: list[str]) -> Any:
@@ -75,16 +73,13 @@ class Documents(Source):
             counts.update(analyse(text))
             self.n_samples += 1
         if not counts:
-            msg = f"{self.where} has no words to count."
-            raise SourceError(msg)
+            raise SourceError(f"{self.where} has no words to count.")
         return sorted(word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words])
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
         """Documents in their order."""
-        del rng
         if self._begun and not self.rewinds:
-            msg = f"{self.where} can be read only once: take one pass, or write it to a file first."
-            raise SourceError(msg)
+            raise SourceError(f"{self.where} can be read only once: take one pass, or write it to a file first.")
         self._begun = True
         return numbered(self._counted(size))
 
@@ -124,14 +119,12 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _standard_input(bad: Bad) -> Iterator[str]:
-    del bad  # where one line ends and the next begins is not known in what is no text
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
     try:
         yield from _lines(sys.stdin)
     except UnicodeDecodeError as error:
-        msg = f"standard input cannot be read as text; give it as UTF-8 ({error})."
-        raise SourceError(msg) from None
+        raise SourceError(f"standard input cannot be read as text; give it as UTF-8 ({error}).") from None
 
 
 def _files(paths: list[Path], bad: Bad) -> Iterator[str]:
@@ -176,6 +169,5 @@ def _field(path: Path, number: int, line: str, field: str) -> str:
     except (ValueError, LookupError, TypeError, RecursionError):
         text = None
     if not isinstance(text, str):
-        msg = f"{path}: line {number} is no JSON object with a text in the field {field!r}."
-        raise SourceError(msg)
+        raise SourceError(f"{path}: line {number} is no JSON object with a text in the field {field!r}.")
     return text

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.checks import require_at_least, require_whole
+from onmf._support.checks import require_at_least, require_whole
 from onmf.streams.base import Source, SourceError, recut, stacked
 
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]
@@ -23,10 +23,9 @@ class Wrapped(Source):
 
     def __init__(self, source: Source) -> None:
         if not isinstance(source, Source):
-            msg = (
+            raise SourceError(
                 f"this takes a source, got {type(source).__name__}; Rows makes one of an array, Batches of an iterable."
             )
-            raise SourceError(msg)
         self.source = source
         self.n_features, self.n_samples = source.n_features, source.n_samples
         self.rewinds, self.feature_names = source.rewinds, source.feature_names
@@ -77,8 +76,7 @@ class _Repeated(Wrapped):
         super().__init__(source)
         require_whole(1, passes=passes)
         if passes > 1 and not source.rewinds:
-            msg = "this source can be read only once: write it to a file first."
-            raise SourceError(msg)
+            raise SourceError("this source can be read only once: write it to a file first.")
         self.passes, self.any_order = passes, source.any_order
         self.n_samples = None if source.n_samples is None else passes * source.n_samples
 
@@ -97,7 +95,6 @@ class _Taken(Wrapped):
 
     def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """The first n rows."""
-        del rng
         left = self.n
         for rows, batch in self.source.batches(size):
             yield rows[:left], batch[:left]
@@ -126,7 +123,6 @@ class _Rebatched(Wrapped):
 
     def _batches(self, size: int, rng: np.random.Generator | None) -> Numbered:
         """Batches of its own size, whatever is asked for."""
-        del size
         return recut(self.source.batches(self.size, rng), self.size)
 
 

@@ -16,12 +16,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from onmf import threads
-from onmf.arrays import Array
+from onmf._support import threads
+from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.online import gradient_mapping_norm
-from onmf.products import fits
+from onmf.problem import fits
 from onmf.sets import DictionarySet
 from onmf.streams import Source
 from onmf.units import Units, refuse_bad_entries
@@ -80,14 +80,13 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         H = np.asarray(X)
         if H.dtype.kind not in "buif":
-            msg = f"inverse_transform takes coefficients that are real numbers, got {H.dtype}."
-            raise ValueError(msg)
+            raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
         if H.ndim != 2 or H.shape[1] != len(self.components_):
-            msg = f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
+            )
         refuse_bad_entries(H)
-        fit: Array = H @ (self._dictionary(H.dtype) if H.dtype == np.float32 else self.components_)
-        return fit
+        return H @ (self._dictionary(H.dtype) if H.dtype == np.float32 else self.components_)
 
     def loss(self, X: Any) -> float:
         """The mean divergence per sample at the precise coefficients, in the data's units."""
@@ -103,7 +102,6 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the loss: higher is better."""
-        del y
         return -self.loss(X)
 
     def stationarity(self, X: Any) -> float:
@@ -119,8 +117,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def history_(self) -> dict[str, Array]:
         """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
         if not hasattr(self, "components_"):
-            msg = "history_ is there after fit or partial_fit."
-            raise AttributeError(msg)
+            raise AttributeError("history_ is there after fit or partial_fit.")
         # An interrupt may have struck between the entry of a batch and its dictionary: then the entry does not count.
         known = [entry for entry in self._history if entry[0] <= self.n_samples_seen_]
         samples, seconds, losses = zip(*known, strict=True)
@@ -131,8 +128,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
         delta = getattr(getattr(self, "divergence_", None), "delta", None)
         if delta is None:
-            msg = "delta_ is there after a fit with the divergence huber."
-            raise AttributeError(msg)
+            raise AttributeError("delta_ is there after a fit with the divergence huber.")
         return float(delta)
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
@@ -171,8 +167,7 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _check_callbacks(self) -> None:
         callbacks = () if self.callbacks is None else self.callbacks
         if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
-            msg = f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}."
-            raise ValueError(msg)
+            raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
 
     @contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
@@ -196,11 +191,11 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
         if isinstance(X, Source):
-            msg = "this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ..."
-            raise TypeError(msg)
+            raise TypeError(
+                "this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ..."
+            )
         if isinstance(X, (str, Path)):
-            msg = f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source."
-            raise TypeError(msg)
+            raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
         types = [np.float64, np.float32]
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
 
@@ -223,8 +218,7 @@ def dense(batch: Any) -> Array:
     """A batch as a C-contiguous array of floats; sparse ones are densified batch by batch, never the whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-    rows: Array = np.ascontiguousarray(X, dtype=dtype)
-    return rows
+    return np.ascontiguousarray(X, dtype=dtype)
 
 
 def warn_raised(divergence: Divergence, units: Units, count: int) -> None:

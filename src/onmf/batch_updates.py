@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array
+from onmf._support import threads
+from onmf._support.arrays import Array
 from onmf.coefficients.base import uniform_start
 from onmf.divergences import Divergence, Separable, SquaredL2
 from onmf.divergences.base import total
-from onmf.products import SparseFits
+from onmf.problem import SparseFits
 
 LEAST_FIT = {4: 1e-12, 8: 1e-40}  # of the data's mean, by bytes a number: fits below have powers that it does not hold
 NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, by bytes a number: a loss below cannot be found as their difference

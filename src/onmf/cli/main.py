@@ -19,11 +19,14 @@ from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
-from onmf import experiments_cli, fit_cli, model_file, streams
-from onmf.estimator import OnlineNMF
-from onmf.fit_cli import DATA_HELP
-from onmf.fitted import Progress as Report
-from onmf.terminal import console, errors, fail, one_line, progress_line, require_writable
+from onmf import streams
+from onmf.cli import experiments as experiments_cli
+from onmf.cli import fit as fit_cli
+from onmf.cli.fit import DATA_HELP
+from onmf.cli.terminal import console, errors, fail, one_line, progress_line, require_writable
+from onmf.estimators.base import Progress as Report
+from onmf.estimators.online import OnlineNMF
+from onmf.persistence import file as model_file
 from onmf.units import refuse_bad_entries
 
 app = typer.Typer(
@@ -105,7 +108,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise and of the initial dictionaries.")] = 0,
 ) -> None:
     """Denoise a photograph, 30 % of whose pixels are noise, with Huber's loss and with squared l2."""
-    from onmf import demo as steps
+    from onmf.experiments import demo as steps
     from onmf.plots import gallery, require_writable_format, tiles
 
     require_writable(out)
@@ -154,7 +157,6 @@ def options(
     ] = False,
 ) -> None:
     """Options of all commands."""
-    del version
 
 
 def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable[[int, Any], None]:
@@ -173,7 +175,6 @@ def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable
     path.write_text(delimiter.join(nmf.get_feature_names_out()) + "\n", encoding="utf-8")
 
     def write_lines(first: int, block: Any) -> None:
-        del first
         with path.open("a", encoding="utf-8") as file:
             np.savetxt(file, block, delimiter=delimiter, fmt="%.9g")
 

@@ -14,8 +14,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from onmf.cli.terminal import console, errors, fail
 from onmf.experiments.watch import Watch
-from onmf.terminal import console, errors, fail
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import median_filter
 
-from onmf.arrays import Array
-from onmf.estimator import OnlineNMF
-from onmf.fitted import Progress
+from onmf._support.arrays import Array
+from onmf.estimators.base import Progress
+from onmf.estimators.online import OnlineNMF
 
 SIDE = 8  # of a patch
 COMPONENTS = 16
@@ -36,19 +36,16 @@ def photograph() -> Array:
 
         colours = load_sample_image("china.jpg")
     except ImportError:
-        msg = "the demo needs Pillow and Matplotlib; install onmf[plots]."
-        raise ModuleNotFoundError(msg) from None
+        raise ModuleNotFoundError("the demo needs Pillow and Matplotlib; install onmf[plots].") from None
     grey = colours.mean(axis=2) / 255.0
     height, width = (length // 2 for length in grey.shape)
-    half: Array = grey[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean(axis=(1, 3))
-    return half
+    return grey[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean(axis=(1, 3))
 
 
 def add_noise(picture: Array, rng: np.random.Generator) -> Array:
     """The picture with a share of its pixels replaced by uniform noise."""
     replaced = rng.random(picture.shape) < NOISE_SHARE
-    noisy: Array = np.where(replaced, rng.random(picture.shape), picture)
-    return noisy
+    return np.where(replaced, rng.random(picture.shape), picture)
 
 
 def patches(picture: Array) -> Array:
@@ -67,8 +64,7 @@ def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
             here = (slice(i, i + grid.shape[0]), slice(j, j + grid.shape[1]))
             total[here] += grid[:, :, i, j]
             count[here] += 1
-    mean: Array = total / count
-    return mean
+    return total / count
 
 
 def psnr(picture: Array, clean: Array) -> float:

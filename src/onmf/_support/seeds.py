@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from onmf.checks import is_number
+from onmf._support.checks import is_number
 
 
 def require_seed(seed: Any) -> None:
     """Refuse what is no random state."""
     whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
     if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
-        msg = f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
-        raise ValueError(msg)
+        raise ValueError(
+            f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
+        )
 
 
 def generators(seed: Any) -> tuple[np.random.Generator, np.random.Generator]:

@@ -11,16 +11,17 @@ import numpy as np
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences, methods, threads
-from onmf.arrays import Array
-from onmf.batch import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
-from onmf.checks import require_at_least, require_whole
+from onmf import divergences, methods
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.checks import require_at_least, require_whole
+from onmf._support.seeds import generators, require_seed
+from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence, Separable, SquaredL2
 from onmf.divergences.alpha import NEARLY_ZERO
-from onmf.fitted import FittedNMF, Progress, dense, warn_raised
+from onmf.estimators.base import FittedNMF, Progress, dense, warn_raised
 from onmf.initial import initial_dictionary
-from onmf.seeds import generators, require_seed
 from onmf.sets import Box, DictionarySet, require_positive_fit
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
@@ -115,7 +116,6 @@ class BatchNMF(FittedNMF):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the dictionary from X: an array, a sparse matrix or a data frame."""
-        del y
         with self._unchanged_by_errors():
             self._check_settings()
             X = self._validated(X, reset=True)
@@ -179,14 +179,15 @@ class BatchNMF(FittedNMF):
         require_at_least(0, tol=self.tol, transform_tol=self.transform_tol)
         require_whole(1, transform_max_iter=self.transform_max_iter)
         if not isinstance(self.update_dictionary, (bool, np.bool_)):
-            msg = f"update_dictionary must be True or False, got {self.update_dictionary!r}."
-            raise ValueError(msg)
+            raise ValueError(f"update_dictionary must be True or False, got {self.update_dictionary!r}.")
         if not self.update_dictionary and isinstance(self.init, str):
-            msg = f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
+            )
         if not self.update_dictionary and np.max(self.init, initial=0.0) > 1:
-            msg = "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
-            raise ValueError(msg)
+            raise ValueError(
+                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
+            )
         self._check_callbacks()
         DictionarySet(self.eps)
         checked_clip(self.clip)

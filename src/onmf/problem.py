@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from onmf import threads
-from onmf.arrays import Array, Counts, Mask
+from onmf._support import threads
+from onmf._support.arrays import Array, Counts, Mask
 from onmf.divergences import Divergence, Separable, SquaredL2
 
 
@@ -64,18 +64,15 @@ class DenseFits(Fits):
 
     def value(self, H: Array, Y: Array) -> Array:
         """The divergence's own."""
-        del H
         return np.concatenate(self._each(lambda rows: self.divergence.value(self.X[rows], Y[rows])))
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """G W' and C."""
-        del H
         C = np.empty_like(Y)
 
         def block(rows: slice) -> Array:
             slope, C[rows] = self.divergence.newton_model(self.X[rows], Y[rows])
-            G: Array = slope @ self.W.T
-            return G
+            return slope @ self.W.T
 
         return np.concatenate(self._each(block)), C
 
@@ -96,8 +93,7 @@ class DenseFits(Fits):
         K, F = self.W.shape
         packed = K * (K + 1) // 2
         parts = threads.each(group, threads.by_work(F, len(C) * packed, 6e6))
-        M: Array = sum(parts[1:], start=parts[0])
-        return M
+        return sum(parts[1:], start=parts[0])
 
     def rows(self, keep: Mask) -> DenseFits:
         """Rows of X."""
@@ -114,8 +110,7 @@ class SparseFits(Fits):
     def __init__(self, divergence: Separable, X: Any, W: Array, Wt: Array | None = None) -> None:
         slope = divergence.slope_at_zero
         if slope is None:
-            msg = f"{divergence.name} is not linear at zero: its sparse data must be densified."
-            raise ValueError(msg)
+            raise ValueError(f"{divergence.name} is not linear at zero: its sparse data must be densified.")
         self.divergence: Separable = divergence
         self.X, self.W, self.slope = X, W, slope
         self.Wt = np.ascontiguousarray(W.T) if Wt is None else Wt
@@ -130,12 +125,10 @@ class SparseFits(Fits):
     def value(self, H: Array, Y: Array) -> Array:
         """The non-zeros' divergence, and slope times the fit's sum over the zeros."""
         entries = self.divergence.d(np, self.X.data, Y) - self.slope * Y
-        total: Array = self._sums(entries) + self.slope * (H @ self.mass)
-        return total
+        return self._sums(entries) + self.slope * (H @ self.mass)
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """At the zeros the gradient is constant and the curvature nothing."""
-        del H
         slope = self.divergence.dy(np, self.X.data, Y) - self.slope
         G = self._like(slope) @ self.Wt + self.slope * self.mass
         return G, self.divergence.newton_curvature(np, self.X.data, Y)
@@ -160,8 +153,7 @@ class SparseFits(Fits):
         return Y[np.repeat(keep, np.diff(self.X.indptr))]
 
     def _sums(self, entries: Array) -> Array:
-        total: Array = self._like(entries) @ np.ones(self.X.shape[1], dtype=entries.dtype)
-        return total
+        return self._like(entries) @ np.ones(self.X.shape[1], dtype=entries.dtype)
 
     def _like(self, entries: Array) -> Any:
         return scipy.sparse.csr_matrix((entries, self.X.indices, self.X.indptr), shape=self.X.shape)
@@ -190,23 +182,19 @@ class GramFits(Fits):
 
     def fit(self, H: Array) -> Array:
         """HQ."""
-        Y: Array = H @ self.W
-        return Y
+        return H @ self.W
 
     def value(self, H: Array, Y: Array) -> Array:
         """By the Gram matrix; what rounding takes below zero is zero."""
-        value: Array = np.maximum(self.constant + (H * (0.5 * Y - self.X)).sum(axis=1), 0)
-        return value
+        return np.maximum(self.constant + (H * (0.5 * Y - self.X)).sum(axis=1), 0)
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """The gradient; the curvature is one."""
-        del H
         return Y - self.X, np.ones((len(Y), 1), dtype=Y.dtype)
 
     def hessians(self, C: Array) -> Array:
         """Q for every sample."""
-        M: Array = C * self.W[np.triu_indices(len(self.W))]
-        return M
+        return C * self.W[np.triu_indices(len(self.W))]
 
     def rows(self, keep: Mask) -> GramFits:
         """Rows of X."""

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from onmf.fitted import Progress as Report
+from onmf.estimators.base import Progress as Report
 
 # No markup and no emoji: file names and messages are printed as they are.
 console = Console(markup=False, emoji=False, highlight=False)

@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
-from onmf.checks import require_at_least, require_whole
-from onmf.fitted import Progress
+from onmf._support.checks import require_at_least, require_whole
+from onmf._support.seeds import generators, require_seed
+from onmf.estimators.base import Progress
 from onmf.learning import LearningNMF
-from onmf.seeds import generators, require_seed
 from onmf.streams import Batches, Rows, Source
 from onmf.units import DataError, checked_clip, refuse_bad_entries
 
@@ -212,12 +212,10 @@ class OnlineNMF(LearningNMF):
         goes on where the model, read from a checkpoint, stopped in the same data; the result is then that of one
         uninterrupted ``fit``, to the bit.
         """
-        del y
         with self._unchanged_by_errors():
             self._check_settings()
             if checkpoint is not None and not callable(checkpoint):
-                msg = f"checkpoint takes an onmf.Checkpoint: checkpoint=Checkpoint({str(checkpoint)!r})."
-                raise TypeError(msg)
+                raise TypeError(f"checkpoint takes an onmf.Checkpoint: checkpoint=Checkpoint({str(checkpoint)!r}).")
             if isinstance(checkpoint, Keeper) and not resume:
                 checkpoint.require_new()
             if isinstance(X, Source) or is_stream(X):
@@ -242,8 +240,7 @@ class OnlineNMF(LearningNMF):
                 raise
             if not hasattr(self, "components_"):
                 reason = self.skipped_[-1] if self.skipped_ else "there are no batches"
-                msg = f"No batch could be learnt from. {reason}"
-                raise DataError(msg)
+                raise DataError(f"No batch could be learnt from. {reason}")
         late = float(np.median([entry[2] for entry in self._history][-10:]))
         eta = (self.options or {}).get("eta", 0.2)
         step = {"paper": f"a ({self.a:g})", "wang": f"options={{'eta': ...}} ({eta})"}.get(self.method_)
@@ -258,7 +255,6 @@ class OnlineNMF(LearningNMF):
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
-        del y
         first = not hasattr(self, "components_")
         with self._unchanged_by_errors():
             if first:
@@ -282,15 +278,12 @@ class OnlineNMF(LearningNMF):
         if self.batch_size is not None:
             require_whole(1, batch_size=self.batch_size)
         if self.scale not in ("mean", "none"):
-            msg = f"scale must be 'mean' or 'none', got {self.scale!r}."
-            raise ValueError(msg)
+            raise ValueError(f"scale must be 'mean' or 'none', got {self.scale!r}.")
         if self.on_error not in ("raise", "skip"):
-            msg = f"on_error must be 'raise' or 'skip', got {self.on_error!r}."
-            raise ValueError(msg)
+            raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
         for name in ("shuffle", "any_power"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
-                msg = f"{name} must be True or False, got {getattr(self, name)!r}."
-                raise ValueError(msg)
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         self._check_callbacks()
         checked_clip(self.clip)
         require_at_least(0, transform_tol=self.transform_tol)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from onmf import divergences, model_file
-from onmf.checks import require_whole
-from onmf.estimator import OnlineNMF
+from onmf import divergences
+from onmf._support.checks import require_whole
+from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
 from onmf.learning import Position
-from onmf.model_file import ModelFileError
+from onmf.persistence import file as model_file
+from onmf.persistence.file import ModelFileError
 from onmf.sets import DictionarySet
 from onmf.units import Units, checked_clip
 
@@ -41,11 +42,9 @@ def save(model: OnlineNMF, path: str | Path) -> None:
 def contents(model: OnlineNMF) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays and the facts that are the model."""
     if not isinstance(model, OnlineNMF):
-        msg = f"save(model, path) takes an OnlineNMF first; got {type(model).__name__}."
-        raise TypeError(msg)
+        raise TypeError(f"save(model, path) takes an OnlineNMF first; got {type(model).__name__}.")
     if not hasattr(model, "components_"):
-        msg = "only a fitted model can be saved; call fit or partial_fit first."
-        raise ModelFileError(msg)
+        raise ModelFileError("only a fitted model can be saved; call fit or partial_fit first.")
     divergence = model.divergence_
     own = not divergence.name or divergences.find(divergence.name) is not type(divergence)
     position = model._position
@@ -92,22 +91,22 @@ def load(path: str | Path, divergence: divergences.Divergence | None = None) -> 
     kept = facts.get("divergence")
     name, kind = (kept.get("name", ""), kept.get("class")) if isinstance(kept, dict) else ("", None)
     if isinstance(name, str) and name and name not in divergences.names():
-        msg = f"{path} was learnt with the divergence {name!r}, unknown here; import the module that defines it first."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"{path} was learnt with the divergence {name!r}, unknown here; import the module that defines it first."
+        )
     if name is None and (divergence is None or type(divergence).__name__ != kind):
         given = "" if divergence is None else f", not with {type(divergence).__name__}"
-        msg = (
+        raise ModelFileError(
             f"{path} was learnt with a divergence of your own, {kind}{given}; give it: load(path, divergence={kind}())."
         )
-        raise ModelFileError(msg)
     if name is not None and divergence is not None:
-        msg = f"{path} was learnt with the divergence {name!r}, which is found by its name; leave out divergence=."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"{path} was learnt with the divergence {name!r}, which is found by its name; leave out divergence=."
+        )
     try:
         return _restored(arrays, facts, divergence)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
-        msg = f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}."
-        raise ModelFileError(msg) from None
+        raise ModelFileError(f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}.") from None
 
 
 def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[Any, divergences.Divergence]:
@@ -121,27 +120,25 @@ def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[An
     else:
         given = divergences.restore(kept["name"], kept["given"] | matrices)
     if given.name != divergence.name:
-        msg = f"it was asked for {given.name} and computes {divergence.name}"
-        raise ValueError(msg)
+        raise ValueError(f"it was asked for {given.name} and computes {divergence.name}")
     return kept["given"] if isinstance(kept["given"], str) else given, divergence
 
 
 def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergences.Divergence | None) -> OnlineNMF:
     given, divergence = (own, own) if own is not None else _divergences(arrays, facts["divergence"])
     if own is not None and _scalars(own.parameters()) != facts["divergence"]["parameters"]:
-        msg = f"it was learnt with the parameters {facts['divergence']['parameters']}, not {own.parameters()}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"it was learnt with the parameters {facts['divergence']['parameters']}, not {own.parameters()}"
+        )
     defaults = {key: value for key, value in OnlineNMF().get_params().items() if key not in ("callbacks", "divergence")}
     settings = {key: _number(value) for key, value in facts["settings"].items()}
     if not set(defaults) - SINCE_VERSION_2 <= set(settings) <= set(defaults):
-        msg = "its settings are not those of this onmf"
-        raise ValueError(msg)
+        raise ValueError("its settings are not those of this onmf")
     settings = defaults | settings
     if settings["init"] is None:
         settings["init"] = arrays["init"]
     elif settings["init"] not in INITS:
-        msg = f"its initial dictionary is {settings['init']!r}"
-        raise ValueError(msg)
+        raise ValueError(f"its initial dictionary is {settings['init']!r}")
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(_number(bound) for bound in settings["clip"])
     model = OnlineNMF(**settings, divergence=given)
@@ -149,36 +146,29 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
 
     W = arrays["components"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
-        msg = f"the dictionary has shape {W.shape} and type {W.dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     if not DictionarySet(model.eps).contains(W) or len(W) != model.n_components:
-        msg = "the dictionary does not lie in the set C of its settings"
-        raise ValueError(msg)
+        raise ValueError("the dictionary does not lie in the set C of its settings")
     units = facts["units"]
     scale, mean = float(units["scale"]), float(units["mean"])
     if not (0 < scale < np.inf and 0 < mean < np.inf):
-        msg = f"the scale is {scale!r}, the mean {mean!r}"
-        raise ValueError(msg)
+        raise ValueError(f"the scale is {scale!r}, the mean {mean!r}")
     samples, averaged, steps, passes = (facts[key] for key in ("samples", "averaged", "steps", "passes"))
     require_whole(1, samples=samples, averaged=averaged, steps=steps, passes=passes)
     history = [arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")]
     if len({a.shape for a in history}) != 1 or any(
         a.ndim != 1 or not len(a) or a.dtype.kind not in "iuf" for a in history
     ):
-        msg = "the columns of its history are not equally long rows of numbers"
-        raise ValueError(msg)
+        raise ValueError("the columns of its history are not equally long rows of numbers")
     passed, seconds, losses = history
     if not ((np.diff(passed) > 0).all() and 0 < passed[0] <= passed[-1] <= samples and (np.diff(seconds) >= 0).all()):
-        msg = "its history does not run forwards"
-        raise ValueError(msg)
+        raise ValueError("its history does not run forwards")
     if not (np.isfinite(seconds).all() and seconds[0] >= 0) or np.isnan(losses).any():
-        msg = "its history has times or losses that are none"
-        raise ValueError(msg)
+        raise ValueError("its history has times or losses that are none")
     names = facts["feature_names"]
     if names is not None:
         if not isinstance(names, list) or len(names) != W.shape[1]:
-            msg = "its feature names do not fit its dictionary"
-            raise ValueError(msg)
+            raise ValueError("its feature names do not fit its dictionary")
         model.feature_names_in_ = np.asarray([str(name) for name in names], dtype=object)
 
     model.components_ = W
@@ -186,8 +176,7 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
     model.n_samples_seen_, model._averaged, model.n_steps_ = samples, averaged, steps
     model.method_ = facts["method"]
     if model.method_ != model.method and model.method != "auto":
-        msg = f"it was asked for {model.method!r} and used {model.method_!r}"
-        raise ValueError(msg)
+        raise ValueError(f"it was asked for {model.method!r} and used {model.method_!r}")
     model.scale_, model.n_iter_ = scale, passes
     model._units = Units(scale, mean, checked_clip(model.clip))
     model.divergence_ = divergence.for_data(model._units.mean, W.shape[1])
@@ -200,29 +189,23 @@ def _restored(arrays: Mapping[str, Any], facts: Mapping[str, Any], own: divergen
     require_whole(0, skipped=skipped)
     model.n_skipped_, model.skipped_ = skipped, [str(reason) for reason in reasons]
     if not model._loss_to_beat >= 0:
-        msg = f"its first loss is {model._loss_to_beat!r}"
-        raise ValueError(msg)
+        raise ValueError(f"its first loss is {model._loss_to_beat!r}")
     model._history = list(zip(*(column.tolist() for column in history), strict=True))
     method = model._method(model.method_, model._inside)  # refuses settings that do not fit
     start = method.start(W)
     if not np.allclose(start.W, W, rtol=1e-4, atol=1e-7):  # a start in the method's own set stays where it is
-        msg = f"the dictionary does not lie in the set of the method {model.method_}"
-        raise ValueError(msg)
+        raise ValueError(f"the dictionary does not lie in the set of the method {model.method_}")
     expected = start.memory
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     if {k: (v.shape, v.dtype) for k, v in memory.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
-        msg = "its statistics do not fit its method"
-        raise ValueError(msg)
+        raise ValueError("its statistics do not fit its method")
     if not all(np.isfinite(value).all() for value in memory.values()):
-        msg = "its statistics are not finite"
-        raise ValueError(msg)
+        raise ValueError("its statistics are not finite")
     signed = [memory[name] for name in (*NOT_NEGATIVE.get(model.method_, ()), "kept") if name in memory]
     if any((array < 0).any() for array in signed):
-        msg = "its statistics have negative entries"
-        raise ValueError(msg)
+        raise ValueError("its statistics have negative entries")
     if "kept_of" in memory and not 0 <= memory["kept_of"][0] <= samples:
-        msg = "its reservoir does not fit its samples"
-        raise ValueError(msg)
+        raise ValueError("its reservoir does not fit its samples")
     model._memory = memory
     return model
 

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onmf import model_file
-from onmf.checks import require_at_least
+from onmf._support.checks import require_at_least
 from onmf.divergences import Divergence
-from onmf.estimator import OnlineNMF
-from onmf.model_file import ModelFileError
-from onmf.saving import contents, load
+from onmf.estimators.online import OnlineNMF
+from onmf.persistence import file as model_file
+from onmf.persistence.file import ModelFileError
+from onmf.persistence.model import contents, load
 
 log = logging.getLogger("onmf")
 
@@ -48,11 +48,10 @@ class Checkpoint:
     def require_new(self) -> None:
         """Refuse to begin anew over a run that was begun before."""
         if self.exists():
-            msg = (
+            raise ModelFileError(
                 f"{self.path} holds a run that was begun before: go on with it, checkpoint.read().fit(X, "
                 "checkpoint=checkpoint, resume=True), or take another name."
             )
-            raise ModelFileError(msg)
 
     def __call__(self, model: OnlineNMF) -> None:
         """After a batch: write, if it is time."""
@@ -77,8 +76,7 @@ class Checkpoint:
         ``checkpoint.read().fit(X, resume=True, checkpoint=checkpoint)`` goes on.
         """
         if not self.exists():
-            msg = f"there is no checkpoint {self.path} to go on from."
-            raise ModelFileError(msg)
+            raise ModelFileError(f"there is no checkpoint {self.path} to go on from.")
         model_file.clear_away(Path(self.path))
         try:
             return load(self.path, divergence)

@@ -10,10 +10,10 @@ import typer
 
 import onmf
 from onmf import divergences, methods, streams
-from onmf.checkpoints import Checkpoint
-from onmf.estimator import OnlineNMF
+from onmf.cli.terminal import console, errors, fail, progress_line, require_writable
+from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
-from onmf.terminal import console, errors, fail, progress_line, require_writable
+from onmf.persistence.checkpoint import Checkpoint
 
 DATA_HELP = (
     "Samples as rows: .npy, .npz (sparse), .csv, .tsv, .parquet, .feather, .zarr, .h5, .h5ad, sound, .txt, .jsonl, "

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from onmf.version import __version__
+from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
 VERSION = 2  # 1: before on_error and positions in a stream; read as well
@@ -92,16 +92,16 @@ def write(
         with replacing(path, previous) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}."
-        raise ModelFileError(msg) from None
+        raise ModelFileError(f"cannot write {path}: {error.strerror or error}.") from None
 
 
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """The arrays and facts of a file; nothing in it is executed."""
     path = Path(path)
     if not path.is_file():
-        msg = f"{path} is a directory, not a model file." if path.is_dir() else f"there is no model file {path}."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"{path} is a directory, not a model file." if path.is_dir() else f"there is no model file {path}."
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -111,23 +111,19 @@ def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]
     except ModelFileError:
         raise
     except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        msg = f"{path} is not a model of onmf, or it is damaged: {error}."
-        raise ModelFileError(msg) from None
+        raise ModelFileError(f"{path} is not a model of onmf, or it is damaged: {error}.") from None
     if not isinstance(facts, dict):
-        msg = f"{path} is damaged: its facts are not a JSON object."
-        raise ModelFileError(msg)
+        raise ModelFileError(f"{path} is damaged: its facts are not a JSON object.")
     return arrays, facts
 
 
 def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
-        msg = f"{path} is a safetensors file, but not a model of onmf."
-        raise ModelFileError(msg)
+        raise ModelFileError(f"{path} is a safetensors file, but not a model of onmf.")
     version = metadata.get("version", "")
     if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
         writer = f", written by onmf {metadata['onmf'][:20]}" if "onmf" in metadata else ""
-        msg = (
+        raise ModelFileError(
             f"{path} has model format {version[:20]!r}{writer}; onmf {__version__} reads up to {VERSION}: "
             "install a newer one."
         )
-        raise ModelFileError(msg)

@@ -1,0 +1,1 @@
+"""What every part of the library may use: array types, checks of settings, random numbers, threads, the version."""
