@@ -42,6 +42,10 @@ class Alpha(Separable, name="alpha"):
         return 1.0 / self.alpha if self.alpha > 0 else None
 
     @property
+    def alpha_order(self) -> float | None:
+        return self.alpha if self.alpha >= NEARLY_ZERO else None
+
+    @property
     def convex(self) -> bool:
         """y phi(x/y) is the perspective of a convex function."""
         return True
@@ -114,6 +118,7 @@ class Hellinger(Separable, name="hellinger"):
 
     domain = Domain(y=POSITIVE_FIT)
     slope_at_zero = 2.0
+    alpha_order = 0.5
     convex = True
     degree = 1.0
 
@@ -156,6 +161,7 @@ class KullbackLeibler(Separable, name="kl"):
 
     domain = Domain(y=POSITIVE_FIT)
     slope_at_zero = 1.0
+    alpha_order = 1.0
     convex = True
     degree = 1.0
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
+
+TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
 
 _registry: dict[str, type[Divergence]] = {}
 
@@ -76,6 +79,51 @@ class Divergence(ABC):
         return False
 
     @property
+    def slope_at_zero(self) -> float | None:
+        """s if the divergence is a sum over entries with d(0, y) = s y, so that sparse data cost O(nnz); else None."""
+        return None
+
+    @property
+    def alpha_order(self) -> float | None:
+        """Its alpha, if it belongs to the alpha family and alpha is clearly positive; else None."""
+        return None
+
+    @property
+    def sees_ratios(self) -> bool:
+        """Does d depend on x / y alone (Itakura-Saito)?"""
+        return False
+
+    @property
+    def quadratic(self) -> bool:
+        """Is the derivative in y linear in y?"""
+        return False
+
+    @property
+    def metric(self) -> Array | None:
+        """The matrix A of (x - y)' A (x - y) / 2, which couples the features; None where no such matrix does."""
+        return None
+
+    @property
+    def least_squares(self) -> Divergence | None:
+        """A quadratic divergence with the same minimising coefficients, where no penalty is added; or None."""
+        return self if self.quadratic else None
+
+    @property
+    def absolute_deviations(self) -> bool:
+        """Is d the sum of |x - y|, for which linear programming finds the coefficients?"""
+        return False
+
+    @property
+    def curvature_per_sample(self) -> bool:
+        """Is the curvature of ``model`` one number per sample, so that all features share their statistics?"""
+        return False
+
+    @property
+    def averaging_exponent(self) -> float:
+        """How fast the weights of old quadratic models fall; a model that is (nearly) exact may be kept longer."""
+        return 0.6
+
+    @property
     def adaptive(self) -> bool:
         """Has it a parameter that the user left to the data, and that ``adapted`` may follow while learning?"""
         return False
@@ -97,6 +145,11 @@ class Divergence(ABC):
     @abstractmethod
     def value(self, X: Array, Y: Array) -> Array:
         """d(x_n || y_n) for every row n: shape (n,)."""
+
+    def scale(self, X: Any) -> Array:
+        """d(x || 2x) per sample, the loss of a fit that is off by a factor of two; X may be sparse."""
+        X = X.toarray() if scipy.sparse.issparse(X) else X
+        return self.value(X, np.maximum(2 * X, TINY))
 
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:

@@ -107,6 +107,8 @@ class ItakuraSaito(Separable, name="is"):
 
     domain = Domain(x=POSITIVE, y=POSITIVE)
     degree = 0.0
+    sees_ratios = True
+    averaging_exponent = 0.75
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """u - log u - 1 at u = x/y: blind to the scale of a sample. Two logarithms, since the ratio may underflow."""
@@ -150,6 +152,9 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
     convex = True
     lipschitz = 1.0
     degree = 2.0
+    quadratic = True
+    curvature_per_sample = True
+    averaging_exponent = 0.75
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """(x - y)^2 / 2."""

@@ -41,6 +41,12 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     convex = True
     degree = 2.0
+    quadratic = True
+    averaging_exponent = 0.75
+
+    @property
+    def metric(self) -> Array:
+        return self.A
 
     @cached_property
     def lipschitz(self) -> float:

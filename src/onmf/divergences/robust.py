@@ -13,6 +13,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.base import Divergence, finite_number
+from onmf.divergences.beta import SquaredL2
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
@@ -28,6 +29,7 @@ class L1(Separable, name="l1"):
     convex = True
     robust = True
     degree = 1.0
+    absolute_deviations = True
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """|x - y|."""
@@ -69,6 +71,13 @@ class L2(Divergence, name="l2"):
     smooth_unless_exact = True
     convex = True
     degree = 1.0
+    curvature_per_sample = True
+    averaging_exponent = 0.75
+
+    @property
+    def least_squares(self) -> Divergence:
+        """||x - y|| and its square are least at the same y."""
+        return SquaredL2()
 
     def value(self, X: Array, Y: Array) -> Array:
         """||x - y|| per row."""

@@ -6,9 +6,10 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence, InUnits, chord
+from onmf._support.arrays import Array, row_sums
+from onmf.divergences.base import TINY, Divergence, InUnits, chord
 
 
 class Separable(Divergence):
@@ -16,11 +17,6 @@ class Separable(Divergence):
 
     ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method.
     """
-
-    @property
-    def slope_at_zero(self) -> float | None:
-        """s if d(0, y) = s y, which lets sparse data cost O(nnz); None if d is not linear there."""
-        return None
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """A positive weight of each entry's quadratic model in y, for the dictionary; None: the chord's."""
@@ -50,6 +46,16 @@ class Separable(Divergence):
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """The derivative of each entry in y."""
 
+    def scale(self, X: Any) -> Array:
+        degree = self.degree
+        if degree is not None and self.in_units(2.0) is self:  # homogeneous: d(x || 2x) = x^degree d(1 || 2)
+            return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
+        if scipy.sparse.issparse(X):  # what sparse data do not store adds nothing
+            entries = X.copy()
+            entries.data = self.d(np, X.data, np.maximum(2 * X.data, TINY))
+            return row_sums(entries)
+        return super().scale(X)
+
     def value(self, X: Array, Y: Array) -> Array:
         """Sum over the features of d(x, y)."""
         return self.d(np, X, Y).sum(axis=1)
@@ -67,3 +73,14 @@ class Separable(Divergence):
         if self.degree is not None:
             return super().loss_unit(unit)
         return float(self.d(np, np.float64(unit), np.float64(2 * unit))) or 1.0
+
+
+def _row_powers(X: Any, degree: float) -> Array:
+    """sum_f x_f^degree per sample; zeros count for nothing, as in d(0 || 0)."""
+    if degree == 1:
+        return row_sums(X)
+    if scipy.sparse.issparse(X):
+        return row_sums(X.power(degree))
+    if degree == 2:
+        return np.einsum("nf,nf->n", X, X)
+    return row_sums(np.where(X > 0, X, 1.0) ** degree * (X > 0))
