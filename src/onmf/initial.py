@@ -8,8 +8,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
-from onmf._support.arrays import Array
-from onmf.units import FEW_ENTRIES, density
+from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
@@ -42,7 +41,7 @@ def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
     """K different samples of the first batch, with a hundredth of the mean sample to leave zeros by."""
     candidates = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() > 0)
     chosen = rng.permutation(candidates)[:K]
-    return _pad(_to_unit_maximum(_dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
+    return _pad(_to_unit_maximum(dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
 
 
 def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> Array:
@@ -59,7 +58,7 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> A
     places = np.log(candidates) if ratios else normalize(candidates)
     chosen = _far_from_each_other(places.astype(np.float64), K, rng)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
-    return _pad(_to_unit_maximum(_dense(candidates[chosen]) + share * _profile(candidates)), K, X, rng)
+    return _pad(_to_unit_maximum(dense(candidates[chosen]) + share * _profile(candidates)), K, X, rng)
 
 
 def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[int]:
@@ -72,7 +71,7 @@ def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[
 
     def distances(rows: Any) -> Array:
         products = places[rows] @ places.T
-        apart: Array = squares[rows][:, None] + squares - 2 * _dense(products)
+        apart: Array = squares[rows][:, None] + squares - 2 * dense(products)
         return np.where(apart > 1e-9 * squares, apart, 0.0)  # what is nearer is the same, but for rounding
 
     chosen = [int(rng.integers(places.shape[0]))]
@@ -128,10 +127,6 @@ def _profile(X: Any) -> Array:
     """The mean sample, with a little for features that the first batch has not shown yet."""
     profile: Array = np.asarray(X.mean(axis=0)).ravel() + 0.01 * X.mean()
     return profile.astype(X.dtype)
-
-
-def _dense(X: Any) -> Array:
-    return X.toarray() if scipy.sparse.issparse(X) else X
 
 
 def _to_unit_maximum(W: Array) -> Array:

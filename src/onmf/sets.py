@@ -93,10 +93,31 @@ class Box:
         return bool(((low <= H) & (high >= H)).all())
 
 
-def require_positive_fit(divergence: Divergence, dictionary: DictionarySet, box: Box) -> None:
-    """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""
-    if not divergence.domain.y.closed and (dictionary.eps == 0 or box.low == 0):
-        raise ValueError(
-            f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero: "
-            "eps and eps_prime must be positive; 0 is for losses that are, such as huber, l1, l2 and squared_l2."
-        )
+@dataclass(frozen=True)
+class Sets:
+    """The constants of both sets, in internal units: ``eps`` of C, ``eps_prime`` and ``U`` of H."""
+
+    eps: float = 1e-8
+    eps_prime: float = 1e-8
+    U: float = 1e8
+
+    def __post_init__(self) -> None:
+        _ = self.dictionaries, self.coefficients  # they check the constants
+
+    @property
+    def dictionaries(self) -> DictionarySet:
+        """C."""
+        return DictionarySet(self.eps)
+
+    @property
+    def coefficients(self) -> Box:
+        """H."""
+        return Box(self.eps_prime, self.U)
+
+    def require_positive_fit(self, divergence: Divergence) -> None:
+        """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""
+        if not divergence.domain.y.closed and 0 in (self.eps, self.eps_prime):
+            raise ValueError(
+                f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero, so eps and "
+                "eps_prime must be positive; zeros suit losses that are, such as huber, l1, l2 and squared_l2."
+            )

@@ -20,7 +20,6 @@ import scipy.sparse
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 
-FEW_ENTRIES = 0.15  # of a batch: below, it counts as sparse, however it is stored
 FLOOR = 1e-6  # of the data's mean: 60 dB below it
 
 
@@ -65,6 +64,10 @@ class Units:
     scale: float
     mean: float  # of the first batch
     clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.scale < np.inf and 0 < self.mean < np.inf):
+            raise ValueError(f"the scale is {self.scale!r}, the mean {self.mean!r}")
 
     @classmethod
     def of_first_batch(cls, X: Any, clip: tuple[float, float] | None, rescale: bool) -> Units:
@@ -131,13 +134,6 @@ def _mean(X: Any) -> float:
     unit = 2.0 ** int(np.frexp(largest)[1] - 1)
     entries: int = X.shape[0] * X.shape[1]
     return float(np.sum(values / unit, dtype=np.float64)) / entries * unit
-
-
-def density(batch: Any) -> float:
-    """The share of entries that are not zero."""
-    entries = batch.data if scipy.sparse.issparse(batch) else batch
-    size: int = batch.shape[0] * batch.shape[1]
-    return float(np.count_nonzero(entries)) / max(size, 1)
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:

@@ -14,14 +14,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from onmf.cli.app import app
 from onmf.cli.terminal import console, errors, fail
 from onmf.experiments.watch import Watch
 
-app = typer.Typer(
+experiments = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Run the paper's experiments: figures, tables, and what holds of its claims.",
 )
+app.add_typer(experiments, name="experiments")
 
 
 SMALL_RUN = "A small run shows in a minute how the experiment goes; --size paper tells whether the claims hold."
@@ -49,7 +51,7 @@ Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show
 StandIn = Annotated[bool, typer.Option("--stand-in", help="A trial run on data that everybody has.")]
 
 
-@app.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
+@experiments.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
 def synthetic(
     out: Out = Path("synthetic"),
     size: SizeOption = Size.small,
@@ -65,7 +67,7 @@ def synthetic(
     _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
 
 
-@app.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
+@experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
 def sensitivity(
     out: Out = Path("sensitivity"),
     size: SizeOption = Size.small,
@@ -81,7 +83,7 @@ def sensitivity(
     _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
 
 
-@app.command(
+@experiments.command(
     epilog="Examples:\n\n`onmf experiments topics --data DATA --out topics`\n\n`onmf experiments topics --stand-in`"
 )
 def topics(
@@ -105,7 +107,7 @@ def topics(
         _run(experiment, experiment.Settings(size.value, seed, chosen, corpora, data, initialisations), out)
 
 
-@app.command(
+@experiments.command(
     epilog="Examples:\n\n`onmf experiments faces --data DATA --out faces`\n\n`onmf experiments faces --stand-in`"
 )
 def faces(

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
-import numpy as np
 import typer
 
 import onmf
 from onmf import divergences, methods, streams
-from onmf.cli.terminal import console, errors, fail, progress_line, require_writable
+from onmf.cli.app import app
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
 from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
 from onmf.persistence.checkpoint import Checkpoint
 
-DATA_HELP = (
-    "Samples as rows: .npy, .npz (sparse), .csv, .tsv, .parquet, .feather, .zarr, .h5, .h5ad, sound, .txt, .jsonl, "
-    "or SCHEME:PATH?OPTION=VALUE, as in images:faces?size=32x32, audio:song.wav?window=2048, text:docs.txt?words=5000; "
-    "- is texts from standard input."
-)
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
+METHOD_HELP = (
+    f"One of {', '.join(methods.names())}; paper is the one with a theorem. Constants after a colon: "
+    "paper:a=200,tau=5, auto:forgetting=0.1."
+)
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
@@ -28,18 +27,17 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
-    "`onmf fit spectra.npy --divergence is --method lefevre --option r=0.9 --out old.safetensors`"
+    "`onmf fit spectra.npy --divergence is --method lefevre:r=0.9 --out old.safetensors`"
 )
 
 
+@app.command(epilog=EXAMPLES)
 def fit(
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
     components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[
-        str, typer.Option(help=f"One of auto, {', '.join(methods.METHODS)}; paper is the one with a theorem.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
     ] = None,
@@ -49,20 +47,9 @@ def fit(
     shuffle_buffer: Annotated[
         int, typer.Option(min=0, help="Where they cannot: draw each batch from so many samples that wait.")
     ] = 0,
-    forgetting: Annotated[
-        float, typer.Option(help="For streams that drift: the least weight of a new chunk, in [0, 1).")
-    ] = 0.0,
     reservoir: Annotated[
         int, typer.Option(min=0, help="For data in temporal order: old samples to keep and mix with new ones.")
     ] = 0,
-    a: Annotated[
-        float, typer.Option("--a", help="Step of method paper: a / (samples + b); smaller if the loss rises.")
-    ] = 2e4,
-    b: Annotated[float, typer.Option("--b", help="See --a.")] = 2e4,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="A constant of the methods lefevre, guan and wang, as NAME=NUMBER; may be repeated."),
-    ] = None,
     on_error: Annotated[str, typer.Option(help="A bad batch: raise an error, or skip it.")] = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the state of the run in this file, to go on after a crash.")
@@ -84,34 +71,26 @@ def fit(
         max_passes=passes,
         shuffle=shuffle,
         init=init,
-        forgetting=forgetting,
         reservoir=reservoir,
-        a=a,
-        b=b,
-        options=_numbers(option or []),
         on_error=on_error,
         random_state=seed,
     )
-    going_on = resume and keep is not None and keep.exists()
-    if going_on and keep is not None:
-        model = _resumed(keep, model)
+    if resume and keep is not None and keep.exists():
+        errors.print(f"Going on from {keep.path}.")
     with progress_line() as show:
         model.set_params(callbacks=[show])
         try:
-            model.fit(source, checkpoint=keep, resume=going_on)
-            model.set_params(callbacks=None)
-            if keep is not None:
-                keep.write(model)
+            model.fit(source, checkpoint=keep, resume=resume)
             onmf.save(model, out)
         except KeyboardInterrupt:
-            _save_interrupted(model.set_params(callbacks=None), out, keep if source.rewinds else None)
+            _tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
             if keep is not None and keep.exists():
                 how = "--resume goes on from it" if source.rewinds else "it is a model file, for onmf.load"
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
             raise
     if model.n_skipped_:
-        errors.print(f"onmf: {model.n_skipped_} batches were left out; the last: {model.skipped_[-1]}")
+        errors.print(f"onmf: {model.n_skipped_} batches were skipped; the last: {model.skipped_[-1]}")
     history = model.history_
     console.print(
         f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
@@ -151,51 +130,14 @@ def _checkpoint(
     return keep
 
 
-def _resumed(keep: Checkpoint, wanted: OnlineNMF) -> OnlineNMF:
-    """The model of the checkpoint, which must have been begun with the same options."""
-    model = keep.read()
-    mine, theirs = (each.get_params(deep=False) for each in (wanted, model))
-    if _same_divergence(mine["divergence"], theirs["divergence"]):
-        mine["divergence"] = theirs["divergence"]
-    other = [name for name in mine if name != "callbacks" and mine[name] != theirs[name]]
-    if other:
-        listed = ", ".join(f"{name} {theirs[name]!r}, not {mine[name]!r}" for name in other)
-        fail(f"{keep.path} was begun with other options ({listed}); give the same ones, or another --checkpoint.")
-    errors.print(f"Going on after {model.n_samples_seen_} samples.")
-    return model
-
-
-def _same_divergence(one: Any, other: Any) -> bool:
-    """By their parameters, which may be given in several ways, matrices included."""
-    first, second = (divergences.get(each) for each in (one, other))
-    mine, theirs = first.parameters(), second.parameters()
-    same = type(first) is type(second) and mine.keys() == theirs.keys()
-    return same and all(np.array_equal(mine[name], theirs[name]) for name in mine)
-
-
-def _save_interrupted(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> NoReturn:
-    """Keep what was learnt before Ctrl-C or SIGTERM."""
-    if not hasattr(model, "components_"):
+def _tell_of_interrupt(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> NoReturn:
+    """What was learnt before Ctrl-C or SIGTERM is in the checkpoint, or else goes to ``out``."""
+    if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
-    elif keep is not None and keep.write(model):
+    elif keep is not None and not keep.failures:
         how = f"the same command with --resume goes on from {keep.path}"
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     else:
         onmf.save(model, out)
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; what was learnt is in {out}.")
     raise typer.Exit(130)
-
-
-def _numbers(options: list[str]) -> dict[str, float] | None:
-    """What ``--option NAME=NUMBER`` has given; whole numbers stay whole."""
-    found: dict[str, float] = {}
-    for text in options:
-        name, equals, value = text.partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            fail(f"--option {text}: write NAME=NUMBER, as in --option r=0.9.")
-        found[name.strip()] = int(number) if number.is_integer() else number
-    return found or None

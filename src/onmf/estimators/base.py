@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver
+from onmf._support.arrays import Array, dense
+from onmf._support.checks import require_at_least, require_whole
+from onmf._support.seeds import require_seed
+from onmf.coefficients import precise
 from onmf.divergences import Divergence
-from onmf.online import gradient_mapping_norm
-from onmf.problem import fits
-from onmf.sets import DictionarySet
+from onmf.estimators.verbose import printer
+from onmf.learner import Features, Fitted, Progress
+from onmf.problem import Penalty, Problem, pose
+from onmf.sets import Sets
 from onmf.streams import Source
-from onmf.units import Units, refuse_bad_entries
+from onmf.units import Units, checked_clip, refuse_bad_entries
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 
@@ -33,38 +34,87 @@ class DomainWarning(UserWarning):
     """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a callback is told after every batch."""
+class NMF(TransformerMixin, BaseEstimator):
+    """The base of the estimators: it holds one ``Fitted``, shows it through properties, and uses its dictionary."""
 
-    samples: int  # learnt from so far
-    total: int | None  # samples in all passes, if known
-    steps: int
-    seconds: float
-    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
-    W: Array  # the dictionary now
-    H: Array | None = None  # the batch's coefficients as they were found while learning (OnlineNMF)
-
-
-class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """The half of an estimator that uses a dictionary; a subclass learns one."""
-
-    components_: Array  # W (K, F)
-    divergence_: Divergence  # in the data's units
-    scale_: float
-    n_features_in_: int
-    eps: float
+    n_components: int
+    divergence: Divergence | str
+    clip: tuple[float, float] | None
+    sets: Sets
     transform_tol: float
     transform_max_iter: int
-    _units: Units
-    _history: list[tuple[int, float, float]]  # (samples, seconds, loss) after every batch
-    n_samples_seen_: int
+    random_state: Any
     callbacks: Any
-    _raised: bool  # has the user been told of entries outside the domain?
+    verbose: Any
+    _learned: Fitted | None = None
 
-    @abstractmethod
-    def _solver(self) -> CoefficientSolver:
-        """The solver of the coefficient step, for the divergence in internal units."""
+    # What was learnt
+
+    @property
+    def _fitted(self) -> Fitted:
+        if self._learned is None:
+            check_is_fitted(self)
+            raise AttributeError("nothing has been learnt yet.")
+        return self._learned
+
+    def _shown(self, name: str) -> Fitted:
+        """What was learnt, for an attribute; before anything is, there is no such attribute."""
+        if self._learned is None:
+            raise AttributeError(f"{name} is available only after fit or partial_fit.")
+        return self._learned
+
+    @property
+    def components_(self) -> Array:
+        """The dictionary W (K, F), entries in [0, 1]."""
+        return self._shown("components_").state.W
+
+    @property
+    def n_components_(self) -> int:
+        """K."""
+        return len(self._shown("n_components_").state.W)
+
+    @property
+    def divergence_(self) -> Divergence:
+        """The divergence in the data's units, with all parameters known."""
+        return self._shown("divergence_").divergence
+
+    @property
+    def scale_(self) -> float:
+        """The internal unit: the mean of the first batch, or 1."""
+        return self._shown("scale_").units.scale
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Samples learnt from, those of all passes."""
+        return self._shown("n_samples_seen_").history.samples
+
+    @property
+    def history_(self) -> dict[str, Array]:
+        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
+        return self._shown("history_").history.columns()
+
+    @property
+    def delta_(self) -> float:
+        """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
+        delta = getattr(self._learned and self._learned.divergence, "delta", None)
+        if delta is None:
+            raise AttributeError("delta_ is available only after a fit with the divergence huber.")
+        return float(delta)
+
+    @property
+    def n_features_in_(self) -> int:
+        """F."""
+        return self._shown("n_features_in_").features.number
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """The names of the features, where the data had some."""
+        names = self._shown("feature_names_in_").features.names
+        if names is None:
+            raise AttributeError("feature_names_in_ is available only after a fit on data with names of features.")
+        return np.asarray(names, dtype=object)
+
+    # Using it
 
     def transform(self, X: Any) -> Array:
         """The coefficients H (n, K) of X in the dictionary, solved precisely."""
@@ -75,30 +125,33 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         H *= self.scale_
         return H
 
+    def proportions(self, X: Any) -> Array:
+        """How much of each sample's fit every atom carries: rows of numbers that sum to one (n, K).
+
+        Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
+        """
+        H = self.transform(X) * self.components_.sum(axis=1)
+        return H / np.maximum(H.sum(axis=1, keepdims=True), np.finfo(H.dtype).tiny)
+
     def inverse_transform(self, X: Any) -> Array:
         """The fit H @ W of coefficients H (n, K)."""
-        check_is_fitted(self)
+        W = self._fitted.state.W
         H = np.asarray(X)
         if H.dtype.kind not in "buif":
             raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
-        if H.ndim != 2 or H.shape[1] != len(self.components_):
-            raise ValueError(
-                f"inverse_transform takes coefficients of shape (n, {len(self.components_)}), got {H.shape}."
-            )
+        if H.ndim != 2 or H.shape[1] != len(W):
+            raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
         refuse_bad_entries(H)
-        return H @ (self._dictionary(H.dtype) if H.dtype == np.float32 else self.components_)
+        return H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
 
     def loss(self, X: Any) -> float:
         """The mean divergence per sample at the precise coefficients, in the data's units."""
         X = self._checked(X)
-        W = self._dictionary(X.dtype)
         total = 0.0
-        for _, H, V in self._solved(X):
-            problem = fits(self._inside, V, W)
+        for _, H, problem in self._solved(X):
             with threads.ours():
-                total += float(problem.value(H, problem.fit(H)).sum(dtype=np.float64))
-        n: int = X.shape[0]
-        return total / n * self.divergence_.loss_unit(self.scale_)
+                total += float(problem.loss(H, problem.fit(H)).sum(dtype=np.float64))
+        return total / X.shape[0] * self.divergence_.loss_unit(self.scale_)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the loss: higher is better."""
@@ -107,47 +160,38 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def stationarity(self, X: Any) -> float:
         """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
 
-        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
+        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only. By
+        Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
         """
         X = self._checked(X)
-        blocks = ((dense(V), h) for _, h, V in self._solved(X))
-        return gradient_mapping_norm(self._inside, DictionarySet(self.eps), self._dictionary(X.dtype), blocks)
+        divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
+        gradient = np.zeros_like(W)
+        for _, H, problem in self._solved(X):
+            gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
+        return float(np.linalg.norm(W - self.sets.dictionaries.project(W - gradient / X.shape[0])))
 
-    @property
-    def history_(self) -> dict[str, Array]:
-        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
-        if not hasattr(self, "components_"):
-            raise AttributeError("history_ is there after fit or partial_fit.")
-        # An interrupt may have struck between the entry of a batch and its dictionary: then the entry does not count.
-        known = [entry for entry in self._history if entry[0] <= self.n_samples_seen_]
-        samples, seconds, losses = zip(*known, strict=True)
-        return {"samples": np.asarray(samples), "seconds": np.asarray(seconds), "loss": np.asarray(losses)}
+    def _penalty(self) -> Penalty:
+        """On the coefficients."""
+        return Penalty()
 
-    @property
-    def delta_(self) -> float:
-        """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
-        delta = getattr(getattr(self, "divergence_", None), "delta", None)
-        if delta is None:
-            raise AttributeError("delta_ is there after a fit with the divergence huber.")
-        return float(delta)
-
-    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Array]]:
-        """Block by block: the rows, their precise coefficients and their data, in internal units."""
-        divergence = self._inside
-        solver = self._solver().precise(self.transform_tol, self.transform_max_iter)
-        W = self._dictionary(X.dtype)
+    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
+        """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""
+        fitted, penalty = self._fitted, self._penalty()
+        divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
+        solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
         sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
-            V, count = self._units.inside(X[rows] if sparse else dense(X[rows]), self.divergence_)
+            V, count = fitted.units.inside(X[rows] if sparse else dense(X[rows]), fitted.divergence)
+            problem = pose(divergence, V, W, self.sets.coefficients, penalty)
             with threads.ours():
-                found = solver.solve(divergence, V, W)
+                found = solver.solve(problem)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
-            yield rows, found.H, V
-        if raised and not self._raised:
-            warn_raised(self.divergence_, self._units, raised)
+            yield rows, found.H, problem
+        if raised and not fitted.raised:
+            warn_raised(fitted.divergence, fitted.units, raised)
         if unsolved:
             warnings.warn(
                 f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
@@ -156,39 +200,36 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 stacklevel=3,
             )
 
-    @property
-    def _inside(self) -> Divergence:
-        """The divergence in internal units."""
-        return self.divergence_.in_units(self.scale_)
+    # Checks
 
-    def _dictionary(self, dtype: np.dtype[Any]) -> Array:
-        return self.components_.astype(dtype, copy=False)
-
-    def _check_callbacks(self) -> None:
-        callbacks = () if self.callbacks is None else self.callbacks
-        if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+    def _check_settings(self) -> None:
+        """Refuse settings that no data could make work; the learner checks its own."""
+        require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
+        require_at_least(0, transform_tol=self.transform_tol)
+        if not isinstance(self.sets, Sets):
+            raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")
+        if not isinstance(self.callbacks or (), Iterable) or not all(map(callable, self.callbacks or ())):
             raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
+        require_whole(0, verbose=int(self.verbose) if isinstance(self.verbose, (bool, np.bool_)) else self.verbose)
+        checked_clip(self.clip)
+        require_seed(self.random_state)
 
-    @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """After an error the model is as it was before; after an interrupt it keeps what it has learnt."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except Exception:
-            if "_history" in before:  # the one thing that grows in place
-                before["_history"] = [entry for entry in before["_history"] if entry[0] <= before["n_samples_seen_"]]
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    def _require_switches(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def _listeners(self) -> list[Callable[[Progress], Any]]:
+        """The user's callbacks, and what ``verbose`` prints."""
+        return [*(self.callbacks or ()), *([printer(int(self.verbose))] if self.verbose else [])]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        X = self._validated(X, reset=False)
+        X, _ = self._validated(X, reset=False)
         refuse_bad_entries(X)
         return X
 
-    def _validated(self, X: Any, *, reset: bool) -> Any:
+    def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
         if isinstance(X, Source):
             raise TypeError(
@@ -196,15 +237,66 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         if isinstance(X, (str, Path)):
             raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
-        types = [np.float64, np.float32]
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=types, ensure_all_finite=False)
+        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
+        if not reset:
+            return validate_data(self, X, reset=False, **options), self._fitted.features
+        # scikit-learn writes down the features that it finds: on a stand-in, so that a refused X changes nothing here.
+        found = type(type(self).__name__, (BaseEstimator,), {})()
+        X = validate_data(found, X, reset=True, **options)
+        names = getattr(found, "feature_names_in_", None)
+        return X, Features(found.n_features_in_, None if names is None else tuple(map(str, names)))
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
+    # scikit-learn's conventions
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters; with ``deep``, also the constants of method, divergence and sets: ``method__tau``."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            for name, meant in self._parts(params):
+                fields = dataclasses.fields(meant) if dataclasses.is_dataclass(meant) else ()
+                params |= {f"{name}__{field.name}": getattr(meant, field.name) for field in fields}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
+        plain = {key: value for key, value in params.items() if "__" not in key}
+        super().set_params(**plain)
+        for key, value in params.items():
+            name, nested, constant = key.partition("__")
+            if not nested:
+                continue
+            parts = dict(self._parts(self.get_params(deep=False)))
+            if name not in self.get_params(deep=False):
+                super().set_params(**{key: value})  # scikit-learn's own refusal
+            if name not in parts:
+                raise ValueError(f"{name} has no constants to set.")
+            known = [field.name for field in dataclasses.fields(parts[name])]
+            if constant not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
+            setattr(self, name, dataclasses.replace(parts[name], **{constant: value}))
+        return self
+
+    @staticmethod
+    def _parts(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The parameters that have constants of their own, as objects."""
+        from onmf import methods
+
+        meanings = {"method": methods.get, "divergence": divergences.get, "sets": lambda sets: sets}
+        for name, meaning in meanings.items():
+            if name in params:
+                try:
+                    meant = meaning(params[name])
+                except (ValueError, TypeError):  # a wrong name is refused when it is used
+                    continue
+                yield name, meant
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """The columns of H: component_0, component_1, ..."""
+        return np.asarray([f"component_{k}" for k in range(self._fitted.state.W.shape[0])], dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
+        return self._learned is not None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -214,18 +306,11 @@ class FittedNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
 
-def dense(batch: Any) -> Array:
-    """A batch as a C-contiguous array of floats; sparse ones are densified batch by batch, never the whole."""
-    X = batch.toarray() if scipy.sparse.issparse(batch) else batch
-    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-    return np.ascontiguousarray(X, dtype=dtype)
-
-
 def warn_raised(divergence: Divergence, units: Units, count: int) -> None:
     """Say, once per fit, that entries were raised into the domain."""
     warnings.warn(
         f"{count} entries are zero, outside the domain of {divergence.name}; they are raised to {units.floor:.3g}, "
-        "a millionth of the data's mean. Said once per fit.",
+        "a millionth of the data's mean. This warning is shown once per fit.",
         DomainWarning,
         stacklevel=4,
     )

@@ -5,30 +5,39 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences, methods
+from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, dense
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.seeds import generators, require_seed
+from onmf._support.seeds import generators
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
-from onmf.coefficients import CoefficientSolver
-from onmf.divergences import Divergence, Separable, SquaredL2
-from onmf.divergences.alpha import NEARLY_ZERO
-from onmf.estimators.base import FittedNMF, Progress, dense, warn_raised
+from onmf.divergences import Divergence
+from onmf.estimators.base import NMF, warn_raised
 from onmf.initial import initial_dictionary
-from onmf.sets import Box, DictionarySet, require_positive_fit
+from onmf.learner import Features, Fitted, Progress
+from onmf.methods import State
+from onmf.sets import Sets
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 
 
-class BatchNMF(FittedNMF):
+@dataclass(frozen=True, kw_only=True)
+class Factorised(Fitted):
+    """What the iterations have come to."""
+
+    H: Array  # in the data's units
+    converged: bool
+
+
+class BatchNMF(NMF):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
@@ -52,14 +61,16 @@ class BatchNMF(FittedNMF):
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
-    eps : float, default 1e-8
-        What the weights of a feature sum up to at least: the set C, in internal units.
+    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
+        The constants of the sets C and H, in internal units.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary.
     callbacks : iterable of callables or None
         Each is called with a ``Progress`` at the start and after every iteration; one that returns True ends ``fit``.
+    verbose : int, default 0
+        1 prints a line of progress every second, 2 after every iteration.
 
     Attributes
     ----------
@@ -71,8 +82,10 @@ class BatchNMF(FittedNMF):
         The divergence in the data's units, with all parameters known.
     scale_ : float
         The internal unit: the mean of the data.
-    n_iter_ : int
-        Iterations made.
+    n_components_, n_iter_ : int
+        K, and the iterations made.
+    reconstruction_err_ : float
+        sqrt(2 sum of d(x || hW)) over the samples, at the last iteration's coefficients, as in scikit-learn.
     converged_ : bool
         Whether ``tol`` was reached.
     history_ : dict of arrays "samples", "seconds", "loss"
@@ -81,9 +94,7 @@ class BatchNMF(FittedNMF):
         As in scikit-learn.
     """
 
-    coefficients_: Array
-    n_iter_: int
-    converged_: bool
+    _learned: Factorised | None = None
 
     def __init__(
         self,
@@ -95,11 +106,12 @@ class BatchNMF(FittedNMF):
         tol: float = 1e-5,
         update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
-        eps: float = 1e-8,
+        sets: Sets = Sets(),
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.divergence = divergence
@@ -108,23 +120,23 @@ class BatchNMF(FittedNMF):
         self.tol = tol
         self.update_dictionary = update_dictionary
         self.clip = clip
-        self.eps = eps
+        self.sets = sets
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
         self.random_state = random_state
         self.callbacks = callbacks
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the dictionary from X: an array, a sparse matrix or a data frame."""
-        with self._unchanged_by_errors():
-            self._check_settings()
-            X = self._validated(X, reset=True)
-            refuse_bad_entries(X)
-            self.__dict__.pop("components_", None)
-            units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
-            divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
-            with threads.ours():
-                self._factorise(X, units, divergence)
+        """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was."""
+        self._check_settings()
+        X, features = self._validated(X, reset=True)
+        refuse_bad_entries(X)
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
+        divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
+        self.sets.require_positive_fit(divergence)
+        with threads.ours():
+            self._factorise(X, units, divergence, features)
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
             still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"
             untold = "Fewer than ten iterations do not tell whether the loss has converged"
@@ -135,51 +147,77 @@ class BatchNMF(FittedNMF):
             )
         return self
 
-    def _factorise(self, X: Any, units: Units, divergence: Divergence) -> None:
+    def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, C = divergence.in_units(units.scale), DictionarySet(self.eps)
-        require_positive_fit(divergence, C, Box())
+        inside, C, n = divergence.in_units(units.scale), self.sets.dictionaries, X.shape[0]
         updates, internal, raised = _updates(X, units, divergence, inside)
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
         W = C.rescale_into(first.astype(X.dtype, copy=False))
-        H = updates.start(W)
-        self.divergence_, self.scale_, self._units, self._raised = divergence, units.scale, units, raised > 0
-        history: list[tuple[int, float, float]] = []
-        unit = divergence.loss_unit(units.scale) / X.shape[0]
-        total = X.shape[0] * self.max_iter
+        fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
+        unit = divergence.loss_unit(units.scale) / n
+        listeners, now = self._listeners(), None
+        seconds = 0.0
         try:
-            for now in factorise(updates, H, W, self.max_iter, self.tol, self.update_dictionary):
+            for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, self.update_dictionary):
                 reached = time.perf_counter()
-                seconds = reached - started - waited
-                history.append((now.number * X.shape[0], seconds, now.loss * unit))
-                progress = Progress(history[-1][0], total, now.number, seconds, history[-1][2], now.W)
-                wishes = [callback(progress) for callback in self.callbacks or ()]  # all are called
+                spent, seconds = reached - started - waited - seconds, reached - started - waited
+                fitted = replace(fitted, history=fitted.history.after(n if now.number else 0, spent, now.loss * unit))
+                told = fitted.history.samples, n * self.max_iter, now.number, seconds, now.loss * unit, now.W
+                wishes = [listener(Progress(*told)) for listener in listeners]  # all are called
                 if any(wishes):
                     break
                 waited += time.perf_counter() - reached
-        finally:  # an interrupt leaves the last iteration; an error is undone by the caller
-            if history:
-                self._keep(now, history, C)
+        except KeyboardInterrupt:  # an interrupt leaves the last iteration
+            if now is not None:
+                self._learned = self._kept(fitted, now)
+            raise
+        if now is not None:
+            self._learned = self._kept(fitted, now)
         if raised:
             warn_raised(divergence, units, raised)
 
-    def _keep(self, now: Iterate, history: list[tuple[int, float, float]], C: DictionarySet) -> None:
+    def _kept(self, fitted: Fitted, now: Iterate) -> Factorised:
         """An iterate as the result, its atoms divided by their largest weights."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
         if self.update_dictionary:
             size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
-        self.components_ = C.project(now.W / size[:, None])
-        self.coefficients_ = now.H * (size * now.H.dtype.type(self.scale_))
-        self.n_iter_, self.converged_ = now.number, now.converged
-        self.n_samples_seen_, self._history = history[-1][0], history
+        W = fitted.state.C.project(now.W / size[:, None])
+        H = now.H * (size * now.H.dtype.type(fitted.units.scale))
+        state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
+        return Factorised(**(vars(fitted) | {"state": state}), H=H, converged=now.converged)
+
+    @property
+    def coefficients_(self) -> Array:
+        """The H of the last iteration. ``transform`` solves for them precisely instead."""
+        return self._shown("coefficients_").H
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations made."""
+        return self._shown("n_iter_").state.steps
+
+    @property
+    def converged_(self) -> bool:
+        """Whether ``tol`` was reached."""
+        return self._shown("converged_").converged
+
+    @property
+    def reconstruction_err_(self) -> float:
+        """sqrt(2 sum of d(x || hW)) at the last iteration."""
+        factorised = self._shown("reconstruction_err_")
+        return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
+
+    def _shown(self, name: str) -> Factorised:
+        super()._shown(name)
+        assert self._learned is not None  # noqa: S101 - for the type checker
+        return self._learned
 
     def _check_settings(self) -> None:
-        require_whole(1, n_components=self.n_components, max_iter=self.max_iter)
-        require_at_least(0, tol=self.tol, transform_tol=self.transform_tol)
-        require_whole(1, transform_max_iter=self.transform_max_iter)
-        if not isinstance(self.update_dictionary, (bool, np.bool_)):
-            raise ValueError(f"update_dictionary must be True or False, got {self.update_dictionary!r}.")
+        super()._check_settings()
+        require_whole(1, max_iter=self.max_iter)
+        require_at_least(0, tol=self.tol)
+        self._require_switches("update_dictionary")
         if not self.update_dictionary and isinstance(self.init, str):
             raise ValueError(
                 f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
@@ -188,13 +226,6 @@ class BatchNMF(FittedNMF):
             raise ValueError(
                 "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
             )
-        self._check_callbacks()
-        DictionarySet(self.eps)
-        checked_clip(self.clip)
-        require_seed(self.random_state)
-
-    def _solver(self) -> CoefficientSolver:
-        return methods.build("surrogate", self._inside, methods.Settings(eps=self.eps)).precise
 
 
 def _updates(X: Any, units: Units, divergence: Divergence, inside: Divergence) -> tuple[Updates, Any, int]:
@@ -202,18 +233,16 @@ def _updates(X: Any, units: Units, divergence: Divergence, inside: Divergence) -
 
     Sparse data under a divergence that needs all entries are densified block by block, in every iteration again.
     """
-    order = methods.order_of(inside)
-    if order is not None and order < NEARLY_ZERO:
-        order = None  # its inverse as an exponent would cost digits
-    if scipy.sparse.issparse(X) and order is None and not isinstance(inside, SquaredL2):
+    order, gram = inside.alpha_order, inside.quadratic and inside.metric is None
+    if scipy.sparse.issparse(X) and order is None and not gram:
         filled = np.flatnonzero(np.diff(X.indptr))
         first, _ = units.inside(dense(X[filled[:: -(-len(filled) // FIRST)]]), divergence)
         blocks = DenseUpdates(inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape)
         raised = sum(units.inside(dense(X[rows]), divergence)[1] for rows in blocks.blocks)
         return blocks, first, raised
     internal, raised = units.inside(X, divergence)
-    if isinstance(inside, SquaredL2):
+    if gram:
         return GramUpdates(internal), internal, raised
-    if scipy.sparse.issparse(internal) and order is not None and isinstance(inside, Separable):
+    if scipy.sparse.issparse(internal) and order is not None:
         return SparseUpdates(inside, internal, order), internal, raised
     return DenseUpdates(inside, lambda rows: internal[rows], internal.shape), internal, raised

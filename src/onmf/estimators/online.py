@@ -1,41 +1,34 @@
-"""``OnlineNMF``: the scikit-learn skin. No mathematics here, and no learning: see ``learning`` and ``online``."""
+"""``OnlineNMF``: the scikit-learn skin of the learner. No mathematics here."""
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences
-from onmf._support.checks import require_at_least, require_whole
-from onmf._support.seeds import generators, require_seed
-from onmf.estimators.base import Progress
-from onmf.learning import LearningNMF
+from onmf import divergences, learner, methods
+from onmf._support.checks import require_whole
+from onmf._support.seeds import generators
+from onmf.divergences import Divergence
+from onmf.estimators.base import NMF, warn_raised
+from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
+from onmf.methods import Choice
+from onmf.persistence.checkpoint import Checkpoint
+from onmf.problem import Penalty
+from onmf.sets import Sets
 from onmf.streams import Batches, Rows, Source
-from onmf.units import DataError, checked_clip, refuse_bad_entries
+from onmf.units import DataError, refuse_bad_entries
+
+log = logging.getLogger("onmf")
 
 
-@runtime_checkable
-class Keeper(Protocol):
-    """A checkpoint that can be written now."""
-
-    def write(self, model: Any) -> bool:
-        """Keep the model."""
-
-    def require_new(self) -> None:
-        """Refuse to begin anew over a run that was begun before."""
-
-
-def is_stream(X: Any) -> bool:
-    """An iterator, or what can be iterated over but is no sequence and no array, such as a data loader."""
-    plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
-    return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
-
-
-class OnlineNMF(LearningNMF):
+class OnlineNMF(NMF):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -48,13 +41,13 @@ class OnlineNMF(LearningNMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
-    method : {"auto", "surrogate", "em", "paper", "lefevre", "guan", "wang"}, default "auto"
-        "auto": em where it applies and fewer than 15 % of the first batch's entries are not zero, else surrogate;
-        ``method_`` says which.
-        "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples to a good W.
-        "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse data.
-        "paper": Algorithms 1 to 3, stochastic projected subgradient steps for W: the one with a theorem.
-        "lefevre", "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
+    method : str or method, default "auto"
+        A name (``onmf.methods.names()``), a name with constants (``"paper:tau=5"``), or an object (``Paper(tau=5)``).
+        "auto": em where it applies and less than 15 % of the first batch's entries are not zero, else surrogate;
+        ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples
+        to a good W. "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse
+        data. "paper": Algorithms 1 to 3, stochastic projected subgradient steps: the one with a theorem. "lefevre",
+        "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
     max_passes : int, default 1
@@ -70,36 +63,14 @@ class OnlineNMF(LearningNMF):
         Clip the data first: the paper's compact set V, in the data's units.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
-    solver : {"auto", "armijo", "armijo-literal", "constant", "polyak"}, default "auto"
-        The coefficient solver of method "paper". "auto" is the paper's choice for each divergence.
-    tol, max_iter : float and int or None, default 1e-3 and None
-        When the coefficients count as found while learning: see ``onmf.coefficients.base``. None means 300 iterations
-        for the constant step of method "paper" and 100 for its others; a few for the fast methods.
-    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
-        The same for ``transform``, ``loss``, ``score`` and ``stationarity``.
-    delta_tol : float, default 0.01
-        Tolerance of Polyak's step, relative to a sample's mean entry.
-    tau : int or None, default None
-        Samples per dictionary update; larger batches are split. None: 10 for "paper" and "guan", 30 for
-        "surrogate", 200 for "em", 1000 (or the batch, if it is smaller) for "lefevre", 5 for "wang".
-    a, b, power : float, default 2e4, 2e4, 1
-        The step size a / (samples + b)^power of method "paper".
-    any_power : bool, default False
-        Allow powers outside (1/2, 1], which break the Robbins-Monro conditions.
-    eps, eps_prime, U : float, default 1e-8, 1e-8, 1e8
-        The constants of the sets C and H, in internal units.
-    forgetting : float, default 0
-        For "surrogate" and "em": a floor in [0, 1) under the weight of a new chunk, for streams that drift.
+    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
+        The constants of the paper's sets C and H, in internal units.
     reservoir : int, default 0
-        For "surrogate" and "em" on streams in temporal order: so many samples are remembered, drawn evenly from all
-        seen, and three of them are mixed with every new one. Some hundreds serve; a sample then costs four times as
-        much.
-    max_memory : float, default 2**30
-        For "surrogate": bytes that its statistics of all features may take while learning; beyond, it keeps their
-        diagonals and one correlation matrix, F K numbers instead of F K^2 / 2.
-    options : dict or None, default None
-        Constants of the earlier methods by name. "lefevre": r (0.7), N (the length of the data that ``fit`` gets);
-        "guan": theta (0.1), buffer (20), steps (50), seed (0); "wang": eta (0.2), rho (0.99), gamma (0).
+        For streams in temporal order: so many samples are remembered, drawn evenly from all seen, and three of them are
+        mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
+    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
+        When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
+        ``onmf.coefficients.base``.
     on_error : {"raise", "skip"}, default "raise"
         What is done with a batch that cannot be learnt from (NaN, infinite or negative entries, another number of
         features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
@@ -107,26 +78,31 @@ class OnlineNMF(LearningNMF):
         Seeds the initial dictionary and the shuffling.
     callbacks : iterable of callables or None
         Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
+    verbose : int, default 0
+        1 prints a line of progress every second, 2 after every batch.
 
     Attributes
     ----------
     components_ : array (K, F)
-        The dictionary W, entries in [0, 1].
+        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods.
+    n_components_ : int
+        K.
     divergence_ : Divergence
         The divergence in the data's units, with all parameters known.
+    method_ : Method
+        The method in use, with all constants known: what "auto" has chosen.
     scale_ : float
         The internal unit: the mean of the first batch, or 1.
-    n_samples_seen_, n_steps_ : int
-        Samples learnt from and dictionary updates.
-    method_ : str
-        The method in use: what "auto" has chosen.
     delta_ : float
         Huber's delta. If none was given, the fast methods let it follow the residuals: 1.345 times their running
         median absolute value.
-    n_iter_ : int
-        Passes that ``fit`` has begun; 1 after ``partial_fit``.
-    n_skipped_, skipped_ : int, list of str
-        Batches that ``on_error="skip"`` has left out, and the reasons for the last hundred.
+    n_samples_seen_, n_steps_, n_iter_ : int
+        Samples learnt from, dictionary updates, passes.
+    n_skipped_, skipped_ : int and list of str
+        Batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+    reconstruction_err_ : float
+        sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
+        they had just before they were learnt from. ``loss(X)`` measures precisely.
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
         learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
@@ -134,12 +110,15 @@ class OnlineNMF(LearningNMF):
         As in scikit-learn.
     """
 
+    _learned: Learned | None = None
+    _unlearned: Skipped = Skipped()  # batches that were skipped before anything was learnt
+
     def __init__(
         self,
         n_components: int = 40,
         *,
-        divergence: divergences.Divergence | str = "kl",
-        method: str = "auto",
+        divergence: Divergence | str = "kl",
+        method: Choice | str = "auto",
         batch_size: int | None = None,
         max_passes: int = 1,
         shuffle: bool = True,
@@ -147,27 +126,14 @@ class OnlineNMF(LearningNMF):
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         ridge: float = 0.0,
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int | None = None,
+        sets: Sets = Sets(),
+        reservoir: int = 0,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
-        delta_tol: float = 0.01,
-        tau: int | None = None,
-        a: float = 2e4,
-        b: float = 2e4,
-        power: float = 1.0,
-        any_power: bool = False,
-        eps: float = 1e-8,
-        eps_prime: float = 1e-8,
-        U: float = 1e8,
-        forgetting: float = 0.0,
-        reservoir: int = 0,
-        max_memory: float = 2.0**30,
-        options: Mapping[str, Any] | None = None,
         on_error: str = "raise",
         random_state: Any = None,
         callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.divergence = divergence
@@ -179,120 +145,192 @@ class OnlineNMF(LearningNMF):
         self.scale = scale
         self.clip = clip
         self.ridge = ridge
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
+        self.sets = sets
+        self.reservoir = reservoir
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
-        self.delta_tol = delta_tol
-        self.tau = tau
-        self.a = a
-        self.b = b
-        self.power = power
-        self.any_power = any_power
-        self.eps = eps
-        self.eps_prime = eps_prime
-        self.U = U
-        self.forgetting = forgetting
-        self.reservoir = reservoir
-        self.max_memory = max_memory
-        self.options = options
         self.on_error = on_error
         self.random_state = random_state
         self.callbacks = callbacks
+        self.verbose = verbose
 
     # Learning
 
     def fit(
-        self, X: Any, y: Any = None, *, checkpoint: Callable[[Self], None] | None = None, resume: bool = False
+        self, X: Any, y: Any = None, *, checkpoint: Checkpoint | str | Path | None = None, resume: bool = False
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
-        ``checkpoint`` (an ``onmf.Checkpoint``) is called with the model after every batch. With ``resume``, learning
-        goes on where the model, read from a checkpoint, stopped in the same data; the result is then that of one
-        uninterrupted ``fit``, to the bit.
+        With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is kept in that file, every
+        thirty seconds and at the end. With ``resume`` too, learning goes on where the run in that file stopped in the
+        same data, if there is one; the result is then that of one uninterrupted ``fit``, to the bit.
         """
-        with self._unchanged_by_errors():
-            self._check_settings()
-            if checkpoint is not None and not callable(checkpoint):
-                raise TypeError(f"checkpoint takes an onmf.Checkpoint: checkpoint=Checkpoint({str(checkpoint)!r}).")
-            if isinstance(checkpoint, Keeper) and not resume:
-                checkpoint.require_new()
-            if isinstance(X, Source) or is_stream(X):
-                source = X if isinstance(X, Source) else Batches(X)
-                if not resume:
-                    self._take_features_of(source)
-            else:
-                X = self._validated(X, reset=not resume)
-                if self.on_error == "raise":
-                    refuse_bad_entries(X)
-                source = Rows(X)
-            if resume:
-                self._require_position(source)
-            else:
-                self.__dict__.pop("components_", None)
-                self.n_skipped_, self.skipped_ = 0, []
-            try:
-                self._learn_from(source, checkpoint, resume)
-            except BaseException:  # an interrupt too
-                if isinstance(checkpoint, Keeper) and hasattr(self, "components_"):
-                    checkpoint.write(self)  # what was learnt before the error is not lost
-                raise
-            if not hasattr(self, "components_"):
-                reason = self.skipped_[-1] if self.skipped_ else "there are no batches"
-                raise DataError(f"No batch could be learnt from. {reason}")
-        late = float(np.median([entry[2] for entry in self._history][-10:]))
-        eta = (self.options or {}).get("eta", 0.2)
-        step = {"paper": f"a ({self.a:g})", "wang": f"options={{'eta': ...}} ({eta})"}.get(self.method_)
-        if step is not None and not late <= 2 * self._loss_to_beat:
-            warnings.warn(
-                f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
-                f"the steps are too long for these data. Take {step} ten times smaller.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        recipe, reading = self._recipe(), self._reading(checkpoint is not None)
+        keep = Checkpoint(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
+        if keep is not None and not isinstance(keep, Checkpoint):
+            raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
+        source, features = self._source(X)
+        begun = self._resumed(keep, recipe, source) if resume else None
+        if keep is not None and begun is None:
+            keep.require_new()
+        before, self._learned = self._learned, begun
+        listeners = self._listeners()
+        try:
+            for learned, progress in learner.run(
+                recipe, source, reading, features, generators(self.random_state), begun
+            ):
+                self._learned = learned
+                if progress is None:
+                    continue
+                if progress.raised:
+                    warn_raised(learned.divergence, learned.units, progress.raised)
+                wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
+                if keep is not None:
+                    keep.write_if_due(self.get_params(deep=False), learned)
+                if any(wishes):
+                    break
+        except BaseException as error:
+            if keep is not None and self._learned is not None:  # what was learnt before the error is not lost
+                keep.write(self.get_params(deep=False), self._learned)
+            if isinstance(error, Exception) or self._learned is None:
+                self._learned = before  # an interrupt keeps what was learnt, an error leaves the model as it was
+            raise
+        if keep is not None and self._learned is not None:
+            keep.write(self.get_params(deep=False), self._learned)
+        self._warn_of_long_steps()
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
-        first = not hasattr(self, "components_")
-        with self._unchanged_by_errors():
-            if first:
-                self._check_settings()
-                self.n_skipped_, self.skipped_ = getattr(self, "n_skipped_", 0), getattr(self, "skipped_", [])
-            try:
-                X = self._validated(X, reset=first)
-            except ValueError as error:
-                if first or self.on_error == "raise":
-                    raise
-                self._leave_out(error)
-                return self
-            self._learn_or_skip(X, None, None, generators(self.random_state)[0] if first else None, None)
+        recipe, learned = self._recipe(), self._learned
+        try:
+            X, features = self._validated(X, reset=learned is None)
+        except ValueError as error:
+            if learned is None or self.on_error == "raise":
+                raise
+            self._skip(error)
+            return self
+        try:
+            if learned is None:
+                refuse_bad_entries(X)
+                learned = learner.begin(recipe, X, features, generators(self.random_state)[0], None)
+            else:
+                learned = learner.continued(recipe, learned)
+            learned, progress = learner.step(recipe, learned, X)
+        except DataError as error:
+            if self.on_error == "raise":
+                raise
+            self._skip(error)
+            return self
+        self._learned = learned if self._learned else replace(learned, skipped=self._unlearned)
+        if progress.raised:
+            warn_raised(learned.divergence, learned.units, progress.raised)
+        for listener in self._listeners():
+            listener(progress)
         return self
+
+    def _skip(self, error: Exception) -> None:
+        log.warning("Skipped a batch: %s", error)
+        if self._learned is None:
+            self._unlearned = self._unlearned.and_also(error)
+        else:
+            self._learned = replace(self._learned, skipped=self._learned.skipped.and_also(error))
+
+    # What was learnt from a stream
+
+    @property
+    def method_(self) -> methods.Method:
+        """The method in use, with all constants known."""
+        return self._shown("method_").method
+
+    @property
+    def n_steps_(self) -> int:
+        """Dictionary updates."""
+        return self._shown("n_steps_").state.steps
+
+    @property
+    def n_iter_(self) -> int:
+        """Passes over the data."""
+        return self._shown("n_iter_").passes
+
+    @property
+    def n_skipped_(self) -> int:
+        """Batches left out under ``on_error="skip"``."""
+        return (self._learned.skipped if self._learned else self._unlearned).count
+
+    @property
+    def skipped_(self) -> list[str]:
+        """Why the last hundred of them were."""
+        return list((self._learned.skipped if self._learned else self._unlearned).reasons)
+
+    @property
+    def reconstruction_err_(self) -> float:
+        """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
+        learned = self._shown("reconstruction_err_")
+        samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
+        n = samples[-1] / learned.passes
+        return float(np.sqrt(2 * n * losses[samples > samples[-1] - n].mean()))
+
+    def _shown(self, name: str) -> Learned:
+        super()._shown(name)
+        assert self._learned is not None  # noqa: S101 - for the type checker
+        return self._learned
 
     # Plumbing
 
-    def _check_settings(self) -> None:
-        """Refuse settings that no data could make work; the solvers, sets and schedules check their own."""
-        require_whole(1, n_components=self.n_components, max_passes=self.max_passes)
-        if self.batch_size is not None:
-            require_whole(1, batch_size=self.batch_size)
-        if self.scale not in ("mean", "none"):
-            raise ValueError(f"scale must be 'mean' or 'none', got {self.scale!r}.")
+    def _penalty(self) -> Penalty:
+        return self._shown("components_").method.penalty(self.ridge)
+
+    def _recipe(self) -> Recipe:
+        """The settings as the learner takes them, checked."""
+        self._check_settings()
         if self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
-        for name in ("shuffle", "any_power"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-        self._check_callbacks()
-        checked_clip(self.clip)
-        require_at_least(0, transform_tol=self.transform_tol)
-        require_whole(1, transform_max_iter=self.transform_max_iter)
-        require_seed(self.random_state)
+        return Recipe.of(vars(self))
 
-    def _take_features_of(self, source: Source) -> None:
-        self.n_features_in_ = source.n_features
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        if source.feature_names is not None:
-            self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+    def _reading(self, marked: bool) -> Reading:
+        require_whole(1, max_passes=self.max_passes)
+        self._require_switches("shuffle")
+        size = max(5 * self.n_components, 200) if self.batch_size is None else self.batch_size
+        require_whole(1, batch_size=size)
+        return Reading(int(size), self.max_passes, self.shuffle, self.on_error == "skip", marked)
+
+    def _source(self, X: Any) -> tuple[Source, Features]:
+        """X as a source of batches, and its features."""
+        if isinstance(X, Source) or is_stream(X):
+            source = X if isinstance(X, Source) else Batches(X)
+            names = source.feature_names
+            return source, Features(source.n_features, None if names is None else tuple(map(str, names)))
+        X, features = self._validated(X, reset=True)
+        if self.on_error == "raise":
+            refuse_bad_entries(X)
+        return Rows(X), features
+
+    def _resumed(self, keep: Checkpoint | None, recipe: Recipe, source: Source) -> Learned | None:
+        """What an interrupted run had learnt from this source by the same settings; None if there was no such run."""
+        if keep is None:
+            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
+        if not keep.exists():
+            return None
+        settings, learned = keep.read(divergences.get(self.divergence))
+        keep.require_same(settings, self.get_params(deep=False))
+        learner.require_position(learned, source)
+        return learner.continued(recipe, learned)
+
+    def _warn_of_long_steps(self) -> None:
+        learned = self._shown("history_")
+        step = learned.method.shorter_step()
+        late = float(np.median([entry[2] for entry in learned.history.entries[-10:]]))
+        if step is not None and not late <= 2 * learned.loss_to_beat:
+            warnings.warn(
+                f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
+                f"the steps are too long for these data. Make {step} of {learned.method.name} ten times smaller.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def is_stream(X: Any) -> bool:
+    """An iterator, or an iterable that is neither a sequence nor an array, such as a data loader."""
+    plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
+    return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)

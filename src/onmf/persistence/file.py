@@ -22,7 +22,7 @@ from safetensors.numpy import save as to_bytes
 from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
-VERSION = 2  # 1: before on_error and positions in a stream; read as well
+VERSION = 3
 
 
 class ModelFileError(ValueError):
@@ -83,7 +83,7 @@ def _mode_of_new_files() -> int:
 def write(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], previous: Path | None = None
 ) -> None:
-    """Write arrays and JSON-able facts to a file, replacing it in one stroke; the old one goes to ``previous``."""
+    """Write arrays and JSON-able facts to a file, replacing it atomically; the old one goes to ``previous``."""
     path = Path(path)
     metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__}
     metadata["facts"] = json.dumps(facts, allow_nan=False)
@@ -121,9 +121,10 @@ def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of onmf.")
     version = metadata.get("version", "")
-    if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
+    if version != str(VERSION):
+        newer = version.isdecimal() and len(version) < 9 and int(version) > VERSION
+        cure = "install a newer onmf" if newer else "learn the model again"
         writer = f", written by onmf {metadata['onmf'][:20]}" if "onmf" in metadata else ""
         raise ModelFileError(
-            f"{path} has model format {version[:20]!r}{writer}; onmf {__version__} reads up to {VERSION}: "
-            "install a newer one."
+            f"{path} has model format {version[:20]!r}{writer}; onmf {__version__} reads format {VERSION}: {cure}."
         )

@@ -7,49 +7,61 @@ lengths. A reconstruction: the paper's text was not at hand (docs/decisions/0006
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf.coefficients.base import TINY
-from onmf.dictionary.base import DictionaryUpdate, State, Statistics
+from onmf.coefficients import CoefficientSolver, precise
 from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.methods.base import Method, State, Statistics
+from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
 
 @dataclass(frozen=True)
-class Guan(DictionaryUpdate):
-    """Settings of the step. ``seed`` and the number of the step give the samples that are drawn."""
+class Guan(Method, name="guan"):
+    """``steps`` steps per tau samples, drawn from a ``buffer`` of the last ones by ``seed`` and the step's number."""
 
-    chunk: int = 10
+    tau: int = 10
     theta: float = 0.1
     buffer: int = 20
     steps: int = 50
     seed: int = 0
-    C: DictionarySet = field(default_factory=DictionarySet)
+
     skips_empty: ClassVar[bool] = True
+    nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
+    not_additive: ClassVar[str] = "it keeps samples"
 
     def __post_init__(self) -> None:
-        require_whole(1, tau=self.chunk, buffer=self.buffer, steps=self.steps)
+        super().__post_init__()
+        require_whole(1, buffer=self.buffer, steps=self.steps)
         require_whole(0, seed=self.seed)
         require_at_least(0, theta=self.theta)
 
-    def start(self, W: Array) -> State:
+    def refuses(self, divergence: Divergence) -> str | None:
+        if divergence.quadratic and divergence.metric is None:
+            return None
+        return f"guan cannot learn {divergence.name}: it serves squared_l2 alone; use method='auto'."
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        return precise(divergence)
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """An empty buffer; atoms of unit sum."""
-        W = self.C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
+        W = C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
         K, F = W.shape
-        memory = {"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)}
-        return State(W, memory=memory)
+        return State(W, C, memory={"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)})
 
-    def local(self, divergence: Divergence, X: Array, H: Array, W: Array) -> Statistics:
+    def local(self, problem: Problem, H: Array) -> Statistics:
         """The samples themselves."""
-        loss = float(divergence.value(X, H @ W).sum(dtype=np.float64))
-        return Statistics({"X": X, "H": H}, samples=len(X), loss=loss)
+        loss = float(problem.divergence.value(problem.X, H @ problem.W).sum(dtype=np.float64))
+        return Statistics({"X": problem.X, "H": H}, samples=len(H), loss=loss)
 
-    def apply(self, state: State, statistics: Statistics) -> State:
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The oldest samples give way; then the steps and their average."""
         from onmf.kernels import averaged_steps
 
@@ -64,5 +76,4 @@ class Guan(DictionaryUpdate):
         bound = float(np.sqrt(np.mean(np.square(largest, dtype=np.float64))))
         length = self.theta * np.sqrt(2.0 * len(state.W)) / max(bound, TINY)
         drawn = np.random.default_rng([self.seed, state.steps]).integers(known, size=self.steps)
-        W = averaged_steps(state.W, X, H, drawn, length)
-        return State(self.C.project(W), state.samples + n, state.steps + 1, memory)
+        return state.after(n, state.C.project(averaged_steps(state.W, X, H, drawn, length)), memory)

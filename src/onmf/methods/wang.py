@@ -7,50 +7,73 @@ unit length: the mean length of the first chunk's samples is taken for the unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_at_least, require_whole
-from onmf.coefficients.base import TINY
-from onmf.dictionary.base import DictionaryUpdate, State, Statistics
+from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.methods.base import Method, State, Statistics
+from onmf.problem import Penalty, Problem
 from onmf.sets import DictionarySet
 
 
 @dataclass(frozen=True)
-class Wang(DictionaryUpdate):
-    """Settings of the step: its length eta, and rho, what remains of the past after each sample."""
+class Wang(Method, name="wang"):
+    """One step of length eta per tau samples; rho of the past remains after each sample.
 
-    chunk: int = 5
+    ``gamma`` weighs the l1 norm of the coefficients, which are found by multiplicative steps until the loss falls by
+    less than ``tol`` of itself, ``max_iter`` at most.
+    """
+
+    tau: int = 5
     eta: float = 0.2
     rho: float = 0.99
-    C: DictionarySet = field(default_factory=DictionarySet)
+    gamma: float = 0.0
+    tol: float = 1e-3
+    max_iter: int = 1000
+
     skips_empty: ClassVar[bool] = True
+    nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")
 
     def __post_init__(self) -> None:
-        require_whole(1, tau=self.chunk)
-        require_at_least(0, eta=self.eta)
+        super().__post_init__()
+        require_at_least(0, eta=self.eta, gamma=self.gamma, tol=self.tol)
+        require_whole(1, max_iter=self.max_iter)
         if not is_number(self.rho) or not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
-    def start(self, W: Array) -> State:
+    def refuses(self, divergence: Divergence) -> str | None:
+        if divergence.robust and divergence.lipschitz is not None:
+            return None
+        return f"wang cannot learn {divergence.name}: it serves huber alone; use method='auto'."
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        return Multiplicative(self.tol, self.max_iter, every=10)
+
+    def penalty(self, ridge: float) -> Penalty:
+        return Penalty(ridge, self.gamma)
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """No past yet; atoms of at most unit length."""
-        W = self.C.project(_in_the_ball(W))
+        W = C.project(_in_the_ball(W))
         K, F = W.shape
         memory = {"A": np.zeros((K * (K + 1) // 2, F), W.dtype), "B": np.zeros_like(W), "unit": np.zeros(1, W.dtype)}
-        return State(W, memory=memory)
+        return State(W, C, memory=memory)
 
-    def local(self, divergence: Divergence, X: Array, H: Array, W: Array) -> Statistics:
+    def local(self, problem: Problem, H: Array) -> Statistics:
         """The weights."""
-        Y = H @ W
+        X, divergence = problem.X, problem.divergence
+        Y = H @ problem.W
         _, weights = divergence.model(X, Y)
         loss = float(divergence.value(X, Y).sum(dtype=np.float64))
         return Statistics({"X": X, "H": H, "weights": weights}, samples=len(X), loss=loss)
 
-    def apply(self, state: State, statistics: Statistics) -> State:
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Forget, add, one step, and back into the set; an atom that would vanish stays as it was."""
         from onmf.kernels import pack, packed_product
 
@@ -65,7 +88,10 @@ class Wang(DictionaryUpdate):
         B = past * memory["B"] + Ht @ (weights * X)
         W = _in_the_ball(np.maximum(state.W - self.eta * (packed_product(A, state.W) - B), 0.0))
         W = np.where(W.any(axis=1, keepdims=True), W, state.W)
-        return State(self.C.project(W), state.samples + n, state.steps + 1, {"A": A, "B": B, "unit": unit})
+        return state.after(n, state.C.project(W), {"A": A, "B": B, "unit": unit})
+
+    def shorter_step(self) -> str:
+        return f"eta ({self.eta:g})"
 
 
 def _in_the_ball(W: Array) -> Array:

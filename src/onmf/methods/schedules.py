@@ -1,4 +1,4 @@
-"""Step sizes eta_t of the paper's Algorithm 1."""
+"""Step sizes of the paper's Algorithm 1, and weights of new samples in averages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StepSize:
                 "need 1/2 < power <= 1; choose such a power, or set any_power=True to go without the theory."
             )
 
-    def __call__(self, samples: int) -> float:
+    def __call__(self, samples: float) -> float:
         """eta after ``samples`` samples."""
         return float(self.a / (samples + self.b) ** self.power)
 
@@ -60,7 +60,7 @@ class Averaging:
         if not is_number(self.forgetting) or not 0 <= self.forgetting < 1:
             raise ValueError(f"forgetting must lie in [0, 1), got {self.forgetting!r}.")
 
-    def __call__(self, samples: int, n: int, chunk: int) -> float:
+    def __call__(self, samples: float, n: int, chunk: int) -> float:
         """The weight of the last n of ``samples``."""
         if samples <= chunk:
             return n / samples  # before the first chunk is full: the plain mean

@@ -1,0 +1,26 @@
+"""How a model learns from batches. Nothing else in the library learns.
+
+``begin`` makes a model of the first batch, ``step`` learns from one batch, ``run`` from all batches of a source; each
+gives a new ``Learned`` and changes none.
+"""
+
+from onmf.learner.learned import Features, Fitted, History, Learned, Position, Skipped
+from onmf.learner.run import Reading, require_position, run
+from onmf.learner.step import Progress, Recipe, begin, continued, step
+
+__all__ = [
+    "Features",
+    "Fitted",
+    "History",
+    "Learned",
+    "Position",
+    "Progress",
+    "Reading",
+    "Recipe",
+    "Skipped",
+    "begin",
+    "continued",
+    "require_position",
+    "run",
+    "step",
+]

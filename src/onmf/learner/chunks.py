@@ -1,0 +1,103 @@
+"""The paper's Algorithm 1: for every chunk of samples, coefficients first, then one step of the dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array, row_sums
+from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.methods import Method, State
+from onmf.methods.reservoir import NEW_SHARE, Reservoir
+from onmf.problem import Penalty, pose
+from onmf.sets import Box
+from onmf.units import DataError
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
+
+    state: State
+    divergence: Divergence  # as it was, or adapted to the residuals
+    loss: float
+    first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
+    H: Array  # the coefficients of its samples, each found with the W of its time
+
+
+def learn(
+    method: Method,
+    divergence: Divergence,
+    state: State,
+    X: Any,
+    *,
+    box: Box,
+    penalty: Penalty,
+    reservoir: Reservoir | None = None,
+    adapt: bool = False,
+    repeated: bool = False,
+) -> Learnt:
+    """Learn from the batch X (n, F) in internal units, cut into chunks of the method's tau; the last may be short.
+
+    With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
+    an earlier pass has had these samples.
+    """
+    losses: list[float] = []
+    coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
+    n, rows = len(coefficients), np.arange(len(coefficients))
+    if method.skips_empty:
+        rows = np.flatnonzero(row_sums(X) != 0)
+        X = X if len(rows) == n else X[rows]
+    state = state.copy(method.layout)
+    kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
+    usual = method.coefficients(divergence)
+    fresh = max(1, method.tau // NEW_SHARE) if reservoir else method.tau
+    for first in range(0, X.shape[0], fresh):
+        new = X[first : first + fresh]
+        V = reservoir.mixed(kept, new) if reservoir else new
+        before, H = state, None
+        effort = method.effort(state.clock)
+        solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
+        for visit in range(method.visits(state.clock)):
+            problem = pose(divergence, V, state.W, box, penalty)
+            H = solver.solve(problem, H).H
+            statistics = replace(method.local(problem, H), new=0 if repeated else new.shape[0])
+            if adapt:
+                weight = method.weight(divergence, state.clock + V.shape[0], V.shape[0])
+                divergence = divergence.adapted(V, H @ state.W, weight)
+            state = method.apply(divergence, before, statistics)
+            if visit == 0:
+                losses.append(statistics.loss * new.shape[0] / V.shape[0])
+        if H is not None:
+            coefficients[rows[first : first + fresh]] = H[: new.shape[0]]
+        if reservoir:
+            reservoir.keep(kept, new)
+    # One layout in memory, whatever the method prefers: a model read from a file then goes on to the bit.
+    state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
+    first_loss = losses[0] / min(fresh, X.shape[0]) if losses else 0.0
+    return Learnt(state, divergence, sum(losses) / n, first_loss, coefficients)
+
+
+def require_finite(state: State, rows: Any) -> None:
+    """Refuse to go on with a dictionary that is no longer made of numbers."""
+    if all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+        return
+    where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
+    raise DataError(
+        f"The batch{where} makes the dictionary infinite or NaN, so it is not learnt from: its numbers are too large "
+        "or too unequal for this divergence; rescale or clip them."
+    )
+
+
+def rank_one_loss(divergence: Divergence, X: Any) -> float:
+    """The mean loss of fits that are all multiples of the mean sample: what any dictionary should beat.
+
+    It is at least a millionth of that of fits twice too large: what is below is rounding.
+    """
+    profile = np.asarray(X.mean(axis=0)).reshape(1, -1) + 1e-6 * X.mean()
+    problem = pose(divergence, X, (profile / profile.sum()).astype(X.dtype))
+    H = row_sums(X)[:, None] + TINY
+    return max(float(problem.loss(H, problem.fit(H)).mean()), 1e-6 * float(problem.scale.mean()))

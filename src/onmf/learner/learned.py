@@ -1,0 +1,145 @@
+"""What learning has produced: one immutable value, which an estimator holds and a model file stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf._support.checks import require_whole
+from onmf.divergences import Divergence
+from onmf.methods import Method, State
+from onmf.units import Units
+
+LONG_HISTORY = 8192  # entries
+KEPT_REASONS = 100  # of batches that were skipped
+COLUMNS = ("samples", "seconds", "loss")
+
+
+@dataclass(frozen=True)
+class History:
+    """The course of the learning: (samples, seconds, mean loss) after every batch; of a long run, thinned."""
+
+    entries: tuple[tuple[int, float, float], ...] = ()
+
+    def after(self, n: int, seconds: float, loss: float) -> History:
+        """With one more batch of n samples, which took so many seconds."""
+        entries = self.entries
+        if len(entries) >= LONG_HISTORY:
+            entries = entries[:1] + entries[2:-2:2] + entries[-2:]  # the first and the last two stay
+        return History((*entries, (self.samples + n, self.seconds + seconds, loss)))
+
+    @property
+    def samples(self) -> int:
+        """Learnt from so far, repetitions included."""
+        return self.entries[-1][0] if self.entries else 0
+
+    @property
+    def seconds(self) -> float:
+        """Spent learning so far."""
+        return self.entries[-1][1] if self.entries else 0.0
+
+    def columns(self) -> dict[str, Array]:
+        """Equally long arrays "samples", "seconds" and "loss"."""
+        return {name: np.asarray(column) for name, column in zip(COLUMNS, zip(*self.entries, strict=True), strict=True)}
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Array]) -> History:
+        """What ``columns`` came from, checked."""
+        samples, seconds, losses = (columns[name] for name in COLUMNS)
+        alike = len({column.shape for column in columns.values()}) == 1 and samples.ndim == 1 and len(samples)
+        if not alike or any(column.dtype.kind not in "iuf" for column in columns.values()):
+            raise ValueError("the columns of its history are not equally long rows of numbers")
+        forwards = (np.diff(samples) > 0).all() and (np.diff(seconds) >= 0).all()
+        if not (forwards and samples[0] >= 0 and seconds[0] >= 0 and np.isfinite(seconds).all()):
+            raise ValueError("its history does not run forwards")
+        if np.isnan(losses).any():
+            raise ValueError("its history has losses that are not numbers")
+        return cls(tuple(zip(*(column.tolist() for column in (samples, seconds, losses)), strict=True)))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a fit stands in its data: in which pass, after how many of its batches, and how it is shuffled."""
+
+    passes: int
+    batches: int
+    generator: Mapping[str, Any]  # the state of the shuffling generator when the pass began
+    n_samples: int | None = None  # of the data, where that is known
+    mark: int | None = None  # a checksum of the batches of this pass, by which they are recognised
+    faults: int = 0  # of the source, met and counted after that batch and before the next one
+
+    def __post_init__(self) -> None:
+        require_whole(1, passes=self.passes, batches=self.batches)
+        require_whole(0, faults=self.faults)
+
+    def shuffling(self) -> np.random.Generator:
+        """The generator that shuffles this pass, as it was when the pass began."""
+        generator = np.random.default_rng(0)
+        generator.bit_generator.state = self.generator
+        return generator
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Batches that were skipped: how many, and why the last hundred."""
+
+    count: int = 0
+    reasons: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_whole(0, skipped=self.count)
+
+    def and_also(self, error: Exception) -> Skipped:
+        """With one more."""
+        return Skipped(self.count + 1, (*self.reasons, str(error))[-KEPT_REASONS:])
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of the data: how many, and their names where they have some."""
+
+    number: int
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.names is not None and len(self.names) != self.number:
+            raise ValueError(f"there are {len(self.names)} names for {self.number} features")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A dictionary and all that it takes to use it."""
+
+    state: State
+    divergence: Divergence  # in the data's units, as adapted to the data
+    units: Units
+    features: Features
+    history: History = History()
+    raised: bool = False  # has the user been told of entries outside the domain?
+
+    @property
+    def inside(self) -> Divergence:
+        """The divergence in internal units."""
+        return self.divergence.in_units(self.units.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Fitted):
+    """Everything that learning from a stream has produced, in one value.
+
+    A batch is learnt or it is not: the value after it takes the place of the value before.
+    """
+
+    method: Method
+    loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
+    position: Position | None = None
+    skipped: Skipped = Skipped()
+
+    @property
+    def passes(self) -> int:
+        """Over the data so far, the last one perhaps unfinished."""
+        return self.position.passes if self.position else 1

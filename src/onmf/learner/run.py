@@ -1,0 +1,151 @@
+"""All batches of a source, pass after pass, with a position from which an interrupted run goes on to the bit."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onmf.learner.learned import Features, Learned, Position, Skipped
+from onmf.learner.step import Progress, Recipe, as_floats, begin, step
+from onmf.streams import Source, SourceError
+from onmf.units import DataError, refuse_bad_entries
+
+log = logging.getLogger("onmf")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is read."""
+
+    batch_size: int
+    max_passes: int = 1
+    shuffle: bool = True
+    skip_bad: bool = False  # leave out batches that cannot be learnt from?
+    marked: bool = False  # keep a checksum of what was read, so that a later run recognises it?
+
+
+def run(
+    recipe: Recipe,
+    source: Source,
+    reading: Reading,
+    features: Features,
+    generators: tuple[np.random.Generator, np.random.Generator],
+    learned: Learned | None = None,
+) -> Iterator[tuple[Learned, Progress | None]]:
+    """Learn from all batches of a source: what was learnt after each, and what to tell of it.
+
+    ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data, go on
+    from there: the end is that of a run that was never interrupted, to the bit.
+    """
+    if reading.max_passes > 1 and not source.rewinds:
+        raise SourceError("this source can be read only once; use max_passes=1.")
+    drawing, shuffling = generators
+    total = None if source.n_samples is None else source.n_samples * reading.max_passes
+    done = learned.position if learned else None
+    if done is not None:
+        shuffling = done.shuffling()
+    skipped = Skipped()  # before anything is learnt
+    known_faults = done.faults if done else 0
+    passing_over = False  # batches that an earlier run has learnt from
+    news = False  # since the last time that anything was handed out
+
+    def leave_out(error: Exception, position: Position | None) -> None:
+        nonlocal learned, skipped, news
+        log.warning("Skipped a batch: %s", error)
+        if learned is None:
+            skipped = skipped.and_also(error)
+        else:
+            learned = replace(learned, skipped=learned.skipped.and_also(error), position=position)
+            news = True
+
+    def fault(error: SourceError) -> None:
+        """Samples between two batches that the source could not read: counted, unless an earlier run has."""
+        nonlocal known_faults
+        if passing_over:
+            return
+        if known_faults:
+            known_faults -= 1
+            return
+        position = learned.position if learned else None
+        leave_out(error, replace(position, faults=position.faults + 1) if position else None)
+
+    for number in range(done.passes if done else 1, reading.max_passes + 1):
+        before = shuffling.bit_generator.state
+        order = shuffling if reading.shuffle and source.any_order else None
+        known = done.batches if done else 0
+        count = mark = 0
+        passing_over = known > 0
+        batches = source.batches(reading.batch_size, order, fault if reading.skip_bad else None)
+        for count, (rows, batch) in enumerate(batches, start=1):
+            if reading.marked or known:
+                mark = checksum(batch, mark)
+            if count <= known:
+                if count == known:
+                    _require_mark(done, mark)
+                    passing_over = False
+                continue
+            position = Position(number, count, before, source.n_samples, mark if reading.marked or known else None)
+            try:
+                if learned is None:
+                    refuse_bad_entries(as_floats(batch), rows)
+                    begun = replace(begin(recipe, batch, features, drawing, source.n_samples), skipped=skipped)
+                else:
+                    begun = learned
+                learned, progress = step(recipe, begun, batch, rows, position, total)
+            except DataError as error:
+                if not reading.skip_bad:
+                    raise
+                leave_out(error, position)
+                continue
+            yield learned, progress
+            news = False
+        if count < known:
+            raise SourceError(f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}.")
+        if not count and number > 1:
+            raise SourceError(f"pass {number} found no batches: this source can be read only once; use max_passes=1.")
+        done = None
+    if learned is None:
+        reason = skipped.reasons[-1] if skipped.count else "There are no batches."
+        raise DataError(f"No batch could be learnt from. {reason}")
+    if news:
+        yield learned, None
+
+
+def require_position(learned: Learned, source: Source) -> None:
+    """Refuse to go on in data where this model never was."""
+    position, F = learned.position, learned.state.W.shape[1]
+    if position is None:
+        raise ValueError("only a fit that was interrupted can be resumed; this model was not learnt by one.")
+    if source.n_features != F:
+        raise ValueError(f"the data have {source.n_features} features, those of the checkpoint {F}.")
+    if source.n_samples != position.n_samples:
+        raise ValueError(f"the data have {source.n_samples} samples, those of the checkpoint {position.n_samples}.")
+    names = learned.features.names
+    if names is not None and source.feature_names is not None and list(names) != source.feature_names:
+        theirs, ours = next(pair for pair in zip(source.feature_names, names, strict=True) if pair[0] != pair[1])
+        raise ValueError(f"the data have a feature {theirs!r} where those of the checkpoint have {ours!r}.")
+
+
+def _require_mark(position: Position | None, mark: int) -> None:
+    """Refuse to go on in data that are not those of the checkpoint, or come in another order."""
+    if position is not None and position.mark not in (None, mark):
+        raise SourceError(
+            f"the data are not those of the checkpoint: the first {position.batches} batches of pass {position.passes} "
+            "differ from those it has learnt from; give the same data, or begin a new run."
+        )
+
+
+def checksum(batch: Any, before: int) -> int:
+    """Of a batch's shape, of its first and last row, and of the batches before it."""
+    mark = zlib.crc32(str((batch.shape, batch.dtype.str)).encode(), before)
+    ends = [batch[:1], batch[-1:]]
+    parts = [array for end in ends for array in ((end.indices, end.data) if scipy.sparse.issparse(end) else (end,))]
+    for part in parts:
+        mark = zlib.crc32(np.ascontiguousarray(part).tobytes(), mark)
+    return mark

@@ -1,0 +1,191 @@
+"""One batch: a model is begun from the first, and learns from each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onmf import divergences, methods
+from onmf._support import threads
+from onmf._support.arrays import Array, density
+from onmf._support.checks import require_at_least, require_whole
+from onmf.divergences import Divergence
+from onmf.initial import initial_dictionary
+from onmf.learner.chunks import learn, rank_one_loss, require_finite
+from onmf.learner.learned import Features, Learned, Position
+from onmf.methods import Choice, Method
+from onmf.methods.reservoir import Reservoir
+from onmf.sets import Sets
+from onmf.units import Units, checked_clip, refuse_bad_entries
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model is made with, apart from the data and how they are read."""
+
+    n_components: int
+    divergence: Divergence  # as the user gave it
+    method: Choice
+    init: Any = "kmeans++"
+    rescale: bool = True  # divide data by the mean of the first batch?
+    clip: tuple[float, float] | None = None
+    ridge: float = 0.0
+    sets: Sets = Sets()
+    reservoir: int = 0
+
+    def __post_init__(self) -> None:
+        require_whole(1, n_components=self.n_components)
+        require_whole(0, reservoir=self.reservoir)
+        require_at_least(0, ridge=self.ridge)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Recipe:
+        """What the parameters of an estimator mean."""
+        if settings["scale"] not in ("mean", "none"):
+            raise ValueError(f"scale must be 'mean' or 'none', got {settings['scale']!r}.")
+        return cls(
+            settings["n_components"],
+            divergences.get(settings["divergence"]),
+            methods.get(settings["method"]),
+            settings["init"],
+            settings["scale"] == "mean",
+            checked_clip(settings["clip"]),
+            settings["ridge"],
+            settings["sets"],
+            settings["reservoir"],
+        )
+
+    @property
+    def remembered(self) -> Reservoir | None:
+        """Old samples to mix with the new ones."""
+        return Reservoir(self.reservoir) if self.reservoir else None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every batch."""
+
+    samples: int  # learnt from so far
+    total: int | None  # samples in all passes, if known
+    steps: int
+    seconds: float
+    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
+    W: Array  # the dictionary now
+    H: Array | None = None  # the batch's coefficients as they were found while learning (OnlineNMF)
+    raised: int = 0  # entries outside the domain that were raised, the first time that there are any
+
+
+def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generator, n_samples: int | None) -> Learned:
+    """Units, divergence, method and initial dictionary from the first batch, before anything is learnt from it."""
+    batch = as_floats(batch)
+    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
+    divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
+    inside = divergence.in_units(units.scale)
+    method = recipe.method.chosen(divergence, density(batch), n_samples)
+    require_served(method, inside, recipe.sets)
+    internal, _ = units.inside(method.stored(divergence, batch), divergence)
+    with threads.ours():
+        W = initial_dictionary(recipe.init, internal, recipe.n_components, rng, ratios=not divergence.domain.x.closed)
+    state = method.start(inside, W, recipe.sets.dictionaries)
+    if recipe.remembered:
+        state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
+    return Learned(state=state, divergence=divergence, units=units, method=method, features=features)
+
+
+def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
+    """Refuse a divergence that the method cannot learn, or that the sets leave undefined."""
+    reason = method.refuses(divergence)
+    if reason is not None:
+        raise ValueError(reason)
+    sets.require_positive_fit(divergence)
+
+
+def continued(recipe: Recipe, learned: Learned) -> Learned:
+    """``learned`` ready to go on with settings as they are now; what cannot be changed on the way is refused."""
+    state, units = learned.state, learned.units
+    given = recipe.divergence.for_data(units.mean, state.W.shape[1])
+    fixed = {
+        "n_components": recipe.n_components == len(state.W),
+        "divergence": (recipe.divergence.adaptive or same(given, learned.divergence))
+        and type(given) is type(learned.divergence),
+        "clip": recipe.clip == units.clip,
+        "scale": units.scale == (units.mean if recipe.rescale else 1.0),
+        "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
+    }
+    for name, unchanged in fixed.items():
+        if not unchanged:
+            raise ValueError(f"{name} cannot be changed while a model learns; call fit to begin anew.")
+    method = recipe.method.continued(learned.method)
+    require_served(method, learned.inside, recipe.sets)
+    return replace(learned, method=method, state=replace(state, C=recipe.sets.dictionaries))
+
+
+def same(one: Divergence, other: Divergence) -> bool:
+    """Are they of one class and equal in their parameters, matrices included?"""
+    mine, theirs = one.parameters(), other.parameters()
+    alike = type(one) is type(other) and mine.keys() == theirs.keys()
+    return alike and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+def step(
+    recipe: Recipe,
+    learned: Learned,
+    batch: Any,
+    rows: Any = None,
+    position: Position | None = None,
+    total: int | None = None,
+) -> tuple[Learned, Progress]:
+    """Learn from one batch; also what to tell of it.
+
+    ``rows`` are the numbers of its samples, for messages; ``position`` is where a fit stands after it.
+    """
+    started = time.perf_counter()
+    divergence, units, method, history = learned.divergence, learned.units, learned.method, learned.history
+    batch = as_floats(batch)
+    refuse_bad_entries(batch, rows)
+    X = method.stored(divergence, batch).astype(learned.state.W.dtype, copy=False)
+    internal, raised = units.inside(X, divergence)
+    inside = learned.inside
+    adapt = method.adapts and recipe.divergence.adaptive
+    with threads.ours():
+        learnt = learn(
+            method,
+            inside,
+            learned.state,
+            internal,
+            box=recipe.sets.coefficients,
+            penalty=method.penalty(recipe.ridge),
+            reservoir=recipe.remembered,
+            adapt=adapt,
+            repeated=position is not None and position.passes > 1,
+        )
+    require_finite(learnt.state, rows)
+    unit = divergence.loss_unit(units.scale)
+    to_beat = learned.loss_to_beat
+    if not history.entries:
+        to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * unit
+    loss = learnt.loss * unit if learnt.loss else 0.0  # the unit may be infinite
+    history = history.after(X.shape[0], time.perf_counter() - started, loss)
+    after = replace(
+        learned,
+        state=learnt.state,
+        divergence=learnt.divergence.in_units(1 / units.scale) if adapt else divergence,
+        history=history,
+        position=position,
+        loss_to_beat=to_beat,
+        raised=learned.raised or raised > 0,
+    )
+    W, scale = learnt.state.W, learnt.state.W.dtype.type(units.scale)
+    told = history.samples, total, learnt.state.steps, history.seconds, loss, W, learnt.H * scale
+    return after, Progress(*told, raised=0 if learned.raised else raised)
+
+
+def as_floats(batch: Any) -> Any:
+    """A batch in single or double precision: as it is, or as the latter."""
+    if batch.dtype in (np.float32, np.float64) and batch.dtype.isnative:
+        return batch
+    return batch.astype(np.float64)

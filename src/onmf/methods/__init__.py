@@ -1,0 +1,38 @@
+"""Ways to learn the dictionary, one class per file, found by name."""
+
+import importlib
+import pkgutil
+
+from onmf.methods.base import Choice, Method, State, Statistics, Sums
+
+# A method registers itself when its module is imported, so a new file in this folder is all it takes.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+from onmf.methods.auto import Auto  # noqa: E402
+from onmf.methods.em import EM  # noqa: E402
+from onmf.methods.guan import Guan  # noqa: E402
+from onmf.methods.lefevre import Lefevre  # noqa: E402
+from onmf.methods.paper import Paper  # noqa: E402
+from onmf.methods.surrogate import Surrogate  # noqa: E402
+from onmf.methods.wang import Wang  # noqa: E402
+
+names, find, get = Choice.names, Choice.find, Choice.get
+
+__all__ = [
+    "EM",
+    "Auto",
+    "Choice",
+    "Guan",
+    "Lefevre",
+    "Method",
+    "Paper",
+    "State",
+    "Statistics",
+    "Sums",
+    "Surrogate",
+    "Wang",
+    "find",
+    "get",
+    "names",
+]

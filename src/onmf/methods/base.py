@@ -1,0 +1,220 @@
+"""What a method is: how a chunk of samples with its coefficients changes the dictionary; and how one is found by name.
+
+A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
+``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from onmf._support.arrays import Array, dense
+from onmf._support.checks import require_at_least, require_whole
+from onmf._support.registry import Registered
+from onmf.coefficients import CoefficientSolver
+from onmf.divergences import Divergence
+from onmf.problem import Penalty, Problem
+from onmf.sets import DictionarySet
+
+
+@dataclass(frozen=True)
+class State:
+    """All that learning carries from one chunk to the next."""
+
+    W: Array  # (K, F), in the set C
+    C: DictionarySet
+    samples: int = 0  # in the statistics
+    clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
+    steps: int = 0
+    memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
+
+    def __post_init__(self) -> None:
+        require_whole(0, samples=self.samples, steps=self.steps)
+        require_at_least(0, clock=self.clock)
+
+    def copy(self, layout: Literal["C", "F"] = "C") -> State:
+        """The same with a memory of its own, W atom by atom (C) or feature by feature (F).
+
+        Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
+        """
+        W = np.require(self.W, requirements=[layout, "ALIGNED"])
+        return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
+
+    def after(self, n: int, W: Array, memory: dict[str, Array] | None = None) -> State:
+        """The state after one more step, which has seen n samples."""
+        memory = self.memory if memory is None else memory
+        return State(W, self.C, self.samples + n, self.clock + n, self.steps + 1, memory)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What ``local`` found in one chunk."""
+
+    parts: Mapping[str, Any]
+    samples: int
+    loss: float  # summed over the chunk, at the W that it was computed with
+    new: int = 0  # samples among them that no earlier chunk had
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a shard has learnt, as sums that add up over shards: arrays of the size of the state, never samples."""
+
+    samples: int
+    steps: int
+    arrays: Mapping[str, Array]
+
+    def __add__(self, other: Sums) -> Sums:
+        arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
+        return Sums(self.samples + other.samples, self.steps + other.steps, arrays)
+
+
+@dataclass(frozen=True)
+class Choice(Registered, kind="method"):
+    """A method by its name and constants, or a rule that picks one when it sees the first batch."""
+
+    @abstractmethod
+    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+        """The method for data of this density (the share of entries that are not zero) and length."""
+
+    @abstractmethod
+    def continued(self, before: Method) -> Method:
+        """The method for a model that has learnt with ``before``: the same with constants as they are now."""
+
+    def constants(self) -> dict[str, Any]:
+        """The constants by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The instance that ``"name:text"`` means: constants as NAME=VALUE with commas between."""
+        values = {}
+        for part in text.split(","):
+            key, equals, value = part.partition("=")
+            if not equals or not value.strip():
+                raise ValueError(f"{cls.name}:{text}: write constants as NAME=VALUE with commas between; got {part!r}.")
+            values[key.strip()] = _constant(value.strip())
+        return cls.make(values)
+
+    @classmethod
+    def make(cls, constants: Mapping[str, Any]) -> Self:
+        """The instance with these constants; one that the method does not have is refused by name."""
+        cls._require_known(constants)
+        return cls(**constants)
+
+    def with_constants(self, **constants: Any) -> Self:
+        """The same with some constants replaced."""
+        self._require_known(constants)
+        return replace(self, **constants)
+
+    @classmethod
+    def _require_known(cls, constants: Mapping[str, Any]) -> None:
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in constants:
+            if key not in known:
+                has = f"its constants are {', '.join(known)}" if known else "it has none"
+                raise ValueError(f"method {cls.name!r} has no constant {key!r}; {has}.")
+
+
+class Method(Choice):
+    """One way to learn W. ``local`` looks at data and may run anywhere; ``apply`` alone makes the next state."""
+
+    layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
+    skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
+    adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
+    nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
+    not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": see summary
+
+    tau: int  # samples per update; larger batches are split
+
+    def __post_init__(self) -> None:
+        require_whole(1, tau=self.tau)
+
+    # What it serves
+
+    def refuses(self, divergence: Divergence) -> str | None:
+        """Why the method cannot serve a divergence, and what to use instead; None if it can."""
+        return None
+
+    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+        return self
+
+    def continued(self, before: Method) -> Method:
+        if type(self) is not type(before):
+            raise ValueError(
+                f"this model was begun with method {before.name!r} and cannot go on with {self.name!r}; "
+                "call fit to begin anew."
+            )
+        return self
+
+    def stored(self, divergence: Divergence, batch: Any) -> Any:
+        """The batch, dense or sparse, as the method learns from it fastest."""
+        return dense(batch)
+
+    # The coefficient step
+
+    @abstractmethod
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        """The solver of the coefficient step while learning."""
+
+    def penalty(self, ridge: float) -> Penalty:
+        """The penalty on the coefficients: the user's ridge, and what the method adds."""
+        return Penalty(ridge)
+
+    def visits(self, clock: float) -> int:
+        """How often the chunk after so many samples is looked at before the next one."""
+        return 1
+
+    def effort(self, clock: float) -> int:
+        """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
+        return 1
+
+    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+        """The weight of n new samples, the last of ``clock``, in what is averaged."""
+        raise NotImplementedError(f"{self.name} does not average.")
+
+    # The dictionary step
+
+    @abstractmethod
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """The state before the first sample, with W brought into C."""
+
+    @abstractmethod
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """What a chunk of samples with coefficients H says about W."""
+
+    @abstractmethod
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
+
+    def shorter_step(self) -> str | None:
+        """The constant, with its value, to make smaller where the loss rises; None if there is no step length."""
+        return None
+
+    # What shards have learnt
+
+    def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
+        """What was learnt between two states, as sums that add up over shards."""
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+
+    def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        """The state that follows ``before`` by what all shards have learnt; W is minimised anew."""
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+
+
+def _constant(text: str) -> Any:
+    """A constant on the command line: a number (whole ones stay whole), true, false, none, or a word."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,207 @@
+"""Accumulated multiplicative statistics ("online EM") for Kullback-Leibler and the alpha family with alpha > 0.
+
+For fixed H the multiplicative (majorisation-minimisation) update of W is
+
+    W^alpha = N / D,    N_fk = W_kf^alpha sum_n h_nk (x_nf / y_nf)^alpha,    D_k = sum_n h_nk
+
+Online, both sums are averaged over the chunks with falling weights. Memory is O(F K), and on sparse X a chunk costs
+O(nnz K): entries with x = 0 add nothing to N. Each chunk is visited a few times, its own share of the statistics being
+replaced each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse
+
+from onmf._support import threads
+from onmf._support.arrays import FEW_ENTRIES, Array, density
+from onmf._support.checks import require_whole
+from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.divergences import Divergence
+from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.schedules import Averaging
+from onmf.problem import Problem
+from onmf.sets import DictionarySet
+
+MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
+STEPS = 5  # multiplicative ones per visit
+LIGHT, VERY_LIGHT = 0.08, 0.02  # a chunk's weight after some 17,000 and 110,000 samples: more steps pay from there on
+FLOOR = 0.01  # of a feature's mean that every atom keeps
+ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
+MEANS = ("size", "entries")  # statistics that are plain means over all samples
+BLOCK = 2048  # features that a thread divides at a time
+
+
+@dataclass(frozen=True)
+class EM(Method, name="em"):
+    """tau samples per update; ``forgetting`` is a floor under their weight; ``max_iter`` coefficient steps per visit.
+
+    Left to itself (None) the coefficient solver makes five steps, and two and four times as many once chunks weigh
+    little: W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
+    Early on haste costs little, since the dictionary moves on anyway.
+    """
+
+    tau: int = 200
+    forgetting: float = 0.0
+    max_iter: int | None = None
+
+    layout: ClassVar[Literal["C", "F"]] = "F"
+    skips_empty: ClassVar[bool] = True
+    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
+    not_additive: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_iter is not None:
+            require_whole(1, max_iter=self.max_iter)
+        self._averaging()
+
+    def _averaging(self) -> Averaging:
+        return Averaging(0.75, forgetting=self.forgetting)
+
+    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+        return self._averaging()(clock, n, self.tau)
+
+    def refuses(self, divergence: Divergence) -> str | None:
+        if divergence.alpha_order is not None:
+            return None
+        return f"em cannot learn {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
+
+    def stored(self, divergence: Divergence, batch: Any) -> Any:
+        """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
+        few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
+        return scipy.sparse.csr_matrix(batch) if few else batch
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        return Multiplicative(max_iter=self.max_iter or STEPS)
+
+    def visits(self, clock: float) -> int:
+        """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
+        return max(1, min(MOST_VISITS, round(VISITS * self._full_weight(clock))))
+
+    def effort(self, clock: float) -> int:
+        if self.max_iter is not None:
+            return 1
+        weight = self._full_weight(clock)
+        return 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
+
+    def _full_weight(self, clock: float) -> float:
+        """That of the next full chunk."""
+        return self._averaging()(clock + self.tau, self.tau, self.tau)
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
+        W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
+        K, F = W.shape
+        shapes = {"N": (F, K), "D": (K,), "size": (F,), "entries": (2,), "evidence": (1,), "log_unit": (K,)}
+        return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
+
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """(x / y)^alpha where it is needed."""
+        X, order = problem.X, _order(problem.divergence)
+        Y = problem.fit(H)
+        loss = float(problem.loss(H, Y).sum(dtype=np.float64))
+        ratio = (X.data if scipy.sparse.issparse(X) else X) / Y
+        if order != 1:
+            ratio **= order
+        return Statistics({"X": X, "H": H, "ratio": ratio, "W": problem.W}, samples=X.shape[0], loss=loss)
+
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
+        from onmf.kernels import accumulate
+
+        X, H, ratio, W = (statistics.parts[name] for name in ("X", "H", "ratio", "W"))
+        n, memory = statistics.samples, dict(state.memory)
+        N = memory["N"]
+        rho = self.weight(divergence, state.clock + n, n)
+        sparse = scipy.sparse.issparse(X)
+        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * H.sum(axis=0)
+        # The floor counts evidence: these two are plain means over all samples, and a sample seen again is no news.
+        entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], N.dtype)
+        size = np.bincount(X.indices, X.data, len(N)).astype(N.dtype) if sparse else X.sum(axis=0)
+        for name, total in {"size": size, "entries": entries}.items():
+            memory[name] = memory[name] + (total / n - memory[name]) * (n / (state.samples + n))
+        memory["evidence"] = memory["evidence"] + statistics.new
+
+        def news(f: slice) -> Array:
+            if not sparse:
+                return ratio[:, f].T @ H
+            total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
+            accumulate(X, ratio, H, f.start, total)
+            return total
+
+        return state.after(n, *self._divided(divergence, state.C, W, memory, news, (1 - rho, rho / n)))
+
+    def _divided(
+        self,
+        divergence: Divergence,
+        C: DictionarySet,
+        W: Array,
+        memory: dict[str, Array],
+        news: Callable[[slice], Array],
+        weights: tuple[float, float],
+    ) -> tuple[Array, dict[str, Array]]:
+        """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
+        from onmf.kernels import divide
+
+        order, N, D = _order(divergence), memory["N"], memory["D"]
+        tiny = float(np.finfo(N.dtype).tiny)
+        low = _floor(memory, tiny)
+        N_new, W_new = np.empty_like(N), np.empty_like(N)
+        Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
+
+        def block(f: slice) -> Array:
+            return divide(N, news(f), Wt, divisor, low, *weights, order, f, (N_new, W_new))
+
+        def rescale(f: slice) -> None:
+            W_new[f] /= s
+            if order != 1:
+                N_new[f] *= s ** (1 - order)
+
+        features = threads.blocks(len(N), BLOCK)
+        s = np.max(threads.each(block, features), axis=0)
+        threads.each(rescale, features)
+        # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
+        feasible = len(D) * float(low.min()) >= C.eps * float(s.max())
+        memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
+        return W_new.T if feasible else C.project(W_new.T), memory
+
+    def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
+        """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
+        n, memory = after.samples - before.samples, after.memory
+        arrays = {name: after.samples * memory[name] - before.samples * before.memory[name] for name in MEANS}
+        arrays["evidence"] = memory["evidence"] - before.memory["evidence"]
+        unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
+        arrays |= {"N": n * memory["N"] / unit ** (1 - _order(divergence)), "D": n * memory["D"] / unit}
+        return Sums(n, after.steps - before.steps, arrays)
+
+    def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        n, memory = sums.samples, dict(before.memory)
+        for name in MEANS:
+            memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
+        memory["evidence"] = memory["evidence"] + sums.arrays["evidence"]
+        memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
+        nothing = np.zeros((BLOCK, len(memory["D"])), dtype=memory["N"].dtype)
+        news = lambda f: nothing[: f.stop - f.start]  # noqa: E731
+        W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
+        return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
+
+
+def _order(divergence: Divergence) -> float:
+    """Its alpha."""
+    if divergence.alpha_order is None:
+        raise ValueError(f"em cannot learn {divergence.name}.")
+    return divergence.alpha_order
+
+
+def _floor(memory: dict[str, Array], tiny: float) -> Array:
+    """What no weight of a feature falls below: it keeps a little mass for features that are rare or not seen yet."""
+    typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # the mean of the non-zeros
+    evidence = max(float(memory["evidence"][0]), 1.0)
+    share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)
+    return (share * memory["size"] + 0.3 * typical / evidence) / max(float(memory["D"].sum()), tiny)

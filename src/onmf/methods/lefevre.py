@@ -1,0 +1,86 @@
+"""Lefevre, Bach and Fevotte (2011): online Itakura-Saito NMF by accumulated auxiliary functions.
+
+For fixed H the loss is majorised around the old W by sum_kf A_kf / W_kf + B_kf W_kf, whose minimiser is sqrt(A / B).
+Online, both sums forget exponentially: what lies N samples back weighs r. What was taken from the paper and what had
+to be chosen is in docs/decisions/0006-earlier-methods.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number, require_whole
+from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.methods.base import Method, State, Statistics
+from onmf.problem import Problem
+from onmf.sets import DictionarySet
+
+
+@dataclass(frozen=True)
+class Lefevre(Method, name="lefevre"):
+    """Mini-batches of tau samples (or the batch, if it is smaller), ``max_iter`` multiplicative coefficient steps.
+
+    The past weighs r after N samples; None takes N from the length of the data that ``fit`` is given.
+    """
+
+    tau: int = 1000
+    r: float = 0.7
+    N: float | None = None
+    max_iter: int = 100
+
+    nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole(1, max_iter=self.max_iter)
+        if not is_number(self.r) or not 0 < self.r <= 1:
+            raise ValueError(f"r must lie in (0, 1], got {self.r!r}.")
+        if self.N is not None and (not is_number(self.N) or not 1 <= self.N < np.inf):
+            raise ValueError(f"N must be at least 1 and finite, got {self.N!r}.")
+
+    def refuses(self, divergence: Divergence) -> str | None:
+        if divergence.sees_ratios:
+            return None
+        return f"lefevre cannot learn {divergence.name}: it serves is alone; use method='auto'."
+
+    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+        if self.N is None and n_samples is None:
+            raise ValueError(
+                "lefevre needs N, the number of samples after which the past weighs r, since partial_fit and streams "
+                "of unknown length do not tell it; write method='lefevre:N=...'."
+            )
+        return replace(self, N=n_samples) if self.N is None else self
+
+    def continued(self, before: Method) -> Method:
+        same = super().continued(before)
+        return replace(self, N=before.N) if isinstance(before, Lefevre) and self.N is None else same
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        return Multiplicative(max_iter=self.max_iter)
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """No past yet; atoms of unit sum."""
+        W = C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
+        return State(W, C, memory={"A": np.zeros_like(W), "B": np.zeros_like(W)})
+
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """The coefficients of the auxiliary function."""
+        X, W = problem.X, problem.W
+        Y = np.maximum(H @ W, TINY)
+        inverse = 1.0 / Y
+        parts = {"A": (H.T @ (X * np.square(inverse))) * np.square(W), "B": H.T @ inverse}
+        return Statistics(parts, samples=len(X), loss=float(problem.divergence.value(X, Y).sum(dtype=np.float64)))
+
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """Forget, add, minimise, and give all atoms unit sum."""
+        rho = self.r ** (statistics.samples / (self.N or np.inf))
+        A, B = (rho * state.memory[name] + statistics.parts[name] for name in ("A", "B"))
+        W = np.where(B > 0, np.sqrt(A / np.maximum(B, TINY)), state.W)
+        s = np.maximum(W.sum(axis=1, keepdims=True), TINY)
+        return state.after(statistics.samples, state.C.project(W / s), {"A": A / s, "B": B * s})

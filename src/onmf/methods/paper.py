@@ -1,0 +1,95 @@
+"""The paper's method (Algorithms 1 to 3): stochastic projected subgradient descent, the one with the theorem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf._support.checks import require_at_least, require_whole
+from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
+from onmf.divergences import Divergence
+from onmf.methods.base import Method, State, Statistics
+from onmf.methods.schedules import StepSize
+from onmf.problem import Problem
+from onmf.sets import DictionarySet
+
+SOLVERS = ("auto", "armijo", "armijo-literal", "constant", "polyak")
+
+
+@dataclass(frozen=True)
+class Paper(Method, name="paper"):
+    """W <- P_C(W - eta G), G = sum over the mini-batch of the subgradients h' (d/dy) d(x || hW), eta = a/(s + b)^power.
+
+    The gradient is *summed* over the tau samples of a mini-batch, not averaged, and s counts samples, so mini-batches
+    must stay small (docs/decisions/0002-reading-of-the-paper.md). A power outside (1/2, 1] breaks the Robbins-Monro
+    conditions and is refused unless ``any_power``.
+
+    ``solver`` finds the coefficients until the stopping rule of ``onmf.coefficients.base`` falls below ``tol``, in
+    ``max_iter`` iterations at most (None: 300 for the constant step, 100 for the others). "auto" is the paper's choice:
+    1/L where one Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), the Armijo rule for the other
+    smooth losses and l2, Polyak's step for l1, which stops at ``delta_tol`` (0.01) of a sample's mean entry instead.
+    """
+
+    tau: int = 10
+    a: float = 2e4
+    b: float = 2e4
+    power: float = 1.0
+    any_power: bool = False
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_iter: int | None = None
+    delta_tol: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.solver not in SOLVERS:
+            raise ValueError(f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}.")
+        if not isinstance(self.any_power, (bool, np.bool_)):
+            raise ValueError(f"any_power must be True or False, got {self.any_power!r}.")
+        require_at_least(0, tol=self.tol)
+        if self.max_iter is not None:
+            require_whole(1, max_iter=self.max_iter)
+        if self.delta_tol is not None:
+            Polyak(delta_tol=self.delta_tol)
+        self._step_size()
+
+    def _step_size(self) -> StepSize:
+        return StepSize(self.a, self.b, self.power, self.any_power)
+
+    def refuses(self, divergence: Divergence) -> str | None:
+        solver = self.coefficients(divergence)
+        if self.delta_tol is not None and not isinstance(solver, Polyak):
+            return f"delta_tol belongs to Polyak's step, which {divergence.name} does not use; leave it out."
+        return solver.refuses(divergence)
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        name = self.solver
+        if name == "auto":
+            name = "armijo" if divergence.smooth_unless_exact else "polyak"
+            name = name if divergence.lipschitz is None else "constant"
+        if name == "constant":
+            return ConstantStep(self.tol, self.max_iter or 300)  # an iteration without a line search costs a third
+        if name == "polyak":
+            return Polyak(self.tol, self.max_iter or 100, delta_tol=self.delta_tol or 0.01)
+        return Armijo(self.tol, self.max_iter or 100, literal=name == "armijo-literal")
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """W_0 may be any element of C; one outside is brought in by a change of units."""
+        return State(C.rescale_into(W), C)
+
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """The summed subgradient in W."""
+        X, divergence = problem.X, problem.divergence
+        Y = H @ problem.W
+        loss = float(divergence.value(X, Y).sum(dtype=np.float64))
+        return Statistics({"gradient": H.T @ divergence.grad(X, Y)}, samples=len(X), loss=loss)
+
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """One projected step."""
+        eta = self._step_size()(state.clock + statistics.samples)
+        return state.after(statistics.samples, state.C.project(state.W - eta * statistics.parts["gradient"]))
+
+    def shorter_step(self) -> str:
+        return f"a ({self.a:g})"

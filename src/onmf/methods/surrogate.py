@@ -1,0 +1,307 @@
+"""The fast dictionary step: an averaged quadratic model of the loss per feature, minimised by coordinate descent.
+
+At the fit y = hW every entry's divergence is replaced by its quadratic model with slope g and curvature c > 0. Summed
+over samples, the model of feature f has the sufficient statistics
+
+    A_f = avg c_f h h'   (K x K, packed)        b_f = avg (c_f y_f - g_f) h   (K)
+
+averaged with weights rho that fall like a power of the samples seen. The K weights of the feature then minimise
+w A_f w' / 2 - b_f w' over w >= low_f by a few sweeps. Where the curvature is one number a sample (squared l2, l2) one A
+serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. No convergence
+theorem is claimed for the rest.
+
+Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one correlation matrix for all features:
+A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, which takes F K numbers. b_f is then the
+average of A_f w - g_f h with the chunk's own such A_f, so that the model still has the slope of the loss.
+
+W stays in [0, 1] by a change of units, W = V / u with a unit u_k per atom, its largest weight; the statistics are those
+of V, and hardly ever need rescaling. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+
+from onmf._support import threads
+from onmf._support.arrays import Array, dense
+from onmf._support.checks import require_at_least, require_whole
+from onmf.coefficients import CoefficientSolver, Ratios, precise
+from onmf.divergences import Divergence
+from onmf.methods import coupled
+from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.schedules import Averaging
+from onmf.problem import Problem
+from onmf.sets import DictionarySet
+
+SWEEPS = 5  # over the atoms per update
+CACHE = 600_000  # bytes
+NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
+DISTANT = 16  # doublings: units beyond are taken up by the statistics
+
+
+@dataclass(frozen=True)
+class Floor:
+    """low_f = share * (typical size of feature f) / (sum of the mean coefficients): what a weight may not fall below.
+
+    It comes from the data, not from W: a fraction of W would shrink with it, and rare features would die. The typical
+    size is the running mean and a little of the mean over all features, or the geometric mean where zeros are outside
+    the domain.
+    """
+
+    share: float = 0.0
+    geometric: bool = False
+
+    def statistic(self, X: Any) -> Array:
+        """What is averaged, summed over a chunk."""
+        return np.log(X).sum(axis=0) if self.geometric else np.asarray(X.sum(axis=0)).ravel()
+
+    def low(self, average: Array, mass: float) -> Array:
+        """low_f from the running average of the statistic."""
+        size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
+        return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
+
+
+@dataclass(frozen=True)
+class Surrogate(Method, name="surrogate"):
+    """tau samples per update; ``forgetting`` is a floor under their weight in the averages.
+
+    The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
+    diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in ``max_iter`` steps at
+    most (None: what suits the divergence).
+    """
+
+    tau: int = 30
+    forgetting: float = 0.0
+    max_memory: float = 2.0**30
+    tol: float | None = None
+    max_iter: int | None = None
+
+    skips_empty: ClassVar[bool] = True
+    adapts: ClassVar[bool] = True
+    nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
+    not_additive: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(0, max_memory=self.max_memory, **({} if self.tol is None else {"tol": self.tol}))
+        if self.max_iter is not None:
+            require_whole(1, max_iter=self.max_iter)
+        Averaging(forgetting=self.forgetting)
+
+    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+        return Averaging(divergence.averaging_exponent, forgetting=self.forgetting)(clock, n, self.tau)
+
+    def stored(self, divergence: Divergence, batch: Any) -> Any:
+        """Under squared l2 sparse data stay sparse."""
+        return batch if divergence.quadratic and divergence.metric is None else dense(batch)
+
+    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+        """Few steps: what is left to gain in h, the next samples gain in W."""
+        if divergence.sees_ratios and self.tol is None and self.max_iter is None:
+            return Ratios()  # Newton's step after it buys nothing that the next samples do not
+        steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
+        return precise(divergence).stopping(1e-3 if self.tol is None else self.tol, self.max_iter or steps)
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """Empty statistics, the first chunk's weight being one: S where features share their A, else A or, where two
+        copies of it exceed ``max_memory``, S and the diagonals a.
+        """
+        W = C.rescale_into(W)
+        K, F = W.shape
+        if divergence.metric is not None:
+            return coupled.start(W, C)
+        shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,), "mass": (K,), "unit": (K,), "base": (K,)}
+        packed = K * (K + 1) // 2
+        if divergence.curvature_per_sample:
+            shapes["S"] = (K, K)
+        elif 2 * packed * F * W.itemsize <= self.max_memory:
+            shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
+        else:
+            shapes |= {"S": (K, K), "a": (K, F)}
+        memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
+        memory["unit"] += 1.0
+        return State(W, C, memory=memory)
+
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """Slopes G and curvatures C at the fit Y. Sparse data come under squared l2 only: C = 1 and C Y - G = X."""
+        X, divergence = problem.X, problem.divergence
+        if divergence.metric is not None:
+            return coupled.local(problem, H)
+        Y = problem.fit(H)
+        loss = problem.loss(H, Y)
+        if scipy.sparse.issparse(X):
+            parts = {"X": X, "H": H, "C": np.ones((len(H), 1), dtype=H.dtype)}
+        else:
+            G, C = divergence.model(X, Y)
+            parts = {"X": X, "H": H, "C": C[:, :1] if divergence.curvature_per_sample else C, "G": G, "Y": Y}
+        return Statistics(parts, samples=len(H), loss=float(loss.sum(dtype=np.float64)))
+
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """Average, sweep, and bring W back to [0, 1] by a change of units."""
+        from onmf.kernels import pack
+
+        n = statistics.samples
+        rho = self.weight(divergence, state.clock + n, n)
+        if divergence.metric is not None:
+            return coupled.apply(divergence.metric, state, statistics, rho)
+        parts, memory, floor = statistics.parts, dict(state.memory), _floor(divergence)
+        X, H, C = (parts[name] for name in ("X", "H", "C"))
+        sparse = scipy.sparse.issparse(X)
+        T = X if sparse else -parts["G"] if "a" in memory else C * parts["Y"] - parts["G"]
+        unit = memory["unit"]
+        H = H / unit
+        for name, news in (("size", floor.statistic(X)), ("mass", H.sum(axis=0))):
+            memory[name] = (1 - rho) * memory[name] + (rho / n) * news
+        low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
+        V = state.W * unit[:, None]
+        Ht = np.ascontiguousarray(H.T)
+        shared = "S" in memory and "a" not in memory
+        S = (Ht * C[:, 0] if shared else Ht) @ H
+        if "S" in memory:
+            memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
+        outer = pack(Ht) if "A" in memory else np.square(Ht)
+        b = Ht @ T if sparse else None
+
+        def block(f: slice) -> None:
+            news = Ht @ T[:, f] if b is None else np.ascontiguousarray(b[:, f])
+            A = None if shared else outer @ C[:, f]
+            if A is not None and "a" in memory:
+                # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
+                r = _ratio(A, S)
+                news += r * (S @ (r * V[:, f]))
+            _update(memory, f, A, news, V, low, (1 - rho, rho / n))
+
+        threads.each(block, _blocks(memory))
+        return self._finished(divergence, state, n, V, memory)
+
+    def _finished(self, divergence: Divergence, state: State, n: int, V: Array, memory: dict[str, Array]) -> State:
+        """The state whose dictionary is V in units of its largest weights."""
+        unit = memory["unit"]
+        if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
+            np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
+        largest = V.max(axis=1)
+        memory["unit"] = np.where(largest > NEGLIGIBLE * unit, largest, unit)
+        W = state.C.project(V / memory["unit"][:, None])
+        _rebase(memory)
+        return state.after(n, W, memory)
+
+    def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
+        """n times the averages, and n V, in the units that the statistics had before."""
+        n, memory = after.samples - before.samples, dict(after.memory)
+        if divergence.metric is not None:
+            return coupled.summary(before, after)
+        _change_units(memory, np.exp2(before.memory["base"] - memory["base"]).astype(after.W.dtype))
+        sums = {name: n * memory[name] for name in memory if name not in ("unit", "base")}
+        return Sums(n, after.steps - before.steps, sums | {"V": n * after.W * memory["unit"][:, None]})
+
+    def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        if divergence.metric is not None:
+            return coupled.merged(divergence.metric, before, sums)
+        arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
+        V = arrays.pop("V")
+        memory = dict(before.memory) | arrays
+        low = _floor(divergence).low(memory["size"], float((memory["mass"] * memory["unit"]).sum()))
+
+        def block(f: slice) -> None:
+            A = None
+            if "A" in memory:
+                A = _of_features(memory, f).copy()
+            elif "a" in memory:
+                A = memory["a"][:, f].copy()
+            _update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
+
+        threads.each(block, _blocks(memory))
+        merged = self._finished(divergence, before, sums.samples, V, memory)
+        return replace(merged, steps=before.steps + sums.steps + 1)
+
+
+def _floor(divergence: Divergence) -> Floor:
+    """None where a fit of zero is admitted; geometric where zeros in the data are not."""
+    if not divergence.domain.x.closed:
+        return Floor(1e-4, geometric=True)
+    return Floor(0.0 if divergence.domain.y.closed else 1e-3)
+
+
+def _update(
+    memory: dict[str, Array],
+    f: slice,
+    A: Array | None,
+    b: Array,
+    V: Array,
+    low: Array,
+    weights: tuple[float, float],
+) -> None:
+    """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
+    from onmf.kernels import blend, sweep
+
+    unit = memory["unit"]
+    blend(memory["b"], b, f.start, *weights)
+    if A is None:
+        sweep(memory["S"], b, V, low, unit, f.start, SWEEPS)
+    elif "A" in memory:
+        blend(_of_features(memory, f), A, 0, *weights)
+        sweep(A, b, V, low, unit, f.start, SWEEPS)
+    else:  # in units of r the features share S; the floor is applied afterwards
+        blend(memory["a"], A, f.start, *weights)
+        S = memory["S"]
+        r = _ratio(A, S)
+        v = V[:, f] * r
+        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, SWEEPS)
+        V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
+
+
+def _rebase(memory: dict[str, Array]) -> None:
+    """Units far from one become nearly one, in place, the statistics taking them up.
+
+    While no sample uses an atom, its weights go where the residuals are, divided by next to nothing: without this,
+    the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
+    """
+    power = np.round(np.log2(memory["unit"]))
+    power = np.where(np.abs(power) > DISTANT, power, 0.0)
+    if power.any():
+        memory["base"] = memory["base"] + power
+        _change_units(memory, np.exp2(power).astype(memory["unit"].dtype))
+
+
+def _change_units(memory: dict[str, Array], s: Array) -> None:
+    """The statistics of V / s instead of V: powers of two, an entry of s per atom."""
+    from onmf.kernels import pack
+
+    if (s == 1).all():
+        return
+    memory["unit"] = memory["unit"] / s
+    memory["mass"] = memory["mass"] * s
+    memory["b"] = memory["b"] * s[:, None]
+    if "S" in memory:
+        memory["S"] = memory["S"] * np.outer(s, s)
+    if "a" in memory:
+        memory["a"] = memory["a"] * np.square(s)[:, None]
+    if "A" in memory:
+        products = pack(s[:, None])
+        memory["A"] = memory["A"].copy()
+        for f in _blocks(memory):
+            _of_features(memory, f)[...] *= products
+
+
+def _of_features(memory: dict[str, Array], f: slice) -> Array:
+    """The packed matrices of some features, which must be a block of ``_blocks``: a view (packed, features)."""
+    packed = memory["A"].size // memory["b"].shape[1]
+    return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
+
+
+def _blocks(memory: dict[str, Array]) -> list[slice]:
+    """As many features at a time as have their matrices in a core's cache while they are averaged and swept."""
+    F, size = memory["b"].shape[1], 256
+    if "A" in memory:
+        size = max(16, min(256, 1 << int(np.log2(max(CACHE / (memory["A"].nbytes // F), 1)))))
+    return threads.blocks(F, size)
+
+
+def _ratio(a: Array, S: Array) -> Array:
+    """r with diag(r_f) S diag(r_f) having the diagonal a_f; a is (K, B)."""
+    tiny = float(np.finfo(S.dtype).tiny)
+    return np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny
