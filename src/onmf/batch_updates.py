@@ -19,10 +19,9 @@ import scipy.sparse
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.base import uniform_start
-from onmf.divergences import Divergence, Separable, SquaredL2
+from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import total
-from onmf.problem import SparseFits
+from onmf.problem import DEFAULT_BOX, NO_PENALTY, SparseProblem, uniform_start
 
 LEAST_FIT = {4: 1e-12, 8: 1e-40}  # of the data's mean, by bytes a number: fits below have powers that it does not hold
 NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, by bytes a number: a loss below cannot be found as their difference
@@ -53,9 +52,7 @@ class DenseUpdates(Updates):
         self.divergence, self.rows, self.shape = divergence, rows, shape
         n, F = shape
         self.blocks = threads.blocks(n, max(32, IN_CACHE // F))
-        self.constant = 0.0
-        if type(divergence).loss_of_samples is not Divergence.loss_of_samples:
-            self.constant = sum(threads.each(lambda block: divergence.loss_of_samples(rows(block)), self.blocks))
+        self.constant = sum(threads.each(lambda block: divergence.loss_of_samples(rows(block)), self.blocks))
 
     def start(self, W: Array) -> Array:
         """Block by block."""
@@ -106,7 +103,7 @@ class SparseUpdates(Updates):
     The entries are kept by columns too, since the dictionary's sums go over the samples of a feature.
     """
 
-    def __init__(self, divergence: Separable, X: Any, order: float) -> None:
+    def __init__(self, divergence: Divergence, X: Any, order: float) -> None:
         self.divergence, self.X, self.order = divergence, X, order
         places = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc()
         self.columns = places.indptr, places.indices, places.data
@@ -117,7 +114,7 @@ class SparseUpdates(Updates):
 
     def loss(self, H: Array, W: Array) -> float:
         """By the fits at the non-zeros."""
-        problem = SparseFits(self.divergence, self.X, W)
+        problem = self._problem(W)
         return self._loss(H, problem, np.maximum(problem.fit(H), LEAST_FIT[H.itemsize]))
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
@@ -125,7 +122,7 @@ class SparseUpdates(Updates):
         from onmf.kernels import gather, multiplicative_iteration
 
         X, (n, K) = self.X, H.shape
-        problem = SparseFits(self.divergence, X, W)
+        problem = self._problem(W)
         new = H.copy()
         Y, P = np.empty_like(X.data), np.empty_like(X.data)
         mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
@@ -141,9 +138,12 @@ class SparseUpdates(Updates):
         factor = self.divergence.multiplicative_factor(ratio(sums, new.sum(axis=0)))
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
 
+    def _problem(self, W: Array) -> SparseProblem:
+        return SparseProblem(self.divergence, self.X, W, DEFAULT_BOX, NO_PENALTY)
+
     @staticmethod
-    def _loss(H: Array, problem: SparseFits, Y: Array) -> float:
-        return float(problem.value(H, Y).sum(dtype=np.float64))
+    def _loss(H: Array, problem: SparseProblem, Y: Array) -> float:
+        return float(problem.loss(H, Y).sum(dtype=np.float64))
 
 
 class GramUpdates(Updates):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf._support.arrays import Array, Counts, Mask
-from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.divergences import L1, Divergence
-from onmf.problem import DenseFits
+from onmf._support.arrays import Array, Mask
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
+from onmf.divergences import Divergence
+from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
 
 ENTRIES = 1 << 15  # residuals of one block: its dozen arrays of this size stay in the cache
 FEWEST = 32  # samples of one block, for the matrix products' sake
@@ -37,30 +37,30 @@ class InteriorPoint(CoefficientSolver):
 
     max_iter: int = 50
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """Absolute values and nothing else."""
-        if isinstance(divergence, L1):
-            return None
-        return f"InteriorPoint refuses {divergence.name}: it is made for l1 alone; use armijo."
+    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
+        if not divergence.absolute_deviations:
+            return f"InteriorPoint refuses {divergence.name}: it is made for l1 alone; use armijo."
+        return "InteriorPoint refuses a lasso: its proof knows a ridge alone; use polyak." if penalty.lasso else None
 
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        limit = self.tolerance(divergence, X)
-        W = np.ascontiguousarray(W)  # the sums below depend on the order in memory, by rounding
-        iterations = np.zeros(len(X), dtype=np.int64)
-        converged = np.ones(len(X), dtype=bool)
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        limit, low = problem.tolerance(self.tol), problem.box.low
+        W = np.ascontiguousarray(problem.W)  # the sums below depend on the order in memory, by rounding
+        start, n = H, len(H)
+        found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool))
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for atoms of zeros.
-        X = X - H.dtype.type(self.box.low) * W.sum(axis=0)
+        X = problem.X - H.dtype.type(low) * W.sum(axis=0)
         rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
-        start = H
-        H = np.full_like(start, self.box.low)
         if atoms.size:
-            problem = _Scaled(self, W[atoms])
+            scaled = _Scaled(problem, W[atoms])
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
                 where = np.ix_(block, atoms)
-                H[where], iterations[block], converged[block] = problem.solve(X[block], start[where], limit[block])
-        return Coefficients(self.box.project(H), iterations, converged)
+                with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
+                    part = iterate(_Steps(scaled, X[block], start[where], limit[block]), self.max_iter)
+                found.H[where] = part.H
+                found.iterations[block], found.converged[block] = part.iterations, part.converged
+        return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
 
 
 class _Scaled:
@@ -70,48 +70,27 @@ class _Scaled:
     above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and make any a prove something.
     """
 
-    def __init__(self, solver: InteriorPoint, W: Array) -> None:
-        self.box, self.ridge, self.max_iter = solver.box, solver.ridge, solver.max_iter
+    def __init__(self, problem: Problem, W: Array) -> None:
+        self.box, self.ridge = problem.box, problem.penalty.ridge
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
-        self.hessians = DenseFits(L1(), self.W[:0], self.W).hessians
-
-    def solve(self, X: Array, H: Array, limit: Array) -> tuple[Array, Counts, Mask]:
-        """The coefficients of X from the start H, their iterations, and which are within ``limit`` of the minimum."""
-        block = _Block(self, X, H, limit)
-        result = np.empty_like(H)
-        iterations = np.zeros(len(X), dtype=np.int64)
-        converged = np.zeros(len(X), dtype=bool)
-        with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-            for step in range(self.max_iter + 1):
-                done, stuck = block.assess()
-                leaving = done | stuck | (step == self.max_iter)
-                if leaving.any():
-                    rows = block.rows[leaving]
-                    result[rows] = block.answers()[leaving]
-                    iterations[rows], converged[rows] = step, done[leaving]
-                    block.keep(~leaving)
-                    if not block.rows.size:
-                        break
-                block.step()
-        return result, iterations, converged
 
 
-class _Block:
+class _Steps(Work):
     """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold."""
 
-    def __init__(self, problem: _Scaled, X: Array, H: Array, limit: Array) -> None:
+    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array) -> None:
         dtype = X.dtype
         (n, F), K = X.shape, H.shape[1]
-        box, mean = problem.box, problem.mean
+        box, mean = scaled.box, scaled.mean
         unit = np.abs(X).mean(axis=1, keepdims=True)
-        self.problem, self.rows = problem, np.arange(n)
+        self.scaled, self.H = scaled, H
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             top = (box.high - box.low) * (mean / unit)
-            self.ridge = np.minimum(problem.ridge * unit / mean / mean, 1e30)
+            self.ridge = np.minimum(scaled.ridge * unit / mean / mean, 1e30)
             ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(dtype).tiny)), CEILING)
         self.top, self.boxed = np.minimum(top, ceiling), top <= ceiling
         self.low = box.low * mean / unit
@@ -126,27 +105,34 @@ class _Block:
 
         q = np.minimum(np.maximum(self.found, LIFT / K), 0.5 * self.top)
         p = self.top - q
-        self.fit: Array = q @ problem.W
-        R = self.X - self.fit
+        fit: Array = q @ scaled.W
+        R = self.X - fit
         size = np.abs(R).mean(axis=1, keepdims=True) + np.finfo(dtype).eps
         a = 0.5 * R / (np.abs(R) + size)
         v = 0.5 * size / p
-        z = np.maximum(self.ridge * (q + self.low) - a @ problem.Wt + v, 0.5 * size / q)
+        z = np.maximum(self.ridge * (q + self.low) - a @ scaled.Wt + v, 0.5 * size / q)
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
+        self.proven, _ = self._assess(fit)
 
-    def assess(self) -> tuple[Mask, Mask]:
-        """Which samples are proved to be within their limit, and which get no further?"""
+    def test(self, k: int) -> Mask:
+        return self.proven
+
+    def finish(self) -> Mask:
+        return self.proven
+
+    def _assess(self, fit: Array) -> tuple[Mask, Mask]:
+        """Which samples are proved to be within their limit, and which of the others get no further?"""
         from onmf.kernels.interior import measure
 
-        q, mass = self.bounds[:, 0], self.problem.mass
-        deviations, dual = measure(self.X, self.fit, self.state, self.work)
+        q, mass = self.bounds[:, 0], self.scaled.mass
+        deviations, dual = measure(self.X, fit, self.state, self.work)
         value = self._with_ridge(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
-        c = self.fit @ self.problem.Wt  # ``measure`` has put a in the place of the fit
+        c = fit @ self.scaled.Wt  # ``measure`` has put a in the place of the fit
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
         e = (np.maximum(c - self.ridge * (q + self.low), 0.0) / mass).max(axis=1)
         mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
@@ -154,25 +140,27 @@ class _Block:
         gap = self.best - self.proved + 2 * np.finfo(c.dtype).eps * self.best
         self.idle = np.where(gap <= 0.9 * self.gap, 0, self.idle + 1)
         self.gap = np.minimum(gap, self.gap)
-        return gap <= self.limit, (self.idle >= PATIENCE) | ~np.isfinite(value)
+        proven = gap <= self.limit
+        return proven, ~proven & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
-    def step(self) -> None:
+    def step(self) -> Mask:
         """One predictor-corrector step for all samples."""
         from onmf.kernels.interior import advance, factor, predict, solve_factored
 
-        problem, state, bounds, work = self.problem, self.state, self.bounds, self.work
-        joint = problem.ridge > 0  # steps of two lengths suit linear programmes only
+        scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
+        joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
         pull = self.ridge * (bounds[:, 0] + self.low)
-        M = problem.hessians(work[1])
+        M = weighted_grams(work[1], scaled.W)
         factor(M, bounds, self.ridge)
-        dq = work[2] @ problem.Wt - pull
+        dq = work[2] @ scaled.Wt - pull
         solve_factored(M, dq)
-        P = dq @ problem.W
+        P = dq @ scaled.W
         extra = predict(P, work, state, bounds, dq, joint)
-        dq = P @ problem.Wt - pull + extra[:, 0] - extra[:, 1]
+        dq = P @ scaled.Wt - pull + extra[:, 0] - extra[:, 1]
         solve_factored(M, dq)
-        advance(dq @ problem.W, work, state, bounds, dq, extra, joint)
-        self.fit = bounds[:, 0] @ problem.W
+        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint)
+        self.proven, stuck = self._assess(bounds[:, 0] @ scaled.W)
+        return stuck
 
     def answers(self) -> Array:
         """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""
@@ -183,43 +171,24 @@ class _Block:
         room = np.clip(self.limit - gap, 0.0, np.minimum(0.1 * gap, self.first - self.best))
         good = (self._objective(exact) <= self.best + room)[:, None]
         q = np.where(good, exact, q)
-        box = self.problem.box
-        H = box.low + q * (self.unit / self.problem.mean)
+        box = self.scaled.box
+        H = box.low + q * (self.unit / self.scaled.mean)
         return np.where(high & good, box.high, H).astype(q.dtype)
 
-    def keep(self, stay: Mask) -> None:
-        """Go on with some of the samples."""
-        for name in (
-            "rows",
-            "X",
-            "unit",
-            "limit",
-            "ridge",
-            "top",
-            "boxed",
-            "low",
-            "found",
-            "first",
-            "best",
-            "proved",
-            "gap",
-            "idle",
-        ):
-            setattr(self, name, getattr(self, name)[stay])
-        self.state, self.bounds = self.state[stay], self.bounds[stay]
-        self.work = np.ascontiguousarray(self.work[:, stay])
+    def _part(self, name: str, array: Array, stay: Mask) -> Array:
+        return np.ascontiguousarray(array[:, stay]) if name == "work" else array[stay]
 
     def _objective(self, q: Array) -> Array:
-        return self._with_ridge(q, np.abs(self.X - q @ self.problem.W).sum(axis=1))
+        return self._with_ridge(q, np.abs(self.X - q @ self.scaled.W).sum(axis=1))
 
     def _with_ridge(self, q: Array, deviations: Array) -> Array:
-        if not self.problem.ridge:
+        if not self.scaled.ridge:
             return deviations
         return deviations + 0.5 * (self.ridge * np.square(q + self.low)).sum(axis=1)
 
     def _bound(self, c: Array, dual: Array) -> Array:
         """sum a x + min over q of (m/2) (q + low)^2 - c q."""
-        if not self.problem.ridge:
+        if not self.scaled.ridge:
             return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
         q = np.clip(c / np.maximum(self.ridge, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
         return dual + (0.5 * self.ridge * np.square(q + self.low) - c * q).sum(axis=1)

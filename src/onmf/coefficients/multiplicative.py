@@ -3,84 +3,102 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from onmf._support import threads
-from onmf._support.arrays import Array
-from onmf._support.checks import require_at_least, require_whole
-from onmf.coefficients.base import TINY, Coefficients, CoefficientSolver, atom_sums, blocks_of_rows
+from onmf._support.arrays import Array, Mask
+from onmf._support.checks import require_whole
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem
 
 
 @dataclass(frozen=True)
 class Multiplicative(CoefficientSolver):
-    """h <- h o factor(P W' / (N W' + gamma ||x||)), with the parts and the factor of the divergence.
+    """h <- h o factor(P W' / (N W' + p / c)), with the parts and the factor of the divergence.
 
-    ``max_iter`` steps are made, or fewer with ``every`` > 0: every so many steps the samples leave whose loss has
-    fallen by less than ``tol`` of itself. ``gamma`` weighs the l1 norm of h.
+    p is the derivative of the penalty and c the number with d/dy = c (N - P). A ridge pulls the stronger, the larger
+    the coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
+
+    ``max_iter`` steps are made, or fewer with ``every`` > 0: every so many steps the samples leave whose objective has
+    fallen by less than ``tol`` of itself.
     """
 
     max_iter: int = 10
-    order: float | None = None  # alpha, in the alpha family with alpha > 0, which sparse data need
-    gamma: float = 0.0
     every: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(0, gamma=self.gamma)
         require_whole(0, every=self.every)
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """Every divergence has such steps."""
-        return None
+    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
+        if not penalty or divergence.multiplicative_slope is not None:
+            return None
+        return f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
 
     def takes_sparse(self, divergence: Divergence) -> bool:
-        """Those of the alpha family, without gamma and test."""
-        return self.order is not None and not self.gamma and not self.every
+        """Those of the alpha family with alpha > 0, untested."""
+        return divergence.alpha_order is not None and not self.every
 
-    def _solve_by_blocks(self, divergence: Divergence, X: Any, W: Array, H: Array) -> Coefficients:
-        if not scipy.sparse.issparse(X) or self.order is None:
-            return super()._solve_by_blocks(divergence, X, W, H)
+    def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
+        order = problem.divergence.alpha_order
+        if not isinstance(problem, SparseProblem) or order is None:
+            return super()._solve_by_blocks(problem, H)
         from onmf.kernels import multiplicative_steps
 
-        Wt, mass = np.ascontiguousarray(W.T), atom_sums(W)
-        H = np.ascontiguousarray(H)
-        settings = self.order, self.box.low, self.box.high, self.max_iter
-        threads.each(lambda some: multiplicative_steps(X, H, Wt, mass, *settings, some), blocks_of_rows(X, W))
-        n = len(H)
-        return Coefficients(H, np.full(n, self.max_iter, dtype=np.int64), np.zeros(n, dtype=bool))
+        H, box = np.ascontiguousarray(H), problem.box
+        penalty = order * problem.penalty.ridge, order * problem.prices[:, 0]
 
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        n, mass = len(H), atom_sums(W)
-        price = self.gamma * np.sqrt(np.square(X).sum(axis=1, keepdims=True)) if self.gamma else None
-        iterations = np.full(n, self.max_iter, dtype=np.int64)
-        converged = np.zeros(n, dtype=bool)
-        result, active, loss = H.copy(), np.arange(n), None
-        for number in range(1, self.max_iter + 1):
-            Y = np.maximum(H @ W, TINY)
-            P, N = divergence.multiplicative_parts(X, Y)
-            below = mass if N is None else N @ W.T
-            if price is not None:
-                below = below + price
-            factor = divergence.multiplicative_factor(P @ W.T / np.maximum(below, TINY))
-            H = self.box.project(H * factor)
-            if not self.every or number % self.every:
-                continue
-            before, loss = loss, divergence.value(X, np.maximum(H @ W, TINY))
-            if price is not None:
-                loss = loss + price[:, 0] * H.sum(axis=1)
-            if before is None:
-                continue
-            done = before - loss <= self.tol * before
-            result[active[done]] = H[done]
-            iterations[active[done]], converged[active[done]] = number, True
-            stay = ~done
-            active, X, H, loss = active[stay], X[stay], H[stay], loss[stay]
-            price = price if price is None else price[stay]
-            if not active.size:
-                break
-        result[active] = H
-        return Coefficients(result, iterations, converged)
+        def block(rows: slice) -> None:
+            arrays = problem.X, H, problem.Wt, problem.mass
+            multiplicative_steps(*arrays, order, *penalty, box.low, box.high, self.max_iter, rows)
+
+        threads.each(block, problem.blocks())
+        return Coefficients(H, np.full(len(H), self.max_iter, dtype=np.int64), np.zeros(len(H), dtype=bool))
+
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        return iterate(_Steps(self, problem, H), self.max_iter)
+
+
+class _Steps(Descent):
+    def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
+        super().__init__(problem, H)
+        self.tol, self.every, self.number = solver.tol, solver.every, 0
+        self.done = self.nobody()
+        self.objective: Array | None = None  # when it was tested last
+
+    def test(self, k: int) -> Mask:
+        return self.done
+
+    def finish(self) -> Mask:
+        return self.done
+
+    def step(self) -> Mask:
+        problem, H = self.problem, self.H
+        divergence = problem.divergence
+        P, N = divergence.multiplicative_parts(problem.X, self._fit(H))
+        above = P @ problem.W.T
+        below = problem.mass if N is None else N @ problem.W.T
+        if problem.penalty:
+            factor = self._penalised(above, below)
+        else:
+            factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
+        self.H = problem.box.project(H * factor)
+        self.number += 1
+        if self.every and self.number % self.every == 0:
+            before, self.objective = self.objective, problem.objective(self.H, self._fit(self.H))
+            if before is not None:
+                self.done = before - self.objective <= self.tol * before
+        return self.nobody()
+
+    def _penalised(self, above: Array, below: Array) -> Array:
+        problem, H, divergence = self.problem, self.H, self.problem.divergence
+        slope, exponent = divergence.multiplicative_slope or 1.0, 1.0 / (divergence.alpha_order or 1.0)
+        below = np.maximum(below + problem.penalty.gradient(H, problem.prices) / slope, TINY)
+        factor = divergence.multiplicative_factor(above / below)
+        return factor ** (below / (below + problem.penalty.ridge * H * (exponent / slope)))
+
+    def _fit(self, H: Array) -> Array:
+        return np.maximum(H @ self.problem.W, TINY)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
-from onmf.coefficients.base import Coefficients, CoefficientSolver, atom_reach, remaining_gain
-from onmf.divergences import Divergence, Mahalanobis, SquaredL2
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.divergences import Divergence
+from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
@@ -43,114 +44,93 @@ class Armijo(CoefficientSolver):
                 f"Armijo needs 0 < alpha < 0.5, 0 < gamma < 1, q >= 1; got {self.alpha}, {self.gamma}, {self.q}."
             )
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """A line search needs a gradient."""
+    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         if divergence.smooth_unless_exact:
             return None
         return f"Armijo refuses {divergence.name}: it is not smooth, so a gradient step need not descend; use polyak."
 
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        n = len(X)
-        iterations = np.zeros(n, dtype=np.int64)
-        converged = np.zeros(n, dtype=bool)
-        result = H
-        active = np.arange(n)
-        reach, tolerance = atom_reach(X, W), self.tolerance(divergence, X)
-        noise = 16 * float(np.finfo(X.dtype).eps) * self.scale(divergence, X)
-        Y: Array = H @ W
-        f = self.objective(divergence, X, H, Y)
-        xi: Array = np.full((n, 1), self.gamma, dtype=X.dtype)
-        for _ in range(self.max_iter):
-            G = self.gradient(divergence, X, H, Y, W)
-            done = np.minimum(remaining_gain(H, G, reach, self.box), f) <= tolerance
-            if not done.all():
-                xi = np.ones_like(xi) if self.literal else np.minimum(xi / self.gamma, LONGEST)
-                H, Y, f, xi, stuck = self._line_search(divergence, X, W, H, Y, f, G, xi, done, noise)
-                iterations[active[~done]] += 1
-            else:
-                stuck = np.zeros_like(done)
-            leaving = done | stuck
-            if leaving.any():
-                converged[active[done]] = True
-                result[active[leaving]] = H[leaving]
-                stay = ~leaving
-                active, X, H, Y, f, xi = active[stay], X[stay], H[stay], Y[stay], f[stay], xi[stay]
-                reach, tolerance, noise = reach[stay], tolerance[stay], noise[stay]
-                if not active.size:
-                    break
-        result[active] = H
-        return Coefficients(result, iterations, converged)
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        return iterate(_Searches(self, problem, H), self.max_iter)
 
-    def _line_search(
-        self,
-        divergence: Divergence,
-        X: Array,
-        W: Array,
-        H: Array,
-        Y: Array,
-        f: Array,
-        G: Array,
-        xi: Array,
-        done: Mask,
-        noise: Array,
-    ) -> tuple[Array, Array, Array, Array, Mask]:
-        """Backtrack from the steps xi for the samples that are not ``done``; the last result says where none served."""
-        H, Y, f, xi = H.copy(), Y.copy(), f.copy(), xi.copy()
-        pending = np.flatnonzero(~done)
-        for _ in range(self.q + 1):
-            h, g, step = H[pending], G[pending], xi[pending]
-            trial: Array = h - step * g
-            if self.literal:
-                fall = step[:, 0] * np.square(g).sum(axis=1)
-                raw = trial @ W
-                with np.errstate(all="ignore"):  # an unprojected trial point may lie outside the domain
-                    tested = self.objective(divergence, X[pending], trial, raw)
-                tested = np.where(divergence.domain.y.outside(raw).any(axis=1), np.inf, tested)
-                trial = self.box.project(trial)
-                fit = trial @ W
-                value = self.objective(divergence, X[pending], trial, fit)
-            else:
-                trial = self.box.project(trial)
-                fall = (g * (h - trial)).sum(axis=1)
-                fit = trial @ W
-                value = tested = self.objective(divergence, X[pending], trial, fit)
-            good = tested <= f[pending] - self.alpha * fall
-            blurred = np.flatnonzero(np.abs(tested - f[pending]) <= noise[pending])
-            if blurred.size and not self.literal:
-                there = self.gradient(divergence, X[pending[blurred]], trial[blurred], fit[blurred], W)
-                still = (there * (h - trial)[blurred]).sum(axis=1)
-                good[blurred] = still >= self.alpha * fall[blurred]
-            if divergence.domain.y.closed and not divergence.convex:
-                # beta > 2: a fit of zero is critical, so that one step too long would end there for good.
-                good &= fit.sum(axis=1) >= 0.01 * Y[pending].sum(axis=1)
-            hit = pending[good]
+
+class _Searches(Descent):
+    G: Array
+
+    def __init__(self, rule: Armijo, problem: Problem, H: Array) -> None:
+        super().__init__(problem, H)
+        self.rule = rule
+        self.Y = problem.fit(H)
+        self.f = problem.objective(H, self.Y)
+        self.xi = np.full((len(H), 1), rule.gamma, dtype=H.dtype)
+        self.tolerance, self.noise = problem.tolerance(rule.tol), problem.noise
+
+    def test(self, k: int) -> Mask:
+        self.G = self.problem.gradient(self.H, self.Y)
+        return np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance
+
+    def step(self) -> Mask:
+        """Backtrack from the steps xi, each sample from its own."""
+        rule, problem, G = self.rule, self.problem, self.G
+        self.xi = np.ones_like(self.xi) if rule.literal else np.minimum(self.xi / rule.gamma, LONGEST)
+        H, Y, f, xi = self.H.copy(), self.Y.copy(), self.f.copy(), self.xi
+        pending = np.ones(len(H), dtype=bool)
+        for _ in range(rule.q + 1):
+            some = problem if pending.all() else problem.rows(pending)
+            trial, fit, value, good = self._trial(some, pending)
+            hit = pending.copy()
+            hit[pending] = good
             H[hit], Y[hit], f[hit] = trial[good], fit[good], value[good]
-            pending = pending[~good]
-            if not pending.size:
+            pending &= ~hit
+            if not pending.any():
                 break
-            xi[pending] *= self.gamma
-        stuck = np.zeros(len(X), dtype=bool)
-        if pending.size and self.literal:  # as printed, the last step is taken untested
-            H[pending] = self.box.project(H[pending] - xi[pending] * G[pending])
-            Y[pending] = H[pending] @ W
-            f[pending] = self.objective(divergence, X[pending], H[pending], Y[pending])
-        elif pending.size:  # the next search goes on from here; at some length it is no step any more
-            stuck[pending] = xi[pending, 0] < SHORTEST
-        return H, Y, f, xi, stuck
+            xi[pending] *= rule.gamma
+        if rule.literal and pending.any():  # as printed, the last step is taken untested
+            some = problem.rows(pending)
+            trial = problem.box.project(H[pending] - xi[pending] * G[pending])
+            fit = some.fit(trial)
+            H[pending], Y[pending], f[pending] = trial, fit, some.objective(trial, fit)
+        self.H, self.Y, self.f = H, Y, f
+        # The next search goes on where this one ended; at some length it is no step any more.
+        return self.nobody() if rule.literal else pending & (xi[:, 0] < SHORTEST)
+
+    def _trial(self, some: Problem, pending: Mask) -> tuple[Array, Array, Array, Mask]:
+        """The projected trial points of the pending samples, their fits and values, and which of them will do."""
+        rule, domain, project = self.rule, some.divergence.domain.y, some.box.project
+        h, g, f, step = self.H[pending], self.G[pending], self.f[pending], self.xi[pending]
+        trial: Array = h - step * g
+        if rule.literal:
+            fall = step[:, 0] * np.square(g).sum(axis=1)
+            raw = some.fit(trial)
+            with np.errstate(all="ignore"):  # an unprojected trial point may lie outside the domain
+                tested = some.objective(trial, raw)
+            tested = np.where(domain.outside(raw).any(axis=1), np.inf, tested)
+        trial = project(trial)
+        fit = some.fit(trial)
+        value = some.objective(trial, fit)
+        if not rule.literal:
+            fall, tested = (g * (h - trial)).sum(axis=1), value
+        good = tested <= f - rule.alpha * fall
+        blurred = np.abs(tested - f) <= self.noise[pending]
+        if blurred.any() and not rule.literal:
+            there = some.rows(blurred).gradient(trial[blurred], some.rows_of(fit, blurred))
+            good[blurred] = (there * (h - trial)[blurred]).sum(axis=1) >= rule.alpha * fall[blurred]
+        if domain.closed and not some.divergence.convex:
+            # beta > 2: a fit of zero is critical, so that one step too long would end there for good.
+            good &= trial @ some.mass >= 0.01 * (h @ some.mass)
+        return trial, fit, value, good
 
 
 @dataclass(frozen=True)
 class ConstantStep(CoefficientSolver):
     """h <- P(h - grad / L) with a Lipschitz constant L of the gradient: majorisation-minimisation, no line search.
 
-    L = (Lipschitz constant of d in y) * (largest eigenvalue of WW') + m. For squared l2 and Mahalanobis the gradient is
-    hQ - b with the K x K matrix Q = WAW' and b = xAW', so that a compiled kernel iterates without touching F.
+    L = (Lipschitz constant of d in y) * (largest eigenvalue of WW') + ridge. For squared l2 and Mahalanobis the
+    gradient is hQ - b with the K x K matrix Q = WAW' and b = xAW': a compiled kernel iterates without touching F.
     """
 
     check_every: int = 10
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """A constant step needs one Lipschitz constant for all fits."""
+    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         if divergence.lipschitz is not None:
             return None
         return (
@@ -158,59 +138,49 @@ class ConstantStep(CoefficientSolver):
             f"use {'armijo' if divergence.smooth_unless_exact else 'polyak'}."
         )
 
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        reach, tolerance = atom_reach(X, W), self.tolerance(divergence, X)
-        if isinstance(divergence, (SquaredL2, Mahalanobis)):
-            return self._solve_on_gram(divergence, X, W, H, reach, tolerance)
-        n = len(X)
-        iterations = np.zeros(n, dtype=np.int64)
-        converged = np.zeros(n, dtype=bool)
-        result = H.copy()
-        active = np.arange(n)
-        lipschitz = divergence.lipschitz
-        if lipschitz is None:  # pragma: no cover - refused before
-            raise AssertionError
-        step = 1.0 / (lipschitz * largest_eigenvalue(W @ W.T) + self.ridge)
-        for k in range(self.max_iter):
-            G = self.gradient(divergence, X, H, H @ W, W)
-            if k % self.check_every == 0 or k == self.max_iter - 1:
-                done = remaining_gain(H, G, reach, self.box) <= tolerance
-                if done.any():
-                    converged[active[done]] = True
-                    result[active[done]] = H[done]
-                    stay = ~done
-                    active, X, H, G = active[stay], X[stay], H[stay], G[stay]
-                    reach, tolerance = reach[stay], tolerance[stay]
-                    if not active.size:
-                        break
-            G *= step
-            H = self.box.project(H - G)
-            iterations[active] += 1
-        result[active] = H
-        return Coefficients(result, iterations, converged)
+    def _prepared(self, problem: Problem) -> Problem:
+        return problem.least_squares() or problem
 
-    def _solve_on_gram(
-        self, divergence: Divergence, X: Array, W: Array, H: Array, reach: Array, tolerance: Array
-    ) -> Coefficients:
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        if not isinstance(problem, GramProblem):
+            return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
         from onmf.kernels import projected_gradient_on_gram
 
-        AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
-        Q = AW @ W.T
-        Q = 0.5 * (Q + Q.T)
-        Q[np.diag_indices_from(Q)] += self.ridge
+        Q, B = problem.penalised()
         iterations, converged = projected_gradient_on_gram(
             Q,
-            X @ AW.T,
+            B,
             H,
-            reach,
-            tolerance,
+            problem.reach,
+            problem.tolerance(self.tol),
             step=1.0 / largest_eigenvalue(Q),
-            low=self.box.low,
-            high=self.box.high,
+            low=problem.box.low,
+            high=problem.box.high,
             max_iter=self.max_iter,
         )
         return Coefficients(H, iterations, converged)
+
+
+class _Steps(Descent):
+    G: Array
+
+    def __init__(self, solver: ConstantStep, problem: Problem, H: Array) -> None:
+        super().__init__(problem, H)
+        self.solver, self.tolerance = solver, problem.tolerance(solver.tol)
+        lipschitz = (problem.divergence.lipschitz or 0.0) * largest_eigenvalue(problem.W @ problem.W.T)
+        self.length = 1.0 / (lipschitz + problem.penalty.ridge)
+
+    def test(self, k: int) -> Mask:
+        self.G = self.problem.gradient(self.H, self.problem.fit(self.H))
+        if k % self.solver.check_every and k != self.solver.max_iter - 1:
+            return self.nobody()
+        return self.problem.remaining_gain(self.H, self.G) <= self.tolerance
+
+    def step(self) -> Mask:
+        self.G *= self.length
+        self.H = self.problem.box.project(self.H - self.G)
+        return self.nobody()
 
 
 def largest_eigenvalue(Q: Array) -> float:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number
-from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
+from onmf.problem import NO_PENALTY, Penalty, Problem
 
 SLOW = 0.998  # a faster fall of delta outruns the iterates, and its end says nothing
 
@@ -38,56 +39,57 @@ class Polyak(CoefficientSolver):
         if not is_number(self.delta_tol) or not (0 < self.delta_tol < math.inf and self.patience >= 1):
             raise ValueError(f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}.")
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """Polyak's step aims at a global minimum: that needs convexity."""
+    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         if divergence.convex:
             return None
         return f"Polyak refuses {divergence.name}: it is not convex, so no step aims at its minimum; use armijo."
 
-    def _solve(self, divergence: Divergence, X: Array, W: Array, H: Array) -> Coefficients:
-        n = len(X)
-        iterations = np.zeros(n, dtype=np.int64)
-        converged = np.zeros(n, dtype=bool)
-        result = H.copy()
-        active = np.arange(n)
-        f = self.objective(divergence, X, H, H @ W)
-        best_f, best_H = f, H
-        least = self.delta_tol * X.mean(axis=1)
-        delta = np.maximum(0.1 * f, least)
-        shrink = (least / np.where(delta > 0, delta, 1.0)) ** (1.0 / (0.8 * self.max_iter))
-        missed = np.zeros(n, dtype=np.int64)
-        rounding = 100 * float(np.finfo(X.dtype).eps)
-        for _ in range(self.max_iter):
-            G = self.gradient(divergence, X, H, H @ W, W)
-            # Directions that leave the box are no part of the step (projected subgradient).
-            G[((self.box.low >= H) & (G > 0)) | ((self.box.high <= H) & (G < 0))] = 0.0
-            square = np.square(G).sum(axis=1)
-            target = best_f - delta
-            step = (f - target) / np.where(square > 0, square, 1.0)
-            H = self.box.project(H - step[:, None] * G)
-            f = self.objective(divergence, X, H, H @ W)
-            iterations[active] += 1
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        return iterate(_Steps(self, problem, H), self.max_iter)
 
-            # Where no residual changes its sign a step lands on its target exactly, up to rounding, and values repeat:
-            # neither test may hang on the last bits.
-            reached = f <= best_f - 0.9 * delta
-            at_least = delta <= 1.001 * least
-            missed = np.where(at_least & ~reached, missed + 1, 0)
-            delta = np.where(reached, 1.2 * delta, np.maximum(shrink * delta, least))
-            better = f < best_f * (1 - rounding)
-            best_f = np.where(better, f, best_f)
-            best_H = np.where(better[:, None], H, best_H)
 
-            found = ((missed >= self.patience) & (shrink >= SLOW)) | (square == 0) | (best_f <= least)
-            done = found | (missed >= self.patience)
-            if done.any():
-                converged[active[found]] = True
-                result[active[done]] = best_H[done]
-                stay = ~done
-                active, X, H, f = active[stay], X[stay], H[stay], f[stay]
-                best_f, best_H, delta, least = best_f[stay], best_H[stay], delta[stay], least[stay]
-                missed, shrink = missed[stay], shrink[stay]
-                if not active.size:
-                    break
-        result[active] = best_H
-        return Coefficients(result, iterations, converged)
+class _Steps(Descent):
+    def __init__(self, solver: Polyak, problem: Problem, H: Array) -> None:
+        super().__init__(problem, H)
+        self.patience = solver.patience
+        self.Y = problem.fit(H)
+        self.f = problem.objective(H, self.Y)
+        self.best_f, self.best_H = self.f, H
+        self.least = solver.delta_tol * problem.X.mean(axis=1)
+        self.delta = np.maximum(0.1 * self.f, self.least)
+        self.shrink = (self.least / np.where(self.delta > 0, self.delta, 1.0)) ** (1.0 / (0.8 * solver.max_iter))
+        self.missed = np.zeros(len(H), dtype=np.int64)
+        self.found = self.nobody()
+
+    def test(self, k: int) -> Mask:
+        return self.found
+
+    def finish(self) -> Mask:
+        return self.found
+
+    def answers(self) -> Array:
+        return self.best_H
+
+    def step(self) -> Mask:
+        problem, H, box, least = self.problem, self.H, self.problem.box, self.least
+        G = problem.gradient(H, self.Y)
+        # Directions that leave the box are no part of the step (projected subgradient).
+        G[((box.low >= H) & (G > 0)) | ((box.high <= H) & (G < 0))] = 0.0
+        square = np.square(G).sum(axis=1)
+        step = (self.f - (self.best_f - self.delta)) / np.where(square > 0, square, 1.0)
+        self.H = box.project(H - step[:, None] * G)
+        self.Y = problem.fit(self.H)
+        self.f = problem.objective(self.H, self.Y)
+
+        # Where no residual changes its sign a step lands on its target exactly, up to rounding, and values repeat:
+        # neither test may hang on the last bits.
+        reached = self.f <= self.best_f - 0.9 * self.delta
+        at_least = self.delta <= 1.001 * least
+        self.missed = np.where(at_least & ~reached, self.missed + 1, 0)
+        self.delta = np.where(reached, 1.2 * self.delta, np.maximum(self.shrink * self.delta, least))
+        better = self.f < self.best_f * (1 - 100 * float(np.finfo(H.dtype).eps))
+        self.best_f = np.where(better, self.f, self.best_f)
+        self.best_H = np.where(better[:, None], self.H, self.best_H)
+        missing = self.missed >= self.patience
+        self.found = (missing & (self.shrink >= SLOW)) | (square == 0) | (self.best_f <= least)
+        return missing & ~self.found

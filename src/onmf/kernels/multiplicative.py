@@ -40,17 +40,31 @@ def require_sparse_problem(X: Any, H: Array, Wt: Array, mass: Array) -> None:
 
 
 def multiplicative_steps(
-    X: Any, H: Array, Wt: Array, mass: Array, order: float, low: float, high: float, steps: int, rows: slice
+    X: Any,
+    H: Array,
+    Wt: Array,
+    mass: Array,
+    order: float,
+    ridge: float,
+    prices: Array,
+    low: float,
+    high: float,
+    steps: int,
+    rows: slice,
 ) -> None:
-    """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / mass_k)^(1/order), ``steps`` times, in place in some rows of H.
+    """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), ``steps`` times, in place in some rows of H.
 
-    X is CSR.
+    X is CSR, and b_k = mass_k + ridge h_k + price, the last two being ``order`` times the penalty's. The share s of the
+    ridge in b_k shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate.
     """
     require_sparse_problem(X, H, Wt, mass)
+    if prices.shape != (len(H),):
+        raise ValueError(f"shapes do not fit: H {H.shape}, prices {prices.shape}.")
     number: Any = H.dtype.type
-    numbers = number(order), number(1.0 / order), number(low), number(high)
+    numbers = number(order), number(1.0 / order), number(ridge)
     first, last, _ = rows.indices(len(H))
-    _steps(X.indptr, X.indices, X.data, H, Wt, mass, *numbers, steps, first, last)
+    prices = np.ascontiguousarray(prices, dtype=H.dtype)
+    _steps(X.indptr, X.indices, X.data, H, Wt, mass, *numbers, prices, number(low), number(high), steps, first, last)
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
@@ -63,6 +77,8 @@ def _steps(
     mass: Array,
     order: float,
     inverse: float,
+    ridge: float,
+    prices: Array,
     low: float,
     high: float,
     steps: int,
@@ -87,7 +103,13 @@ def _steps(
                 total = mass[k] - mass[k]
                 for p in range(m):
                     total += y[p] * w[p]
-                h[k] = min(max(h[k] * power(total / mass[k], inverse), low), high)
+                pull = ridge * h[k]
+                below = mass[k] + prices[i] + pull
+                if pull > 0:
+                    factor = (total / below) ** (below / (order * below + pull))
+                else:
+                    factor = power(total / below, inverse)
+                h[k] = min(max(h[k] * factor, low), high)
 
 
 # The atoms at a sample's entries are copied to lie side by side: loops over its entries are long enough for vectors,
