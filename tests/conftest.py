@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onmf import divergences
-from onmf.divergences.base import find
+from onmf.divergences import find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
