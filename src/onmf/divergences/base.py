@@ -95,7 +95,7 @@ class Divergence(ABC):
 
     @property
     def quadratic(self) -> bool:
-        """Is the derivative in y linear in y?"""
+        """Is d = (x - y)' A (x - y) / 2 with a constant A, so that the derivative is linear in x and y?"""
         return False
 
     @property

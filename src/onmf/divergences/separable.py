@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,10 @@ class Separable(Divergence):
 
     def scale(self, X: Any) -> Array:
         degree = self.degree
-        if degree is not None and self.in_units(2.0) is self:  # homogeneous: d(x || 2x) = x^degree d(1 || 2)
-            return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
-        if scipy.sparse.issparse(X):  # entries that are not stored add nothing
-            entries = X.copy()
-            entries.data = self.d(np, X.data, np.maximum(2 * X.data, TINY))
-            return row_sums(entries)
-        return super().scale(X)
+        if degree is None or self.in_units(2.0) is not self:
+            return _row_sums(lambda x: self.d(np, x, np.maximum(2 * x, TINY)), X)
+        # Homogeneous: d(x || 2x) = x^degree d(1 || 2).
+        return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
 
     def value(self, X: Array, Y: Array) -> Array:
         return self.d(np, X, Y).sum(axis=1)
@@ -76,8 +74,15 @@ def _row_powers(X: Any, degree: float) -> Array:
     """sum_f x_f^degree per sample; zeros add nothing, as d(0 || 0) = 0."""
     if degree == 1:
         return row_sums(X)
-    if scipy.sparse.issparse(X):
-        return row_sums(X.power(degree))
-    if degree == 2:
+    if degree == 2 and not scipy.sparse.issparse(X):
         return np.einsum("nf,nf->n", X, X)
-    return row_sums(np.where(X > 0, X, 1.0) ** degree * (X > 0))
+    return _row_sums(lambda x: np.where(x > 0, x, 1.0) ** degree * (x > 0), X)
+
+
+def _row_sums(function: Callable[[Array], Array], X: Any) -> Array:
+    """The sum over f of the function of x_f; sparse data have nothing to add where they store nothing."""
+    if not scipy.sparse.issparse(X):
+        return row_sums(function(X))
+    entries = X.copy()
+    entries.data = function(X.data)
+    return row_sums(entries)
