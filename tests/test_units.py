@@ -424,7 +424,7 @@ def test_a_parameter_follows_data_in_units_as_it_follows_the_data(unit: float, r
     assert inside.for_data(2.0, F).inner == Soft().for_data(2.0 * unit, F)
 
 
-@pytest.mark.parametrize("unit", [3.0, 0.1, 1 / 49, 1e-7])
+@pytest.mark.parametrize("unit", [3.0, 49.0, 1e-7])
 def test_the_way_back_from_units_leads_to_the_divergence_itself(unit: float, rng: np.random.Generator) -> None:
     X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
     inside = Overdispersed().in_units(unit)
