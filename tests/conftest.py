@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hypothesis
 import numpy as np
 import pytest
 
 from onmf import divergences
-from onmf.divergences.base import find
+from onmf.divergences import find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -43,6 +43,67 @@ class LogCosh(divergences.Separable):
 
     def dy(self, xp, x, y):
         return xp.tanh(y - x)
+
+
+@dataclass(frozen=True)
+class Soft(LogCosh):
+    """Another one, that says all it knows: curvature, robustness, and a width that follows the residuals."""
+
+    width: float = 0.5
+
+    robust = True
+    lipschitz = 1.0
+    adaptive = True
+    averaging_exponent = 0.7
+
+    def d(self, xp, x, y):
+        return self.width**2 * super().d(xp, x / self.width, y / self.width)
+
+    def dy(self, xp, x, y):
+        return self.width * xp.tanh((y - x) / self.width)
+
+    def curvature(self, xp, x, y):
+        r = xp.abs(y - x) / self.width + 1e-6
+        return xp.tanh(r) / r
+
+    def newton_curvature(self, xp, x, y):
+        return xp.maximum(1 - xp.tanh((y - x) / self.width) ** 2, 1e-3)
+
+    def adapted(self, X, Y, weight):
+        return replace(self, width=(1 - weight) * self.width + weight * float(np.abs(X - Y).mean()))
+
+    def for_data(self, mean, n_features):
+        return replace(self, width=0.5 * mean)
+
+
+@dataclass(frozen=True)
+class Overdispersed(divergences.Separable):
+    """d = (x log(x/y) - x + y) / (1 + x): not homogeneous, but linear at zero, so that sparse data stay sparse."""
+
+    domain = divergences.Domain(y=divergences.Interval(closed=False))
+    convex = True
+    slope_at_zero = 1.0
+
+    def d(self, xp, x, y):
+        return (x * xp.log(xp.where(x > 0, x, y) / y) - x + y) / (1 + x)
+
+    def dy(self, xp, x, y):
+        return (1 - x / y) / (1 + x)
+
+    def curvature(self, xp, x, y):
+        return 1 / (y * (1 + x))
+
+    def newton_curvature(self, xp, x, y):
+        return xp.maximum(x / y, 1e-3) / (y * (1 + x))
+
+    def multiplicative_parts(self, X, Y):
+        return X / (Y * (1 + X)), 1 / (1 + X)
+
+    def loss_of_samples(self, X):
+        return float(((X * np.log(np.where(X > 0, X, 1.0)) - X) / (1 + X)).sum())
+
+    def loss_of_fits(self, X, Y, P, N):
+        return float((N * (Y - X * np.log(Y))).sum())
 
 
 every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)

@@ -5,9 +5,11 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,12 +33,20 @@ from onmf.divergences import (
     restore,
 )
 from onmf.divergences.base import _registry
-from tests.conftest import F, LogCosh, every_divergence, example_id, examples
+from onmf.divergences.rescaled import rescaled
+from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
 
 LIMITS = [p + e for p in (0.0, 1.0, 2.0) for e in (0.0, 1e-8, -1e-8, 1e-12, -1e-12)]
 parameter = st.floats(-3, 4, allow_subnormal=False) | st.sampled_from(LIMITS)
 entry = st.floats(1e-3, 1e3)
 NOTHING = Decimal("1e-18")  # a parameter this close to 0 cannot be told from 0 by a double
+
+DISTINCT = [d for d in [*examples(), LogCosh(), Soft(), Overdispersed()] if get(d) is d]
+every_property = pytest.mark.parametrize(
+    "divergence",
+    [pytest.param(d, id=example_id(d)) for d in DISTINCT]
+    + [pytest.param(rescaled(d, 3.7), id=f"{example_id(d)}-in-units") for d in DISTINCT],
+)
 
 PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta", "is", "squared_l2")
 
@@ -268,6 +278,118 @@ def test_lipschitz_constant_of_mahalanobis_is_attained() -> None:
     assert np.linalg.norm(step) == pytest.approx(Mahalanobis(A).lipschitz) == pytest.approx(9.0)
 
 
+# What solvers and methods rely on, in any units
+
+
+@every_property
+def test_a_slope_at_zero_is_that_of_the_loss_of_zeros(divergence: Divergence, rng: np.random.Generator) -> None:
+    if divergence.slope_at_zero is not None:
+        Y = wide(rng, 20)
+        assert isinstance(divergence, Separable)
+        np.testing.assert_allclose(divergence.value(0 * Y, Y), divergence.slope_at_zero * Y.sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(divergence.grad(0 * Y, Y), divergence.slope_at_zero, rtol=1e-12)
+        assert divergence.newton_curvature(np, Y, Y) is not None
+
+
+@every_property
+def test_an_alpha_order_is_that_of_an_equal_alpha_divergence(divergence: Divergence, rng: np.random.Generator) -> None:
+    if divergence.alpha_order is not None:
+        X, Y = wide(rng, 20), wide(rng, 20)
+        np.testing.assert_allclose(divergence.value(X, Y), Alpha(divergence.alpha_order).value(X, Y), rtol=1e-9)
+        assert divergence.alpha_order > 0
+
+
+@every_property
+def test_a_divergence_that_sees_ratios_is_blind_to_the_scale_of_every_entry(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    X, Y, C = wide(rng, 20), wide(rng, 20), wide(rng, 20)
+    if divergence.sees_ratios:
+        np.testing.assert_allclose(divergence.value(C * X, C * Y), divergence.value(X, Y), rtol=1e-9)
+    else:
+        assert not np.allclose(divergence.value(C * X, C * Y), divergence.value(X, Y), rtol=1e-2)
+
+
+@every_property
+def test_a_quadratic_divergence_has_a_linear_derivative_and_no_other_has(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    (X, Y), (A, B) = (wide(rng, 200), wide(rng, 200)), (wide(rng, 200), wide(rng, 200))
+    middle, mean = divergence.grad((X + A) / 2, (Y + B) / 2), (divergence.grad(X, Y) + divergence.grad(A, B)) / 2
+    if divergence.quadratic:
+        np.testing.assert_allclose(middle, mean, rtol=1e-9, atol=1e-12 * np.abs(mean).max())
+        assert divergence.least_squares is not None
+    else:
+        assert not np.allclose(middle, mean, rtol=1e-6)
+
+
+@every_property
+def test_a_metric_gives_the_value(divergence: Divergence, rng: np.random.Generator) -> None:
+    if divergence.metric is not None:
+        X, Y = wide(rng, 20), wide(rng, 20)
+        expected = 0.5 * np.einsum("nf,fg,ng->n", X - Y, divergence.metric, X - Y)
+        np.testing.assert_allclose(divergence.value(X, Y), expected, rtol=1e-9)
+        assert divergence.quadratic
+
+
+@every_property
+def test_least_squares_have_the_minimiser_of_the_divergence(divergence: Divergence, rng: np.random.Generator) -> None:
+    least_squares = divergence.least_squares
+    if least_squares is not None:
+        X, Y = wide(rng, 20), wide(rng, 20)
+        slopes = divergence.grad(X, Y), least_squares.grad(X, Y)
+        one, other = (slope / np.linalg.norm(slope, axis=1, keepdims=True) for slope in slopes)
+        assert least_squares.quadratic
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@every_property
+def test_absolute_deviations_are_the_l1_distance(divergence: Divergence, rng: np.random.Generator) -> None:
+    if divergence.absolute_deviations:
+        X, Y = wide(rng, 20), wide(rng, 20)
+        np.testing.assert_allclose(divergence.value(X, Y), np.abs(X - Y).sum(axis=1), rtol=1e-12)
+
+
+@every_property
+def test_a_curvature_per_sample_is_the_same_for_all_features(divergence: Divergence, rng: np.random.Generator) -> None:
+    X, Y = wide(rng, 20), wide(rng, 20)
+    curvature = divergence.model(X, Y)[1]
+    assert divergence.curvature_per_sample == np.allclose(curvature, curvature[:, :1], rtol=1e-9)
+
+
+@every_property
+def test_the_weights_of_old_models_fall_fast_enough_to_forget_and_slowly_enough_to_average(
+    divergence: Divergence,
+) -> None:
+    assert 0.5 < divergence.averaging_exponent <= 1
+
+
+@pytest.mark.parametrize("layout", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+@every_property
+def test_the_scale_of_samples_is_the_loss_of_a_fit_twice_too_large(
+    divergence: Divergence, layout: Callable[[np.ndarray], Any], rng: np.random.Generator
+) -> None:
+    X = wide(rng, 20)
+    if divergence.domain.x.closed:
+        X[rng.random(X.shape) < 0.5] = 0
+    expected = divergence.value(X, np.maximum(2 * X, 1e-30))
+    np.testing.assert_allclose(divergence.scale(layout(X)), expected, rtol=1e-9)
+
+
+def test_the_properties_belong_to_these_divergences() -> None:
+    def having(name: str) -> set[str]:
+        return {d.name for d in examples() if d.name in PAPERS and getattr(d, name) not in (None, False)}
+
+    assert having("slope_at_zero") == having("alpha_order") == {"alpha", "hellinger", "kl"}
+    assert having("sees_ratios") == {"is"}
+    assert having("quadratic") == {"mahalanobis", "squared_l2"}
+    assert having("least_squares") == {"l2", "mahalanobis", "squared_l2"}
+    assert having("absolute_deviations") == {"l1"}
+    assert having("curvature_per_sample") == {"l2", "squared_l2"}
+    assert having("robust") == {"huber", "l1"}
+    assert {d.name for d in examples() if d.metric is not None} == {"mahalanobis"}
+
+
 # Edges of the domain
 
 
@@ -400,10 +522,13 @@ def test_copies_are_the_same_divergence(
 def test_a_divergence_is_restored_from_its_name_and_parameters(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
+    meant = get(divergence)
     twin = restore(divergence.name, divergence.parameters())
     X, Y = wide(rng, 3), wide(rng, 3)
-    assert type(twin) is type(divergence)
-    np.testing.assert_array_equal(twin.value(X, Y), divergence.value(X, Y))
+    assert type(twin) is type(meant)
+    assert twin == meant
+    assert hash(twin) == hash(meant)
+    np.testing.assert_array_equal(twin.value(X, Y), meant.value(X, Y))
 
 
 @every_divergence
@@ -432,23 +557,74 @@ def test_names_are_the_ten_of_the_tables() -> None:
         ("huber", Huber()),
         ("huber:0.1", Huber(0.1)),
         ("frobenius", SquaredL2()),
+        ("euclidean", SquaredL2()),
         ("squared_l2", SquaredL2()),
+        ("kullback-leibler", KullbackLeibler()),
+        ("itakura-saito", ItakuraSaito()),
+        ("KL", KullbackLeibler()),
+        ("Kullback_Leibler", KullbackLeibler()),
+        ("Itakura Saito", ItakuraSaito()),
+        ("Squared-L2", SquaredL2()),
+        ("squared l2", SquaredL2()),
+        ("SquaredL2", SquaredL2()),
+        ("Huber:0.1", Huber(0.1)),
+        ("BETA:1.5", Beta(1.5)),
     ],
 )
 def test_a_string_means_a_divergence(text: str, expected: Divergence) -> None:
     assert get(text) == expected
 
 
-def test_an_object_means_itself() -> None:
-    divergence = Beta(1.5)
+special_cases = pytest.mark.parametrize(
+    ("text", "member", "expected"),
+    [
+        ("beta:2", Beta(2.0), SquaredL2()),
+        ("beta:1", Beta(1.0), KullbackLeibler()),
+        ("beta:0", Beta(0.0), ItakuraSaito()),
+        ("beta:-0.0", Beta(-0.0), ItakuraSaito()),
+        ("alpha:1", Alpha(1.0), KullbackLeibler()),
+        ("alpha:0.5", Alpha(0.5), Hellinger()),
+    ],
+)
+
+
+@special_cases
+def test_a_special_case_of_a_family_goes_by_its_own_name(text: str, member: Divergence, expected: Divergence) -> None:
+    assert get(text) == get(member) == restore(member.name, member.parameters()) == expected
+    assert type(member) in {Alpha, Beta}  # made directly, it remains a member of its family
+
+
+@special_cases
+def test_a_special_case_has_the_formulas_of_its_family(
+    text: str, member: Separable, expected: Separable, rng: np.random.Generator
+) -> None:
+    X, Y = rng.uniform(0.2, 2, (2, 20, F))
+    ratio = rng.uniform(0.5, 2, (3, F))
+    assert (member.domain, member.convex, member.degree) == (expected.domain, expected.convex, expected.degree)
+    np.testing.assert_allclose(member.scale(X), expected.scale(X), rtol=1e-12)
+    np.testing.assert_allclose(member.curvature(np, X, Y), expected.curvature(np, X, Y), rtol=1e-12)
+    np.testing.assert_allclose(member.multiplicative_factor(ratio), expected.multiplicative_factor(ratio), rtol=1e-12)
+    for one, other in zip(member.multiplicative_parts(X, Y), expected.multiplicative_parts(X, Y), strict=True):
+        np.testing.assert_allclose(np.ones_like(X) if one is None else one, 1.0 if other is None else other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("divergence", [Beta(1.5), Beta(1 + 1e-8), Alpha(1 + 1e-8), Alpha(0.0), Huber(), L1()])
+def test_any_other_object_means_itself(divergence: Divergence) -> None:
     assert get(divergence) is divergence
+
+
+def test_a_class_derived_from_a_family_keeps_its_special_cases() -> None:
+    derived = type("Derived", (Beta,), {})(2.0)
+    assert get(derived) is derived
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("euclid", "unknown divergence 'euclid'; choose one of alpha, beta, hellinger, huber, is, kl, l1, l"),
-        ("", "unknown divergence ''"),
+        ("cosine", "unknown divergence 'cosine'; choose one of alpha, beta, hellinger, huber, is, kl, l1, l"),
+        ("euclid", r"unknown divergence 'euclid' \(did you mean 'euclidean'\?\); choose one of alpha, beta, hell"),
+        ("Kulback-Leibler:1", r"unknown divergence 'Kulback-Leibler' \(did you mean 'kullback-leibler'\?\); choose"),
+        ("", "unknown divergence '';"),
         ("beta", "'beta' needs a parameter; write beta:BETA"),
         ("alpha", "'alpha' needs a parameter; write alpha:ALPHA"),
         ("mahalanobis", "'mahalanobis' needs a parameter; write mahalanobis:A.npy"),
@@ -510,12 +686,12 @@ def test_mahalanobis_refuses_a_file_without_a_matrix_by_its_name(kind: str, tmp_
 @pytest.mark.parametrize(
     ("A", "message"),
     [
-        (np.ones((2, 3)), r"must be a square matrix, one row a feature; got shape \(2, 3\)"),
+        (np.ones((2, 3)), r"must be a square matrix with one row per feature; got shape \(2, 3\)"),
         (np.ones(4), "must be a square matrix"),
         (np.ones((0, 0)), "must be a square matrix"),
         (np.array([[1.0, np.nan], [np.nan, 1.0]]), "NaN or infinite"),
         (np.array([[np.inf, 0.0], [0.0, 1.0]]), "NaN or infinite"),
-        (np.array([[1.0, 0.5], [0.0, 1.0]]), r"must be symmetric; take \(A \+ A.T\) / 2"),
+        (np.array([[1.0, 0.5], [0.0, 1.0]]), r"must be symmetric; use \(A \+ A.T\) / 2"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), "must be positive definite; add a multiple of the identity"),
         (np.zeros((2, 2)), "must be positive definite"),
     ],
@@ -532,6 +708,17 @@ def test_mahalanobis_does_not_share_its_matrix_with_the_caller() -> None:
     assert divergence.A[0, 0] == 1
     with pytest.raises(ValueError, match="read-only"):
         divergence.A[0, 0] = 7
+
+
+def test_mahalanobis_distances_are_equal_if_their_matrices_are() -> None:
+    A = np.array([[1.0, 0.0], [0.0, 2.0]])
+    B = np.array([[1.0, -0.0], [-0.0, 2.0]])
+    assert Mahalanobis(A) == Mahalanobis(B)
+    assert hash(Mahalanobis(A)) == hash(Mahalanobis(B))
+    assert Mahalanobis(A) != Mahalanobis(2 * A)
+    assert Mahalanobis(np.eye(2)) != Mahalanobis(np.eye(3))
+    assert Mahalanobis(np.eye(2)) != SquaredL2()
+    assert len({Mahalanobis(A), Mahalanobis(B), Mahalanobis(2 * A)}) == 2
 
 
 # Registration
@@ -564,7 +751,7 @@ def test_a_new_class_is_found_by_its_name_and_aliases() -> None:
     assert Power.usage() == "power:P"
 
 
-@pytest.mark.parametrize(("name", "aliases"), [("kl", ()), ("frobenius", ()), ("other", ("kl",))])
+@pytest.mark.parametrize(("name", "aliases"), [("kl", ()), ("frobenius", ()), ("other", ("kl",)), ("K-L", ())])
 def test_a_name_already_taken_is_refused_and_nothing_is_registered(
     name: str, aliases: tuple[str, ...], registry: dict[str, type[Divergence]]
 ) -> None:

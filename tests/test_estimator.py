@@ -384,7 +384,7 @@ def test_a_bad_entry_is_named_by_row_and_column_and_nothing_is_lost(bad, message
         ({"n_components": 2.5}, "n_components must be at least 1, a whole number"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"max_passes": 0}, "max_passes must be at least 1"),
-        ({"divergence": "itakura"}, "unknown divergence 'itakura'; choose one of"),
+        ({"divergence": "itakura"}, r"unknown divergence 'itakura' \(did you mean 'itakura-saito'\?\); choose one of"),
         ({"method": "magic"}, "unknown method 'magic'; choose one of"),
         ({"solver": "magic"}, "unknown solver 'magic'; choose one of"),
         ({"method": "paper", "divergence": "l1", "solver": "armijo"}, "refuses l1"),

@@ -1,13 +1,28 @@
 from __future__ import annotations
 
+import copy
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf import DataError
-from onmf.divergences import Alpha, Beta, Divergence, ItakuraSaito, KullbackLeibler
+from onmf import DataError, OnlineNMF
+from onmf.divergences import (
+    Alpha,
+    Beta,
+    Divergence,
+    ItakuraSaito,
+    KullbackLeibler,
+    Mahalanobis,
+    Separable,
+    SquaredL2,
+)
+from onmf.divergences.rescaled import InUnits, SeparableInUnits, rescaled
 from onmf.units import FLOOR, Units, checked_clip, refuse_bad_entries
-from tests.conftest import F, every_divergence
+from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
 
 LAYOUTS = {
     "dense": lambda X: X,
@@ -235,3 +250,211 @@ def test_a_clip_without_an_upper_end_suits_single_precision(high: float) -> None
     inside, _ = units.inside(X, KullbackLeibler())
     assert inside.dtype == np.float32
     np.testing.assert_allclose(inside, np.maximum(X, 1) / 3.25, rtol=1e-6)
+
+
+# Divergences in units. Those of the registry are homogeneous or rescale themselves, but the chain rule holds for all.
+
+
+every_rescaled = pytest.mark.parametrize("inner", [*examples(), LogCosh(), Soft(), Overdispersed()], ids=example_id)
+every_unit = pytest.mark.parametrize("unit", [0.03, 7.0])
+
+# What InUnits does not take from the divergence inside, and why.
+ITS_OWN = {
+    "alpha_order": "promises the value of an alpha-divergence, which the loss unit changes",
+    "absolute_deviations": "promises the value of the l1 distance, which the loss unit changes",
+    "special_case": "special cases are homogeneous",
+    "parse": "belongs to the class, and InUnits has no name to register",
+    "usage": "the same",
+    "examples": "the same",
+}
+
+
+def interface(cls: type) -> list[str]:
+    names = {*vars(cls), *inspect.get_annotations(cls)}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class Spied(Overdispersed):
+    """It keeps a list of all that it is asked for."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def __getattribute__(self, name: str) -> Any:
+        object.__getattribute__(self, "asked").append(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("name", [name for name in interface(Divergence) if name not in ITS_OWN])
+def test_all_that_divergences_are_asked_for_is_asked_of_the_one_in_units(name: str, rng: np.random.Generator) -> None:
+    assert_asked(InUnits(Spied(), 2.0, 3.0), name, rng)
+
+
+@pytest.mark.parametrize("name", interface(Separable))
+def test_the_formulas_for_one_entry_are_asked_of_the_one_in_units(name: str, rng: np.random.Generator) -> None:
+    assert_asked(SeparableInUnits(Spied(), 2.0, 3.0), name, rng)
+
+
+def assert_asked(divergence: InUnits, name: str, rng: np.random.Generator) -> None:
+    X, Y, P, N, ratio = rng.uniform(0.5, 2, (5, 3, F))
+    arguments = {"X": X, "Y": Y, "P": P, "N": N, "ratio": ratio, "xp": np, "x": X, "y": Y}
+    arguments |= {"weight": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F}
+    divergence.inner.asked.clear()
+    attribute = getattr(divergence, name)
+    if callable(attribute):
+        attribute(*(arguments[parameter] for parameter in inspect.signature(attribute).parameters))
+    assert name in divergence.inner.asked
+
+
+def test_the_list_of_what_in_units_keeps_to_itself_is_up_to_date() -> None:
+    assert set(ITS_OWN) <= set(interface(Divergence))
+    assert not set(ITS_OWN) & set(vars(InUnits))
+
+
+def in_both(inner: Divergence, unit: float, rng: np.random.Generator) -> tuple[InUnits, np.ndarray, np.ndarray]:
+    """The divergence in units, and data in these units."""
+    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
+    return InUnits(inner, unit, 1.7) if not isinstance(inner, Separable) else SeparableInUnits(inner, unit, 1.7), X, Y
+
+
+@every_unit
+@every_rescaled
+def test_value_and_scale_in_units_are_those_of_the_data_divided_by_the_loss_unit(
+    inner: Divergence, unit: float, rng: np.random.Generator
+) -> None:
+    divergence, X, Y = in_both(inner, unit, rng)
+    np.testing.assert_allclose(1.7 * divergence.value(X, Y), inner.value(unit * X, unit * Y), rtol=1e-12)
+    X[rng.random(X.shape) < 0.5] = 0
+    if inner.domain.x.closed:
+        for layout in (np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array):
+            expected = inner.value(unit * X, np.maximum(2 * unit * X, 1e-30))
+            np.testing.assert_allclose(1.7 * divergence.scale(layout(X)), expected, rtol=1e-9)
+
+
+@every_unit
+@every_rescaled
+def test_the_derivative_in_units_agrees_with_finite_differences(
+    inner: Divergence, unit: float, rng: np.random.Generator
+) -> None:
+    divergence, X, Y = in_both(inner, unit, rng)
+    X = np.where(np.abs(X - Y) < 0.01, X + 0.05, X)  # away from kinks
+    slope, h = divergence.grad(X, Y), 1e-5
+    for f, step in enumerate(h * np.eye(F)):
+        difference = (divergence.value(X, Y + step) - divergence.value(X, Y - step)) / (2 * h)
+        np.testing.assert_allclose(slope[:, f], difference, rtol=1e-5, atol=1e-8 * np.abs(slope).max())
+
+
+@every_unit
+@pytest.mark.parametrize("which", ["model", "newton_model"])
+@every_rescaled
+def test_the_quadratic_model_predicts_the_same_change_of_the_loss_in_all_units(
+    inner: Divergence, which: str, unit: float, rng: np.random.Generator
+) -> None:
+    divergence, X, Y = in_both(inner, unit, rng)
+    Z = rng.uniform(0.2, 2.0, Y.shape)
+    slope, curvature = getattr(divergence, which)(X, Y)
+    inside = slope * (Z - Y) + 0.5 * curvature * (Z - Y) ** 2
+    slope, curvature = getattr(inner, which)(unit * X, unit * Y)
+    outside = slope * unit * (Z - Y) + 0.5 * curvature * (unit * (Z - Y)) ** 2
+    np.testing.assert_allclose(1.7 * inside, outside, rtol=1e-9, atol=1e-12 * np.abs(outside).max())
+    assert (curvature > 0).all()
+
+
+@every_unit
+@every_rescaled
+def test_the_formulas_for_one_entry_add_up_in_units(inner: Divergence, unit: float, rng: np.random.Generator) -> None:
+    divergence, X, Y = in_both(inner, unit, rng)
+    if not isinstance(inner, Separable):
+        assert not isinstance(divergence, Separable)
+        return
+    assert isinstance(divergence, Separable)
+    np.testing.assert_allclose(divergence.d(np, X, Y).sum(axis=1), divergence.value(X, Y), rtol=1e-12)
+    np.testing.assert_allclose(divergence.dy(np, X, Y), divergence.grad(X, Y), rtol=1e-12)
+    for which, whole in (("curvature", "model"), ("newton_curvature", "newton_model")):
+        curvature = getattr(divergence, which)(np, X, Y)
+        if curvature is None:
+            assert getattr(inner, which)(np, X, Y) is None
+        else:
+            np.testing.assert_allclose(curvature, getattr(divergence, whole)(X, Y)[1], rtol=1e-12)
+
+
+@every_unit
+@every_rescaled
+def test_the_parts_of_the_multiplicative_update_have_the_units_of_the_derivative(
+    inner: Divergence, unit: float, rng: np.random.Generator
+) -> None:
+    divergence, X, Y = in_both(inner, unit, rng)
+    P, N = divergence.multiplicative_parts(X, Y)
+    p, n = inner.multiplicative_parts(unit * X, unit * Y)
+    n = np.ones_like(p) if n is None else n
+    np.testing.assert_allclose(1.7 * P, unit * p, rtol=1e-12)
+    np.testing.assert_allclose(1.7 * N, unit * n, rtol=1e-12)
+    np.testing.assert_array_equal(divergence.multiplicative_factor(X), inner.multiplicative_factor(X))
+    loss = divergence.loss_of_samples(X) + divergence.loss_of_fits(X, Y, P, N)
+    assert loss == pytest.approx(divergence.value(X, Y).sum(), rel=1e-9)
+
+
+@every_unit
+def test_properties_with_a_unit_follow_it(unit: float, rng: np.random.Generator) -> None:
+    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
+    soft, sparse = Soft().in_units(unit), Overdispersed().in_units(unit)
+    flat = soft.grad(X, X + 1e-6) / 1e-6  # the steepest part of the derivative
+    np.testing.assert_allclose(flat, soft.lipschitz, rtol=1e-6)
+    np.testing.assert_allclose(sparse.value(0 * X, Y), sparse.slope_at_zero * Y.sum(axis=1), rtol=1e-12)
+    coupled, R = InUnits(next(Mahalanobis.examples(F)), unit, 1.7), X - Y
+    np.testing.assert_allclose(coupled.value(X, Y), 0.5 * np.einsum("nf,fg,ng->n", R, coupled.metric, R), rtol=1e-12)
+    assert InUnits(SquaredL2(), unit, 1.7).least_squares == SquaredL2()
+    assert InUnits(KullbackLeibler(), unit, 1.7).least_squares is None
+
+
+def test_a_divergence_in_units_goes_by_the_name_and_the_parameters_of_the_one_inside() -> None:
+    assert (InUnits(Beta(1.5), 2.0).name, InUnits(Beta(1.5), 2.0).parameters()) == ("beta", {"beta": 1.5})
+    assert Soft(0.3).in_units(2.0).robust
+    assert copy.deepcopy(Soft().in_units(2.0)) == Soft().in_units(2.0) == rescaled(Soft(), 2.0)
+
+
+@every_unit
+def test_a_parameter_follows_data_in_units_as_it_follows_the_data(unit: float, rng: np.random.Generator) -> None:
+    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
+    inside = Soft().in_units(unit)
+    assert inside.adaptive
+    adapted, expected = inside.adapted(X, Y, 0.3), Soft().adapted(unit * X, unit * Y, 0.3)
+    assert adapted.inner.width == pytest.approx(expected.width, rel=1e-12)
+    assert (adapted.unit, adapted.loss) == (inside.unit, inside.loss)
+    assert inside.for_data(2.0, F).inner == Soft().for_data(2.0 * unit, F)
+
+
+@pytest.mark.parametrize("unit", [3.0, 49.0, 1e-7])
+def test_the_way_back_from_units_leads_to_the_divergence_itself(unit: float, rng: np.random.Generator) -> None:
+    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
+    inside = Overdispersed().in_units(unit)
+    assert inside.in_units(1 / unit) == Overdispersed()
+    assert Overdispersed().in_units(1.0) == Overdispersed()
+    again = inside.in_units(5.0)
+    assert again == Overdispersed().in_units(5 * unit)
+    np.testing.assert_allclose(inside.loss_unit(5.0) * again.value(X, Y), inside.value(5 * X, 5 * Y), rtol=1e-12)
+    back = inside.loss_unit(1 / unit) * Overdispersed().value(unit * X, unit * Y)
+    np.testing.assert_allclose(back, inside.value(X, Y), rtol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e200])
+def test_losses_in_extreme_units_are_finite(unit: float) -> None:
+    X = np.ones((2, F))
+    assert np.isfinite(LogCosh().in_units(unit).value(X, 2 * X)).all()
+
+
+def test_an_adaptive_divergence_of_ones_own_is_learnt_with_and_stays_what_it_is(rng: np.random.Generator) -> None:
+    X = 40 * rng.random((60, 3)) @ rng.random((3, F))
+    model = OnlineNMF(3, divergence=Soft(1e-3), batch_size=20, max_passes=2, random_state=0).fit(X)
+    assert type(model.divergence_) is Soft
+    expected = model.divergence_.value(X, model.transform(X) @ model.components_).mean()
+    assert model.loss(X) == pytest.approx(expected, rel=1e-6)
+
+
+def test_sparse_data_stay_sparse_under_a_divergence_of_ones_own_that_is_linear_at_zero(
+    rng: np.random.Generator,
+) -> None:
+    X = rng.poisson(20 * rng.random((80, 3)) ** 4 @ rng.random((3, F)) ** 4).astype(float)
+    model = OnlineNMF(3, divergence=Overdispersed(), random_state=0, tol=1e-8, max_passes=2).fit(X)
+    dense, sparse = (model.transform(data) for data in (X, scipy.sparse.csr_matrix(X)))
+    np.testing.assert_allclose(sparse, dense, rtol=1e-3, atol=1e-3 * dense.mean())

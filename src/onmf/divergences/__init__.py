@@ -3,7 +3,8 @@
 import importlib
 import pkgutil
 
-from onmf.divergences.base import Divergence, Domain, Interval, find, get, names, restore
+from onmf.divergences.base import Divergence, Domain, Interval
+from onmf.divergences.naming import find, get, names, restore
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):

@@ -1,4 +1,4 @@
-"""The alpha family (Csiszar divergences, Table 1): sum_f y phi_alpha(x / y). All of it is convex in y."""
+"""The alpha family (Csiszar divergences, Table 1): sum_f y phi_alpha(x / y), convex in y for every alpha."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Domain, Interval, finite_number, total
+from onmf.divergences.base import Divergence, Domain, Interval, finite_number, total
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
 POSITIVE_FIT = Interval(closed=False)
-SMALLEST = 1e-38  # ratio whose logarithm is taken; at x = 0 any will do
-NEAR = 0.05  # to alpha = 0 or 1: sums over the terms one by one would cost digits
-NEARLY_ZERO = 0.01  # an alpha whose inverse as an exponent would cost digits
+SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do
+NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would cost digits
+NEARLY_ZERO = 0.01  # below, 1 / alpha as an exponent would cost digits
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,24 @@ class Alpha(Separable, name="alpha"):
 
     @property
     def domain(self) -> Domain:
-        """Zeros in the data are admissible for alpha > 0 only."""
+        """The data may contain zeros only if alpha > 0."""
         return Domain(x=Interval(closed=self.alpha > 0), y=POSITIVE_FIT)
 
     @property
     def slope_at_zero(self) -> float | None:
-        """d(0, y) = y / alpha."""
+        """d(0, y) = y / alpha for alpha > 0."""
         return 1.0 / self.alpha if self.alpha > 0 else None
 
     @property
     def alpha_order(self) -> float | None:
         return self.alpha if self.alpha >= NEARLY_ZERO else None
 
-    @property
-    def convex(self) -> bool:
-        """y phi(x/y) is the perspective of a convex function."""
-        return True
+    convex = True  # y phi(x/y) is the perspective of a convex function
+    degree = 1.0  # d(cx || cy) = c d(x || y)
 
-    @property
-    def degree(self) -> float:
-        """d(cx || cy) = c d(x || y)."""
-        return 1.0
+    def special_case(self) -> Divergence:
+        cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}
+        return cases.get(self.alpha, self) if type(self) is Alpha else self
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """y phi_alpha(x/y)."""
@@ -68,21 +65,21 @@ class Alpha(Separable, name="alpha"):
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The second derivative u^alpha / y, not too small."""
+        """The second derivative u^alpha / y, kept away from zero."""
         return xp.clip((x / y) ** self.alpha, 1e-3, 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm, which has a limit."""
+        """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm of x/y, which has a limit there."""
         u = X / Y
         P: Array = deformed_log(np, self.alpha, u) if self._nearly_zero else u**self.alpha
         return P, None
 
     def loss_of_samples(self, X: Array) -> float:
-        """Minus the sum of x / (alpha - 1), away from the limits."""
+        """-sum x / (alpha - 1), away from the limits."""
         return 0.0 if self._near_a_limit else -total(X) / (self.alpha - 1.0)
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The sum of y (x/y)^alpha / (alpha (alpha - 1)) + y / alpha."""
+        """sum y (x/y)^alpha / (alpha (alpha - 1)) + y / alpha."""
         if self._near_a_limit:
             return super().loss_of_fits(X, Y, P, N)
         return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
@@ -92,14 +89,11 @@ class Alpha(Separable, name="alpha"):
         return min(abs(self.alpha), abs(self.alpha - 1.0)) < NEAR
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """Their mean of order alpha: for alpha = 0 the geometric one."""
-        factor: Array
+        """The power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
         if not self._nearly_zero:
-            factor = ratio ** (1.0 / self.alpha)
-        else:
-            least = np.finfo(ratio.dtype).eps - 1.0  # a mean of zero, to rounding: its logarithm is finite
-            factor = np.exp(ratio if self.alpha == 0 else np.log1p(np.maximum(self.alpha * ratio, least)) / self.alpha)
-        return factor
+            return ratio ** (1.0 / self.alpha)
+        least = np.finfo(ratio.dtype).eps - 1.0  # zero up to rounding, with a finite logarithm
+        return np.exp(ratio if self.alpha == 0 else np.log1p(np.maximum(self.alpha * ratio, least)) / self.alpha)
 
     @property
     def _nearly_zero(self) -> bool:
@@ -107,14 +101,14 @@ class Alpha(Separable, name="alpha"):
 
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Alpha]:
-        """Both sides of the limits, and far from them."""
+        """At, next to and far from the limits."""
         for alpha in (-1.0, 0.0, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0):
             yield cls(alpha)
 
 
 @dataclass(frozen=True)
 class Hellinger(Separable, name="hellinger"):
-    """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts whose variance one does not trust."""
+    """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts, less sensitive to large ones than Kullback-Leibler."""
 
     domain = Domain(y=POSITIVE_FIT)
     slope_at_zero = 2.0
@@ -135,7 +129,7 @@ class Hellinger(Separable, name="hellinger"):
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """sqrt(x/y) / y, not too small."""
+        """sqrt(x/y) / y, kept away from zero."""
         return xp.maximum(xp.sqrt(x / y), 1e-3) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
@@ -147,16 +141,16 @@ class Hellinger(Separable, name="hellinger"):
         return 2.0 * total(X)
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The sum of 2 y - 4 sqrt(x y)."""
+        """sum 2 y - 4 sqrt(x y)."""
         return 2.0 * total(Y) - 4.0 * total(P, Y)
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The mean's square."""
+        """The square of the mean root."""
         return ratio * ratio
 
 
 @dataclass(frozen=True)
-class KullbackLeibler(Separable, name="kl"):
+class KullbackLeibler(Separable, name="kl", aliases=("kullback-leibler",)):
     """d(x || y) = sum_f x log(x/y) - x + y: Poisson noise, counts, text."""
 
     domain = Domain(y=POSITIVE_FIT)
@@ -178,7 +172,7 @@ class KullbackLeibler(Separable, name="kl"):
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """x/y^2, not too small."""
+        """x/y^2, kept away from zero."""
         return xp.maximum(x / y, 1e-3) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
@@ -186,9 +180,9 @@ class KullbackLeibler(Separable, name="kl"):
         return X / Y, None
 
     def loss_of_samples(self, X: Array) -> float:
-        """The sum of x log x - x."""
+        """sum x log x - x."""
         return total(X, np.log(np.maximum(X, SMALLEST))) - total(X)
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The sum of y - x log y."""
+        """sum y - x log y."""
         return total(Y) - total(X, np.log(Y))

@@ -1,4 +1,4 @@
-"""What a divergence d(x || y) is, and how one is found by its name.
+"""What a divergence d(x || y) is.
 
 A new divergence is one class in one file of this folder: giving the class a ``name`` registers it, and the
 estimator, the command line and the tests find it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -19,9 +19,9 @@ import scipy.sparse
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 
-TINY = 1e-30  # a fit of zero is outside most domains; in internal units this is zero to all others
+TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is zero for all purposes
 
-_registry: dict[str, type[Divergence]] = {}
+_registry: dict[str, type[Divergence]] = {}  # by ``spelling`` of the name and of the aliases
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Domain:
 class Divergence(ABC):
     """d(x || y) between a sample x and its fit y = hW, summed over the features.
 
-    Subclasses are frozen dataclasses whose fields are the parameters. The flags are those of the paper's
-    Remark 1, and instances may override them where they depend on a parameter.
+    Subclasses are frozen dataclasses whose fields are the parameters. The properties tell solvers and methods what
+    they may rely on (``smooth`` and ``convex`` are those of the paper's Remark 1); some depend on a parameter.
     """
 
     name: ClassVar[str] = ""
@@ -55,7 +55,7 @@ class Divergence(ABC):
 
     @property
     def domain(self) -> Domain:
-        """Where the divergence is defined; data outside are raised (see ``onmf.units``)."""
+        """Where the divergence is defined; data outside it are raised into it (see ``onmf.units``)."""
         return Domain()
 
     @property
@@ -70,12 +70,12 @@ class Divergence(ABC):
 
     @property
     def convex(self) -> bool:
-        """Class D2: convex in y. The paper's theorem speaks of this class only."""
+        """Class D2: convex in y. The paper's theorem covers this class only."""
         return False
 
     @property
     def robust(self) -> bool:
-        """Does an entry far off weigh less than in least squares? Then least squares are no start for h."""
+        """Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h."""
         return False
 
     @property
@@ -85,7 +85,7 @@ class Divergence(ABC):
 
     @property
     def alpha_order(self) -> float | None:
-        """Its alpha, if it belongs to the alpha family and alpha is clearly positive; else None."""
+        """The alpha of the alpha-divergence that it equals, if that is clearly positive; else None."""
         return None
 
     @property
@@ -95,22 +95,22 @@ class Divergence(ABC):
 
     @property
     def quadratic(self) -> bool:
-        """Is the derivative in y linear in y?"""
+        """Is d = (x - y)' A (x - y) / 2 with a constant A, so that the derivative is linear in x and y?"""
         return False
 
     @property
     def metric(self) -> Array | None:
-        """The matrix A of (x - y)' A (x - y) / 2, which couples the features; None where no such matrix does."""
+        """The A of d = (x - y)' A (x - y) / 2 if it couples the features; else None."""
         return None
 
     @property
     def least_squares(self) -> Divergence | None:
-        """A quadratic divergence with the same minimising coefficients, where no penalty is added; or None."""
+        """A quadratic divergence with the same minimiser in h when there is no penalty; else None."""
         return self if self.quadratic else None
 
     @property
     def absolute_deviations(self) -> bool:
-        """Is d the sum of |x - y|, for which linear programming finds the coefficients?"""
+        """Is d the sum of |x - y|, so that linear programming finds the coefficients?"""
         return False
 
     @property
@@ -120,16 +120,16 @@ class Divergence(ABC):
 
     @property
     def averaging_exponent(self) -> float:
-        """How fast the weights of old quadratic models fall; a model that is (nearly) exact may be kept longer."""
+        """The rate at which the weights of old quadratic models decay; (nearly) exact models may be kept for longer."""
         return 0.6
 
     @property
     def adaptive(self) -> bool:
-        """Has it a parameter that the user left to the data, and that ``adapted`` may follow while learning?"""
+        """Was a parameter left to the data, so that ``adapted`` should tune it while learning?"""
         return False
 
     def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
-        """The divergence with its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
+        """The divergence, its parameter moved by ``weight`` towards the value that samples X and fits Y suggest."""
         return self
 
     @property
@@ -139,7 +139,7 @@ class Divergence(ABC):
 
     @property
     def degree(self) -> float | None:
-        """The p of d(c x || c y) = c^p d(x || y), parameters in data units scaling along; None if there is none."""
+        """The p of d(c x || c y) = c^p d(x || y), where parameters in data units scale too; None if there is none."""
         return None
 
     @abstractmethod
@@ -147,54 +147,59 @@ class Divergence(ABC):
         """d(x_n || y_n) for every row n: shape (n,)."""
 
     def scale(self, X: Any) -> Array:
-        """d(x || 2x) per sample, the loss of a fit that is off by a factor of two; X may be sparse."""
+        """d(x || 2x) per sample, the loss of a fit that is twice too large; X may be sparse."""
         X = X.toarray() if scipy.sparse.issparse(X) else X
         return self.value(X, np.maximum(2 * X, TINY))
 
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:
-        """The derivative of d(x_n || y_n) in y_n, an element of the subdifferential at kinks: shape (n, F)."""
+        """The derivative of d(x_n || y_n) in y_n, at kinks a subgradient: shape (n, F)."""
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The local quadratic model in the fit that the dictionary step averages: derivative and positive curvature.
+        """Slope and positive curvature of the local quadratic model in y, which the dictionary step averages.
 
-        By default the curvature is that of the chord from y to its minimum x, dy / (y - x): iteratively reweighted
+        By default the curvature is that of the chord from y to the minimum at x, dy / (y - x): iteratively reweighted
         least squares, whose stationary points are those of the loss.
         """
         slope = self.grad(X, Y)
         return slope, chord(self, X, Y, slope)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The same for the coefficient step, which is followed by a line search and may use sharper curvature."""
+        """The same for the coefficient step, whose line search allows a curvature closer to the second derivative."""
         return self.model(X, Y)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """P and N, the multiplicative update of W being W o factor(H'P / H'N), and alike for H; None stands for ones.
+        """P and N of the multiplicative update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
 
-        By default those of least squares reweighted by the model's curvature: c x and c y where its slope is c (y - x).
+        By default those of least squares reweighted by the curvature c of ``model``: c x and c y, as its slope is
+        c (y - x).
         """
         slope, curvature = self.model(X, Y)
         N: Array = curvature * Y
         return np.maximum(N - slope, 0.0), N
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """What the update multiplies by: the ratio, or the power of it with which the loss cannot rise."""
+        """The update's factor: the ratio, or the power of it that keeps the loss from rising."""
         return ratio
 
     def loss_of_samples(self, X: Array) -> float:
-        """What the summed loss has of X alone: batch updates find it once."""
+        """The part of the summed loss that depends on X alone, which batch updates compute only once."""
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The rest of it, by the parts of the update where that is cheaper; a nearly exact fit may lose digits."""
+        """The rest of it, from the update's P and N where that is cheaper; nearly exact fits may lose digits."""
         return float(self.value(X, Y).sum(dtype=np.float64))
 
     def in_units(self, unit: float) -> Divergence:
         """The same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
 
-        A homogeneous divergence is its own; one with a parameter in data units overrides this.
+        A homogeneous divergence returns itself; one with a parameter in data units overrides this.
         """
-        return self if self.degree is not None else InUnits(self, unit)
+        if self.degree is not None or unit == 1.0:
+            return self
+        from onmf.divergences.rescaled import rescaled  # its classes derive from this one
+
+        return rescaled(self, unit)
 
     def loss_unit(self, unit: float) -> float:
         """d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
@@ -204,12 +209,16 @@ class Divergence(ABC):
             return float(np.float64(unit) ** self.degree)
 
     def for_data(self, mean: float, n_features: int) -> Self:
-        """The divergence with what it takes from the data filled in, checked against the number of features."""
+        """The divergence with its defaults taken from the data, checked against the number of features."""
+        return self
+
+    def special_case(self) -> Divergence:
+        """The same divergence by its own name and with its own fast path, if this is a family's special case."""
         return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` means; by default, numbers separated by commas."""
+        """The instance that ``"name:text"`` stands for; by default, numbers separated by commas."""
         fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
         parts = text.split(",")
         try:
@@ -229,11 +238,11 @@ class Divergence(ABC):
 
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Self]:
-        """Instances that stand for the whole family in the tests, for data with ``n_features`` features."""
+        """Instances that represent the whole family in the tests, for data with ``n_features`` features."""
         yield cls()
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters by name: numbers and arrays, all that a model file needs to store."""
+        """The parameters by name: numbers and arrays, all that a model file has to store."""
         if not dataclasses.is_dataclass(self):
             return {}
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -243,127 +252,43 @@ class Divergence(ABC):
         if not name:
             return
         for key in (name, *aliases):
-            known = _registry.get(key, cls)
-            # The same class once more is a notebook cell run again or a module reloaded: the newer one counts.
+            known = _registry.get(spelling(key), cls)
+            # The same class again is a notebook cell run twice or a module reloaded: the newer one counts.
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(
-                    f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; take another."
+                    f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; choose another."
                 )
         cls.name, cls.aliases = name, aliases
-        _registry.update(dict.fromkeys((name, *aliases), cls))
+        _registry.update({spelling(key): cls for key in (name, *aliases)})
+
+
+def spelling(name: str) -> str:
+    """What counts in a name: not its case, and no ``-``, ``_`` or space."""
+    return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
 def total(*factors: Array) -> float:
-    """The sum of all entries of the product of arrays, by rows in their own type, then in double precision."""
+    """The sum over all entries of the product of the factors: rows in their own precision, then in double precision."""
     rows = np.einsum("nf,nf->n", *factors) if len(factors) == 2 else factors[0].sum(axis=1)
     return float(rows.sum(dtype=np.float64))
 
 
 def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
-    """dy(x, y) / (y - x), by a difference quotient where y is too near x; at least a hundredth of its row's mean."""
+    """dy(x, y) / (y - x), at a y farther away where y is too close to x; at least a hundredth of its row's mean."""
     near = np.abs(Y - X) <= 1e-4 * (X + Y)
     if near.any():
-        Z = np.where(near, 1.001 * np.maximum(X, Y) + 1e-12, Y)
+        apart = 1e-12 * (X + Y).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
+        Z = np.where(near, 1.001 * np.maximum(X, Y) + apart, Y)
         slope = np.where(near, divergence.grad(X, Z), slope)
         Y = Z
     curvature: Array = slope / (Y - X)
-    # The sample's own mean: no answer may depend on the batch that a sample comes in.
+    # The sample's own mean: no result may depend on which batch a sample comes in.
     least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
     return np.maximum(curvature, least)
 
 
-@dataclass(frozen=True)
-class InUnits(Divergence):
-    """d(unit x || unit y) / loss: a divergence that is not homogeneous, seen from data divided by ``unit``."""
-
-    inner: Divergence
-    unit: float
-    loss: float = 1.0
-
-    @property
-    def domain(self) -> Domain:
-        """As the inner one: zero is zero in any unit."""
-        return self.inner.domain
-
-    @property
-    def smooth(self) -> bool:
-        """As the inner one."""
-        return self.inner.smooth
-
-    @property
-    def smooth_unless_exact(self) -> bool:
-        """As the inner one."""
-        return self.inner.smooth_unless_exact
-
-    @property
-    def convex(self) -> bool:
-        """As the inner one."""
-        return self.inner.convex
-
-    def in_units(self, unit: float) -> Divergence:
-        """Units of units are units."""
-        return self.inner.in_units(self.unit * unit)
-
-    def loss_unit(self, unit: float) -> float:
-        """As for the inner one, but for the factor that this one has taken out."""
-        return self.inner.loss_unit(self.unit * unit) / self.loss
-
-    def value(self, X: Array, Y: Array) -> Array:
-        """The inner value at the data's own units."""
-        return self.inner.value(self.unit * X, self.unit * Y) / self.loss
-
-    def grad(self, X: Array, Y: Array) -> Array:
-        """The chain rule."""
-        return self.unit / self.loss * self.inner.grad(self.unit * X, self.unit * Y)
-
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """The inner ones: their ratio has no unit."""
-        return self.inner.multiplicative_parts(self.unit * X, self.unit * Y)
-
-    def multiplicative_factor(self, ratio: Array) -> Array:
-        """As for the inner one."""
-        return self.inner.multiplicative_factor(ratio)
-
-
-def names() -> list[str]:
-    """The names of all divergences, in alphabetical order, without aliases."""
-    return sorted({cls.name for cls in _registry.values()})
-
-
-def find(name: str) -> type[Divergence]:
-    """The class registered under a name or an alias."""
-    if name not in _registry:
-        raise ValueError(f"unknown divergence {name!r}; choose one of {', '.join(names())}.")
-    return _registry[name]
-
-
-def get(divergence: Divergence | str) -> Divergence:
-    """The divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``)."""
-    if isinstance(divergence, Divergence):
-        return divergence
-    if isinstance(divergence, type) and issubclass(divergence, Divergence):
-        raise TypeError(
-            f"divergence is the class {divergence.__name__}; write {divergence.__name__}(), with its parameters."
-        )
-    if not isinstance(divergence, str):
-        raise TypeError(f"divergence must be a name or a Divergence, not {type(divergence).__name__}; see names().")
-    name, colon, text = divergence.partition(":")
-    cls = find(name)
-    if colon:
-        return cls.parse(text)
-    try:
-        return cls()
-    except TypeError:
-        raise ValueError(f"{name!r} needs a parameter; write {cls.usage()}.") from None
-
-
-def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
-    """The divergence that ``name`` and ``parameters()`` came from."""
-    return find(name)(**parameters)
-
-
 def finite_number(owner: str, field: str, value: float) -> float:
-    """The parameter as a Python float, which leaves single precision single; refused if it is no finite number."""
+    """The parameter as a Python float, which keeps single precision single; anything but a finite number is refused."""
     if not is_number(value) or not math.isfinite(value):
         raise ValueError(f"{owner}: {field} must be a finite number, got {value!r}.")
     return float(value)

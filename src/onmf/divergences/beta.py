@@ -1,4 +1,4 @@
-"""The beta family (Bregman divergences, Table 2): sum_f y^beta phi_beta(x / y). Convex in y for 1 <= beta <= 2."""
+"""The beta family (Bregman divergences, Table 2): sum_f y^beta phi_beta(x / y), convex in y for 1 <= beta <= 2."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Domain, Interval, finite_number, total
+from onmf.divergences.alpha import KullbackLeibler
+from onmf.divergences.base import Divergence, Domain, Interval, finite_number, total
 from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 
 POSITIVE = Interval(closed=False)
-NEAR = 0.05  # to beta = 0 or 1: sums over the terms one by one would cost digits
+NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would cost digits
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Beta(Separable, name="beta"):
 
     @property
     def domain(self) -> Domain:
-        """Zeros in the data are admissible for beta > 0, zeros in the fit for beta >= 2."""
+        """The data may contain zeros if beta > 0, the fit if beta >= 2."""
         return Domain(x=Interval(closed=self.beta > 0), y=Interval(closed=self.beta >= 2))
 
     @property
@@ -44,8 +45,12 @@ class Beta(Separable, name="beta"):
         """d(cx || cy) = c^beta d(x || y)."""
         return self.beta
 
+    def special_case(self) -> Divergence:
+        cases = {0.0: ItakuraSaito(), 1.0: KullbackLeibler(), 2.0: SquaredL2()}
+        return cases.get(self.beta, self) if type(self) is Beta else self
+
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """y^beta phi_beta(x/y), in the form of ``power`` that keeps its digits, without the power of a ratio."""
+        """y^beta phi_beta(x/y), in the form of ``power`` that keeps its digits, without powers of a ratio."""
         beta = self.beta
         if beta < 0.5:
             u = x / y
@@ -61,7 +66,7 @@ class Beta(Separable, name="beta"):
         return y ** (self.beta - 2.0) * (y - x)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """y^(beta-2): the chord's."""
+        """y^(beta-2), that of the chord."""
         return y ** (self.beta - 2.0)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -90,19 +95,19 @@ class Beta(Separable, name="beta"):
         return min(abs(self.beta), abs(self.beta - 1.0)) < NEAR
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """Fevotte and Idier's exponent (2011): 1 where the loss is convex in y, less outside."""
+        """The exponent of Fevotte and Idier (2011): 1 where the loss is convex in y, smaller elsewhere."""
         exponent = 1.0 / max(2.0 - self.beta, 1.0, self.beta - 1.0)
         return ratio if exponent == 1.0 else ratio**exponent
 
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Beta]:
-        """Both sides of the limits, inside and outside the convex range."""
+        """At and next to the limits, inside and outside the convex range."""
         for beta in (-0.5, 0.0, 0.5, 1.0, 1.0 + 1e-8, 1.5, 2.0, 3.0):
             yield cls(beta)
 
 
 @dataclass(frozen=True)
-class ItakuraSaito(Separable, name="is"):
+class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
     """d(x || y) = sum_f x/y - log(x/y) - 1: multiplicative noise, power spectra of sound."""
 
     domain = Domain(x=POSITIVE, y=POSITIVE)
@@ -111,7 +116,7 @@ class ItakuraSaito(Separable, name="is"):
     averaging_exponent = 0.75
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """u - log u - 1 at u = x/y: blind to the scale of a sample. Two logarithms, since the ratio may underflow."""
+        """u - log u - 1 at u = x/y, with two logarithms since the ratio may underflow."""
         return xp.maximum(x / y - (xp.log(x) - xp.log(y)) - 1.0, 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
@@ -133,20 +138,20 @@ class ItakuraSaito(Separable, name="is"):
         return X * np.square(inverse), inverse
 
     def loss_of_samples(self, X: Array) -> float:
-        """Minus the sum of log x + 1."""
+        """-sum log x + 1."""
         return -total(np.log(X)) - X.size
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The sum of x/y + log y."""
+        """sum x/y + log y."""
         return total(P, Y) + total(np.log(Y))
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The square root: with the ratio itself the loss falls faster as a rule, but no theorem says that it does."""
+        """The square root; the ratio itself usually converges faster, but nothing proves that the loss then falls."""
         return np.sqrt(ratio)
 
 
 @dataclass(frozen=True)
-class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
+class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")):
     """d(x || y) = ||x - y||^2 / 2: Gaussian noise."""
 
     convex = True
@@ -169,5 +174,5 @@ class SquaredL2(Separable, name="squared_l2", aliases=("frobenius",)):
         return xp.ones_like(x)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """Lee and Seung's x and y (2001)."""
+        """x and y (Lee and Seung 2001)."""
         return X, Y

@@ -24,12 +24,12 @@ class Mahalanobis(Divergence, name="mahalanobis"):
             raise ValueError("mahalanobis: A must be real.")
         A = np.array(self.A, dtype=np.float64)
         if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.size:
-            raise ValueError(f"mahalanobis: A must be a square matrix, one row a feature; got shape {A.shape}.")
+            raise ValueError(f"mahalanobis: A must be a square matrix with one row per feature; got shape {A.shape}.")
         if not np.isfinite(A).all():
             raise ValueError("mahalanobis: A has NaN or infinite entries.")
         if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
-            raise ValueError("mahalanobis: A must be symmetric; take (A + A.T) / 2 if it is so up to rounding.")
-        A = (A + A.T) / 2
+            raise ValueError("mahalanobis: A must be symmetric; use (A + A.T) / 2 if it is symmetric up to rounding.")
+        A = (A + A.T) / 2 + 0.0  # no -0.0: equal matrices have equal hashes
         try:
             np.linalg.cholesky(A)
         except np.linalg.LinAlgError:
@@ -38,6 +38,12 @@ class Mahalanobis(Divergence, name="mahalanobis"):
             ) from None
         A.setflags(write=False)
         object.__setattr__(self, "A", A)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and np.array_equal(self.A, other.A)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.A.tobytes()))
 
     convex = True
     degree = 2.0
@@ -69,7 +75,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         return X @ positive + Y @ negative, Y @ positive + X @ negative
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The square root; the ratio itself if A has no negative entry."""
+        """The square root of the ratio; the ratio itself if A has no negative entry."""
         return np.sqrt(ratio) if self._split[1].any() else ratio
 
     @cached_property
@@ -80,7 +86,6 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         return self.A.astype(R.dtype, copy=False)
 
     def for_data(self, mean: float, n_features: int) -> Self:
-        """A has one row a feature."""
         if len(self.A) != n_features:
             raise ValueError(
                 f"mahalanobis: A is {len(self.A)} x {len(self.A)}, but the data have {n_features} features."
@@ -89,12 +94,11 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     @classmethod
     def usage(cls) -> str:
-        """On the command line A comes from a file."""
         return "mahalanobis:A.npy"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A from a .npy file."""
+        """A is read from a .npy file."""
         try:
             A: Any = np.load(text, allow_pickle=False)
             if not isinstance(A, np.ndarray) or A.dtype.kind not in "uif":
@@ -105,7 +109,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     @classmethod
     def examples(cls, n_features: int) -> Iterator[Self]:
-        """A correlation that falls with the distance between features, and one with very unequal variances."""
+        """A correlation that decays with the distance between features, and very unequal variances."""
         distance = np.abs(np.subtract.outer(np.arange(n_features), np.arange(n_features)))
         yield cls(np.linalg.inv(0.7**distance))
         yield cls(np.diag(np.geomspace(0.1, 10.0, n_features)) + 0.05)

@@ -1,4 +1,4 @@
-"""phi_p(u) = (u^p - 1 - p (u - 1)) / (p (p - 1)): what the alpha and the beta family share.
+"""phi_p(u) = (u^p - 1 - p (u - 1)) / (p (p - 1)): what the alpha and the beta family have in common.
 
 The alpha-divergence is sum y phi_alpha(x / y), the beta-divergence sum y^beta phi_beta(x / y). Written as
 printed, phi loses all digits for p near 0 and 1. With the deformed logarithm

@@ -1,6 +1,6 @@
-"""The robust metrics (Table 3): l1, l2 and Huber, which an outlier moves by a bounded amount.
+"""The robust metrics (Table 3): l1, l2 and Huber, on which an outlier has bounded influence.
 
-The kink rule, once for all: the subgradient at a zero residual is zero.
+At a zero residual, all of them take zero as their subgradient.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from onmf.divergences.beta import SquaredL2
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
-SMOOTHING = 1e-3  # of a sample's mean entry: l1's kink in multiplicative updates
-MAD_TO_DELTA = 1.345  # Huber's own constant, in units of the median absolute residual
+SMOOTHING = 1e-3  # of a sample's mean entry: rounds off l1's kink in multiplicative updates
+MAD_TO_DELTA = 1.345  # Huber's constant, in units of the median absolute residual
 
 
 @dataclass(frozen=True)
 class L1(Separable, name="l1"):
-    """d(x || y) = sum_f |x - y|: many entries are outliers, the rest is exact."""
+    """d(x || y) = sum_f |x - y|: many entries are outliers, the others exact."""
 
     smooth = False
     convex = True
@@ -40,9 +40,9 @@ class L1(Separable, name="l1"):
         return xp.sign(y - x)
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """That of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| explodes at zero.
+        """1/|r| is unbounded: that of a Huber loss whose delta is a twentieth of the sample's mean residual.
 
-        Where the whole sample is fitted exactly, a millionth of its mean takes the place.
+        A millionth of the sample's mean is added, for samples that are fitted exactly.
         """
         R = Y - X
         size = np.abs(R)
@@ -55,8 +55,8 @@ class L1(Separable, name="l1"):
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """Least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.
 
-        What cannot rise is therefore the sum of sqrt(r^2 + s^2) - s, at most s an entry below |r|. A smaller s sticks:
-        what happens to be fitted exactly is then never left again.
+        So what cannot rise is the sum of sqrt(r^2 + s^2) - s, which is less than |r| by at most s per entry. With a
+        smaller s the updates get stuck where an entry happens to be fitted exactly.
         """
         s = SMOOTHING * X.mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
         weight = 1.0 / np.hypot(Y - X, s)
@@ -90,19 +90,18 @@ class L2(Divergence, name="l2"):
         return R / np.where(norm > 0, norm, 1.0)
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The weight of a sample is 1/||r||, bounded where the fit is exact to a ten-thousandth of ||x||."""
+        """The weight of a sample is 1/||r||, but at most 10^4 / ||x||."""
         R = Y - X
         weight = self._weight(X, R, 1e-4)
         return R * weight, np.broadcast_to(weight, X.shape)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The derivative itself; a line search bears larger weights."""
+        """The derivative itself; with a line search, larger weights do no harm."""
         return self.grad(X, Y), np.broadcast_to(self._weight(X, Y - X, 1e-8), X.shape)
 
     @staticmethod
     def _weight(X: Array, R: Array, exact: float) -> Array:
-        norms = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
-        size, norm = norms
+        size, norm = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
         return 1.0 / np.maximum(norm, exact * size + np.finfo(X.dtype).tiny)
 
 
@@ -110,8 +109,8 @@ class L2(Divergence, name="l2"):
 class Huber(Separable, name="huber"):
     """d(x || y) = sum_f h(x - y), h(r) = r^2/2 for |r| <= delta and delta (|r| - delta/2) beyond.
 
-    Entries are outliers, the rest has Gaussian noise. ``delta`` is measured in the data's units. Without one it begins
-    at 0.1 of the mean of the first batch, and the fast methods then let it follow the residuals.
+    Some entries are outliers, the others have Gaussian noise. ``delta`` is in the data's units. If it is not given, it
+    starts at a tenth of the mean of the first batch, and the fast methods then adapt it to the residuals.
     """
 
     delta: float | None = None
@@ -134,36 +133,33 @@ class Huber(Separable, name="huber"):
         return c * (r - 0.5 * c)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """The residual y - x cut off at +-delta."""
+        """y - x, clipped to [-delta, delta]."""
         delta = self._known_delta
         return xp.minimum(xp.maximum(y - x, -delta), delta)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """min(1, delta/|r|): a majoriser."""
+        """min(1, delta/|r|), that of the chord: the model majorises the loss."""
         delta = self._known_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
     @property
     def _known_delta(self) -> float:
         if self.delta is None:
-            raise ValueError("huber has no delta yet: give one, Huber(delta=...), or let a fit take it from the data.")
+            raise ValueError("huber has no delta yet: give one, Huber(delta=...), or let fit take it from the data.")
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
-        """delta is measured in the units of the data."""
         return replace(self, delta=self._known_delta / unit)
 
     def for_data(self, mean: float, n_features: int) -> Huber:
-        """The default delta: a tenth of the data's mean."""
         return self if self.delta is not None else replace(self, delta=DEFAULT_DELTA * mean)
 
     @property
     def adaptive(self) -> bool:
-        """If the user has not given delta."""
         return self.delta is None
 
     def adapted(self, X: Array, Y: Array, weight: float) -> Huber:
-        """delta -> 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
+        """delta moves towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
         target = max(MAD_TO_DELTA * float(np.median(np.abs(X - Y))), 1e-4 * float(X.mean()))
         return replace(self, delta=(1 - weight) * self._known_delta + weight * target) if target > 0 else self
 

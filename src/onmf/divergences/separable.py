@@ -1,25 +1,27 @@
-"""Divergences that are sums over the entries: a subclass writes formulas for one entry."""
+"""Divergences that are sums over the entries: a subclass gives the formulas for one entry."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from onmf._support.arrays import Array, row_sums
-from onmf.divergences.base import TINY, Divergence, InUnits, chord
+from onmf.divergences.base import TINY, Divergence, chord
 
 
 class Separable(Divergence):
     """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp.
 
-    ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method.
+    ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method. With a
+    ``slope_at_zero``, which makes sparse data cheap, ``newton_curvature`` is needed.
     """
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """A positive weight of each entry's quadratic model in y, for the dictionary; None: the chord's."""
+        """The positive weight of each entry's quadratic model in y, for the dictionary; None: that of the chord."""
         return None
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -28,14 +30,14 @@ class Separable(Divergence):
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """dy and ``curvature``."""
-        slope = self.grad(X, Y)
-        weight: Array | None = self.curvature(np, X, Y)
-        return slope, chord(self, X, Y, slope) if weight is None else weight
+        return self._model(X, Y, self.curvature(np, X, Y))
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """dy and ``newton_curvature``."""
+        return self._model(X, Y, self.newton_curvature(np, X, Y))
+
+    def _model(self, X: Array, Y: Array, weight: Array | None) -> tuple[Array, Array]:
         slope = self.grad(X, Y)
-        weight: Array | None = self.newton_curvature(np, X, Y)
         return slope, chord(self, X, Y, slope) if weight is None else weight
 
     @abstractmethod
@@ -48,39 +50,39 @@ class Separable(Divergence):
 
     def scale(self, X: Any) -> Array:
         degree = self.degree
-        if degree is not None and self.in_units(2.0) is self:  # homogeneous: d(x || 2x) = x^degree d(1 || 2)
-            return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
-        if scipy.sparse.issparse(X):  # what sparse data do not store adds nothing
-            entries = X.copy()
-            entries.data = self.d(np, X.data, np.maximum(2 * X.data, TINY))
-            return row_sums(entries)
-        return super().scale(X)
+        if degree is None or self.in_units(2.0) is not self:
+            return _row_sums(lambda x: self.d(np, x, np.maximum(2 * x, TINY)), X)
+        # Homogeneous: d(x || 2x) = x^degree d(1 || 2).
+        return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
 
     def value(self, X: Array, Y: Array) -> Array:
-        """Sum over the features of d(x, y)."""
         return self.d(np, X, Y).sum(axis=1)
 
     def grad(self, X: Array, Y: Array) -> Array:
-        """dy, entry by entry."""
         return self.dy(np, X, Y)
 
-    def in_units(self, unit: float) -> Divergence:
-        """As in the base class; one that is not homogeneous is measured by its loss at a fit of twice the unit."""
-        return self if self.degree is not None else InUnits(self, unit, self.loss_unit(unit))
-
     def loss_unit(self, unit: float) -> float:
-        """unit^degree, or for want of a degree d(unit, 2 unit): losses inside are then of order one."""
-        if self.degree is not None:
+        """unit^degree, or without a degree d(unit || 2 unit): losses inside are then of order one."""
+        if self.degree is not None or unit == 1.0:
             return super().loss_unit(unit)
-        return float(self.d(np, np.float64(unit), np.float64(2 * unit))) or 1.0
+        with np.errstate(all="ignore"):
+            loss = float(self.d(np, np.float64(unit), np.float64(2 * unit)))
+        return loss if 0 < loss < np.inf else 1.0
 
 
 def _row_powers(X: Any, degree: float) -> Array:
-    """sum_f x_f^degree per sample; zeros count for nothing, as in d(0 || 0)."""
+    """sum_f x_f^degree per sample; zeros add nothing, as d(0 || 0) = 0."""
     if degree == 1:
         return row_sums(X)
-    if scipy.sparse.issparse(X):
-        return row_sums(X.power(degree))
-    if degree == 2:
+    if degree == 2 and not scipy.sparse.issparse(X):
         return np.einsum("nf,nf->n", X, X)
-    return row_sums(np.where(X > 0, X, 1.0) ** degree * (X > 0))
+    return _row_sums(lambda x: np.where(x > 0, x, 1.0) ** degree * (x > 0), X)
+
+
+def _row_sums(function: Callable[[Array], Array], X: Any) -> Array:
+    """The sum over f of the function of x_f; sparse data have nothing to add where they store nothing."""
+    if not scipy.sparse.issparse(X):
+        return row_sums(function(X))
+    entries = X.copy()
+    entries.data = function(X.data)
+    return row_sums(entries)
