@@ -14,9 +14,9 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from onmf.dictionary import multiplicative
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.dictionary import multiplicative
 from onmf.experiments.contest import MOST_ITERATIONS
 from onmf.experiments.corpora import bbc, documents, mean_sample
 from onmf.experiments.judge import Scorer

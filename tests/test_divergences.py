@@ -32,7 +32,6 @@ from onmf.divergences import (
     get,
     restore,
 )
-from onmf.divergences.base import _registry
 from onmf.divergences.rescaled import rescaled
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
 
@@ -726,10 +725,11 @@ def test_mahalanobis_distances_are_equal_if_their_matrices_are() -> None:
 
 @pytest.fixture
 def registry() -> Iterator[dict[str, type[Divergence]]]:
-    before = dict(_registry)
-    yield _registry
-    _registry.clear()
-    _registry.update(before)
+    known = Divergence._classes
+    before = dict(known)
+    yield known
+    known.clear()
+    known.update(before)
 
 
 @pytest.mark.usefixtures("registry")

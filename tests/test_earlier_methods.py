@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onmf.dictionary import Guan, Lefevre, Wang
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.dictionary import Guan, Lefevre, Wang
 from onmf.divergences import Huber, ItakuraSaito, SquaredL2
 from onmf.kernels import averaged_steps, packed_product
 from onmf.sets import project_on_simplex

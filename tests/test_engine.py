@@ -16,14 +16,14 @@ import scipy.optimize
 import scipy.sparse
 import scipy.stats
 from hypothesis import strategies as st
+from onmf.dictionary import CoupledSurrogate, Surrogate
+from onmf.online import learn
+from onmf.reservoir import NEW_SHARE, Reservoir
 
 from onmf import OnlineNMF, load, save
 from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.dictionary import CoupledSurrogate, Surrogate
 from onmf.divergences import L1, L2, Alpha, Beta, Divergence, Huber, Mahalanobis, Separable, SquaredL2, get, names
 from onmf.methods import Settings, build, choose
-from onmf.online import learn
-from onmf.reservoir import NEW_SHARE, Reservoir
 from onmf.sets import DictionarySet
 from onmf.units import DataError
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples

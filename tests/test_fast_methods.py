@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+from onmf.dictionary import Floor, Surrogate
+from onmf.schedules import Averaging
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onmf import OnlineNMF, load, save
 from onmf.coefficients import Newton
 from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.dictionary import Floor, Surrogate
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, Separable, get
 from onmf.methods import Settings, build
 from onmf.problem import DenseFits, SparseFits
-from onmf.schedules import Averaging
 from onmf.sets import DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-
-from onmf.coefficients import CoefficientSolver
 from onmf.dictionary import ProjectedSubgradient, State
-from onmf.divergences import Divergence, KullbackLeibler, SquaredL2
-from onmf.methods import METHODS, Settings, build, coefficient_solver
 from onmf.online import Method, gradient_mapping_norm, learn
 from onmf.schedules import StepSize
+
+from onmf.coefficients import CoefficientSolver
+from onmf.divergences import Divergence, KullbackLeibler, SquaredL2
+from onmf.methods import METHODS, Settings, build, coefficient_solver
 from onmf.sets import DictionarySet
 from tests.conftest import F, every_divergence
 

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-
 from onmf.schedules import StepSize
 
 

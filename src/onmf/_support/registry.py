@@ -1,4 +1,4 @@
-"""Classes that are found by the names they give themselves: divergences, methods."""
+"""Classes that are found by the names they give themselves: divergences, methods, coefficient solvers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 class Registered(ABC):
     """A family of classes; ``class KullbackLeibler(Divergence, name="kl")`` puts one on its family's list.
 
-    The head of a family says what it is: ``class Divergence(Registered, kind="divergence")``. Names are read without
-    regard to case, and ``-``, ``_`` and spaces are the same.
+    The head of a family says what it is: ``class Divergence(Registered, kind="divergence")``. In a name, upper and
+    lower case are the same, and ``-``, ``_`` and spaces do not count.
     """
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     _kind: ClassVar[str]
-    _classes: ClassVar[dict[str, Any]]
+    _classes: ClassVar[dict[str, Any]]  # by ``spelling`` of the name and of the aliases
 
     def __init_subclass__(cls, name: str = "", aliases: tuple[str, ...] = (), kind: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -26,13 +26,13 @@ class Registered(ABC):
         if not name:
             return
         for key in (name, *aliases):
-            known = cls._classes.get(_plain(key), cls)
-            # The same class once more is a notebook cell run again or a module reloaded: the newer one counts.
+            known = cls._classes.get(spelling(key), cls)
+            # The same class again is a notebook cell run twice or a module reloaded: the newer one counts.
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 owner = f"{known.__module__}.{known.__qualname__}"
                 raise ValueError(f"the {cls._kind} name {key!r} is taken by {owner}; choose another.")
         cls.name, cls.aliases = name, aliases
-        cls._classes.update(dict.fromkeys(map(_plain, (name, *aliases)), cls))
+        cls._classes.update({spelling(key): cls for key in (name, *aliases)})
 
     @classmethod
     def names(cls) -> list[str]:
@@ -42,11 +42,12 @@ class Registered(ABC):
     @classmethod
     def find(cls, name: str) -> type[Self]:
         """The class registered under a name or an alias."""
-        found = cls._classes.get(_plain(name))
+        found = cls._classes.get(spelling(name))
         if found is None:
-            near = difflib.get_close_matches(_plain(name), cls._classes, n=1, cutoff=0.7)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"unknown {cls._kind} {name!r}; choose one of {', '.join(cls.names())}.{meant}")
+            written = {spelling(key): key for each in cls._classes.values() for key in (each.name, *each.aliases)}
+            close = difflib.get_close_matches(spelling(name), written, n=1)
+            hint = f" (did you mean {written[close[0]]!r}?)" if close else ""
+            raise ValueError(f"unknown {cls._kind} {name!r}{hint}; choose one of {', '.join(cls.names())}.")
         return found
 
     @classmethod
@@ -55,12 +56,12 @@ class Registered(ABC):
         if isinstance(meant, cls):
             return meant
         if isinstance(meant, type) and issubclass(meant, cls):
-            raise TypeError(f"{cls._kind} is the class {meant.__name__}; write {meant.__name__}().")
-        if not isinstance(meant, str):
-            kinds = f"a name or a {cls.__name__}"
             raise TypeError(
-                f"{cls._kind} must be {kinds}, not {type(meant).__name__}; names are {', '.join(cls.names())}."
+                f"{cls._kind} is the class {meant.__name__}; write {meant.__name__}(), with its parameters."
             )
+        if not isinstance(meant, str):
+            kinds, known = f"a name or a {cls.__name__}", ", ".join(cls.names())
+            raise TypeError(f"{cls._kind} must be {kinds}, not {type(meant).__name__}; the names are {known}.")
         name, colon, text = meant.partition(":")
         found = cls.find(name)
         if colon:
@@ -72,8 +73,8 @@ class Registered(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` means."""
-        raise NotImplementedError
+        """The instance that ``"name:text"`` stands for."""
+        raise ValueError(f"{cls.name} takes no parameter, got {text!r}.")
 
     @classmethod
     def usage(cls) -> str:
@@ -81,5 +82,6 @@ class Registered(ABC):
         return cls.name
 
 
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
+def spelling(name: str) -> str:
+    """What counts in a name."""
+    return name.lower().translate(str.maketrans("", "", "-_ "))

@@ -2,9 +2,10 @@
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from typing import Any
 
 from onmf.divergences.base import Divergence, Domain, Interval
-from onmf.divergences.naming import find, get, names, restore
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -36,3 +37,18 @@ __all__ = [
     "names",
     "restore",
 ]
+
+find, names = Divergence.find, Divergence.names
+
+
+def get(divergence: Divergence | str) -> Divergence:
+    """The divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``).
+
+    A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes the divergence of that name, which has a fast path.
+    """
+    return Divergence.get(divergence).special_case()
+
+
+def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
+    """The divergence that ``name`` and ``parameters()`` came from, as ``get`` gives it."""
+    return find(name)(**parameters).special_case()

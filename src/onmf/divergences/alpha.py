@@ -48,6 +48,11 @@ class Alpha(Separable, name="alpha"):
     convex = True  # y phi(x/y) is the perspective of a convex function
     degree = 1.0  # d(cx || cy) = c d(x || y)
 
+    @property
+    def multiplicative_slope(self) -> float | None:
+        """1 / alpha; for alpha <= 0 the positive part of the derivative is another one."""
+        return None if self.alpha_order is None else 1.0 / self.alpha_order
+
     def special_case(self) -> Divergence:
         cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}
         return cases.get(self.alpha, self) if type(self) is Alpha else self
@@ -113,6 +118,7 @@ class Hellinger(Separable, name="hellinger"):
     domain = Domain(y=POSITIVE_FIT)
     slope_at_zero = 2.0
     alpha_order = 0.5
+    multiplicative_slope = 2.0
     convex = True
     degree = 1.0
 

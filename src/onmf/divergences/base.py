@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
+from onmf._support.registry import Registered
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is zero for all purposes
-
-_registry: dict[str, type[Divergence]] = {}  # by ``spelling`` of the name and of the aliases
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,12 @@ class Domain:
     y: Interval = Interval()
 
 
-class Divergence(ABC):
+class Divergence(Registered, kind="divergence"):
     """d(x || y) between a sample x and its fit y = hW, summed over the features.
 
     Subclasses are frozen dataclasses whose fields are the parameters. The properties tell solvers and methods what
     they may rely on (``smooth`` and ``convex`` are those of the paper's Remark 1); some depend on a parameter.
     """
-
-    name: ClassVar[str] = ""
-    aliases: ClassVar[tuple[str, ...]] = ()
 
     @property
     def domain(self) -> Domain:
@@ -182,6 +178,11 @@ class Divergence(ABC):
         """The update's factor: the ratio, or the power of it that keeps the loss from rising."""
         return ratio
 
+    @property
+    def multiplicative_slope(self) -> float | None:
+        """The c > 0 of d/dy = c (N - P), by which penalties enter the updates; None where the parts are not so."""
+        return 1.0
+
     def loss_of_samples(self, X: Array) -> float:
         """The part of the summed loss that depends on X alone, which batch updates compute only once."""
         return 0.0
@@ -246,25 +247,6 @@ class Divergence(ABC):
         if not dataclasses.is_dataclass(self):
             return {}
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    def __init_subclass__(cls, name: str = "", aliases: tuple[str, ...] = (), **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not name:
-            return
-        for key in (name, *aliases):
-            known = _registry.get(spelling(key), cls)
-            # The same class again is a notebook cell run twice or a module reloaded: the newer one counts.
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ValueError(
-                    f"the divergence name {key!r} is taken by {known.__module__}.{known.__qualname__}; choose another."
-                )
-        cls.name, cls.aliases = name, aliases
-        _registry.update({spelling(key): cls for key in (name, *aliases)})
-
-
-def spelling(name: str) -> str:
-    """What counts in a name: not its case, and no ``-``, ``_`` or space."""
-    return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
 def total(*factors: Array) -> float:

@@ -107,7 +107,7 @@ class InUnits(Divergence):
 # What no change of units touches is that of the inner divergence.
 for _name in (
     *("name", "aliases", "domain", "smooth", "smooth_unless_exact", "convex", "robust", "sees_ratios", "quadratic"),
-    *("curvature_per_sample", "averaging_exponent", "adaptive", "degree"),
+    *("curvature_per_sample", "averaging_exponent", "adaptive", "degree", "multiplicative_slope"),
 ):
     setattr(InUnits, _name, property(attrgetter(f"inner.{_name}")))
 
