@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 from onmf.streams import (
-    SCHEMES,
+    schemes,
     Batches,
     Rows,
     Source,
@@ -30,7 +29,6 @@ from onmf.streams import (
     shuffle,
     take,
 )
-from onmf.streams import base as streams_base
 
 X = np.random.default_rng(3).integers(0, 9, (23, 4)).astype(float)
 NAMES = ["a", "b", "c", "d"]
@@ -130,7 +128,7 @@ def test_batches_in_a_row_are_what_was_written(kind: str, size: int, tmp_path: P
 def test_a_layer_of_an_anndata_file(tmp_path: Path) -> None:
     path = write_h5ad(tmp_path)
     np.testing.assert_array_equal(whole(open_source(f"{path}?layer=twice")), 2 * X)
-    with pytest.raises(SourceError, match=r"has no layer 'thrice'; of layers it has twice"):
+    with pytest.raises(SourceError, match=r"has no layer 'thrice'; its layers are twice"):
         open_source(f"{path}?layer=thrice")
 
 
@@ -173,7 +171,7 @@ def test_bad_pictures_are_named(tmp_path: Path) -> None:
     for name, words in (
         (f"images:{tmp_path}?size=32", "WIDTHxHEIGHT"),
         (f"images:{tmp_path}?colour=blue", "grey or rgb"),
-        (f"images:{tmp_path}/*.gif", "no pictures there"),
+        (f"images:{tmp_path}/*.gif", "matches no files"),
     ):
         with pytest.raises(SourceError, match=words):
             open_source(name)
@@ -209,7 +207,7 @@ def test_bad_recordings_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.wav").write_bytes(b"nonsense")
     for name, words in (
         (f"{tmp_path}/bad.wav", "cannot be read as sound"),
-        (f"{tmp_path}/x.wav?window=9000", "fewer samples than one window"),
+        (f"{tmp_path}/x.wav?window=9000", "shorter than one window of 9000 samples; give a smaller window"),
         (f"{tmp_path}/x.wav?window=100&hop=200", "hop from 1 to the window"),
         (f"{tmp_path}/x.wav?window=ten", "must be a whole number"),
     ):
@@ -287,7 +285,7 @@ def test_standard_input_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO(b"some words here\n\xff\xfe\xfa and more\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw, encoding="ascii", errors="surrogateescape"))
-    with pytest.raises(SourceError, match="standard input cannot be read as text; give it as UTF-8"):
+    with pytest.raises(SourceError, match="standard input cannot be read as text: .*; give it as UTF-8"):
         whole(open_source("-"))
 
 
@@ -308,7 +306,7 @@ def test_texts_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("a\n")
     with pytest.raises(SourceError, match="no words to count"):
         open_source(f"{tmp_path}/empty.txt?words=5")
-    with pytest.raises(SourceError, match="no texts there"):
+    with pytest.raises(SourceError, match="matches no files"):
         open_source(f"text:{tmp_path}/*.md")
     with pytest.raises(SourceError, match="does not exist"):
         open_source(f"text:{tmp_path}/absent.txt")
@@ -435,7 +433,7 @@ def test_learning_is_the_same_with_prefetch() -> None:
         ("npy:absent", "does not exist"),
         ("x.dat", "put a scheme before it"),
         ("FOLDER", "is a directory; put a scheme"),
-        ("npy:FOLDER", "is a directory; for a folder of pictures write images:"),
+        ("npy:FOLDER", "is a directory, which npy does not read; put one of .*images:"),
         ("csv:FOLDER/x.csv?words=5", "csv has no option 'words'; it has header"),
         ("FOLDER/x.wav?words=5", "audio has no option 'words'; it has window, hop"),
         ("FOLDER/x.csv?words", "NAME=VALUE"),
@@ -465,26 +463,13 @@ def test_a_question_mark_in_a_pattern_is_no_option(tmp_path: Path) -> None:
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.zarr").mkdir()
-    monkeypatch.setattr(streams_base.importlib, "import_module", _raise)
-    with pytest.raises(ModuleNotFoundError, match=r"install onmf\[zarr\]"):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ModuleNotFoundError, match=r"zarr needs zarr; install onmf\[zarr\]"):
         open_source(tmp_path / "x.zarr")
 
 
-def _raise(name: str) -> Any:
-    raise ImportError(name)
-
-
-def test_opening_imports_no_optional_library() -> None:
-    code = (
-        "import sys; import onmf.streams; "
-        "print([m for m in ('zarr', 'h5py', 'anndata', 'PIL', 'soundfile') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_every_scheme_has_an_opener() -> None:
-    assert set(SCHEMES) >= {"npy", "npz", "csv", "tsv", "parquet", "zarr", "hdf5", "h5ad", "images", "audio", "text"}
+    assert {each.name for each in schemes()} >= {"npy", "npz", "csv", "tsv", "parquet", "zarr", "hdf5", "h5ad", "images", "audio", "text"}
 
 
 @quiet
@@ -515,7 +500,7 @@ def test_one_of_several_data_sets_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"holds 3 data sets \(a, b, words\); name one: hdf5:"):
         open_source(tmp_path / "x.h5")
     np.testing.assert_array_equal(whole(open_source(f"{tmp_path}/x.h5?name=b")), 2 * X)
-    with pytest.raises(SourceError, match="must hold a 2-D array of real numbers"):
+    with pytest.raises(SourceError, match="must be a 2-D array of real numbers, one row per sample"):
         open_source(f"{tmp_path}/x.h5?name=words")
     with pytest.raises(SourceError, match="no data set 'c'"):
         open_source(f"{tmp_path}/x.h5?name=c")
@@ -530,7 +515,7 @@ def test_files_that_shrink_or_vanish_are_not_read_as_zeros(tmp_path: Path) -> No
     next(stream)
     with (tmp_path / "x.npy").open("r+b") as file:
         file.truncate(200)
-    with pytest.raises(SourceError, match="has shrunk from"):
+    with pytest.raises(SourceError, match="shrank from"):
         next(stream)
 
 
@@ -547,7 +532,7 @@ def test_arrays_on_disk_that_vanish_are_not_read_as_zeros(kind: str, tmp_path: P
     else:
         with Path(where).open("r+b") as file:
             file.truncate(500)
-    with pytest.raises(SourceError, match="while it was read"):
+    with pytest.raises(SourceError, match="while it was being read"):
         next(stream)
 
 
@@ -596,7 +581,7 @@ def test_bad_samples_of_a_source_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("\n".join([lines[0], "", "{nonsense", *lines[1:]]))
     (tmp_path / "0.txt").write_text(TEXTS[0])
     (tmp_path / "1.txt").write_bytes(b"\xff\xfe\xfa")
-    for name, words, kept in (("x.jsonl", "line 3 is no JSON", 3), ("?.txt", "1.txt cannot be read as text", 1)):
+    for name, words, kept in (("x.jsonl", "line 3 is not a JSON", 3), ("?.txt", "1.txt cannot be read as text", 1)):
         source = open_source(f"text:{tmp_path}/{name}?words=5")
         model = OnlineNMF(2, random_state=0, on_error="skip", batch_size=1, method="em").fit(source)
         assert (model.n_samples_seen_, model.n_skipped_) == (kept, 1)
@@ -623,7 +608,7 @@ def test_columns_that_are_cut_while_they_are_read_are_named(tmp_path: Path) -> N
     next(stream)
     with (tmp_path / "x.parquet").open("r+b") as file:
         file.truncate(20_000)
-    with pytest.raises(SourceError, match="could not be read on"):
+    with pytest.raises(SourceError, match="cannot be read to the end"):
         list(stream)
 
 
@@ -633,7 +618,7 @@ def test_texts_that_are_cut_while_they_are_read_are_not_taken_for_whole(tmp_path
     stream = open_source(path).batches(10)
     next(stream)
     path.write_text("some words\n")
-    with pytest.raises(SourceError, match="has shrunk"):
+    with pytest.raises(SourceError, match="shrank"):
         list(stream)
 
 
@@ -654,7 +639,7 @@ def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
     image.fromarray(np.full((2, 2), 257, dtype=np.uint16)).save(tmp_path / "x.png")
     np.testing.assert_allclose(whole(open_source(f"images:{tmp_path}")), 1)
     image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "y.tif")
-    with pytest.raises(SourceError, match="floating point"):
+    with pytest.raises(SourceError, match="floating-point"):
         whole(open_source(f"images:{tmp_path}/y.tif"))
     with pytest.raises(SourceError, match="more than 50,000,000 pixels"):
         open_source(f"images:{tmp_path}?size=99999x99999")
@@ -721,10 +706,10 @@ def test_scattered_rows_of_an_array_in_a_file(order: Any, dtype: str, tmp_path: 
 
 def test_rows_and_tools_take_what_they_can() -> None:
     for data in (X.tolist(), X + 1j, X[0], np.full((2, 2), "x")):
-        with pytest.raises(SourceError, match="Rows takes"):
+        with pytest.raises(SourceError, match="Rows must be"):
             Rows(data)
     np.testing.assert_array_equal(whole(Rows(scipy.sparse.coo_matrix(X))), X)
-    with pytest.raises(SourceError, match="this takes a source, got ndarray"):
+    with pytest.raises(SourceError, match="this takes a source, not ndarray"):
         shuffle(X)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="size must be"):
         rebatch(Rows(X), 0)

@@ -410,5 +410,5 @@ def test_a_table_that_vanishes_between_passes_is_refused(tmp_path: Path) -> None
     path = written(tmp_path, "1,2\n3,4\n")
     source = open_source(path)
     path.unlink()
-    with pytest.raises(SourceError, match="could not be read on after row 0"):
+    with pytest.raises(SourceError, match="cannot be read from row 0 onward"):
         list(source.batches(1))

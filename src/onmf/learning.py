@@ -96,23 +96,20 @@ class LearningNMF(FittedNMF):
             marks = checkpoint is not None or known > 0
             count = mark = 0
             known_faults.all = known > 0  # until the batches of an earlier run are passed
-            source.on_bad = partial(self._meet, known_faults) if self.on_error == "skip" else None
-            try:
-                for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order), start=1):
-                    mark = _mark(batch, mark) if marks else 0
-                    if count <= known:
-                        if count == known:
-                            self._require_mark(mark)
-                            known_faults.all = False
-                        continue
-                    position = Position(number, count, before, source.n_samples, mark if marks else None)
-                    ended = self._learn_or_skip(batch, rows, total, first, position)
-                    if checkpoint is not None and hasattr(self, "components_"):
-                        checkpoint(self)
-                    if ended:
-                        return
-            finally:
-                source.on_bad = None
+            on_bad = partial(self._meet, known_faults) if self.on_error == "skip" else None
+            for count, (rows, batch) in enumerate(source.batches(self._batch_size(), order, on_bad), start=1):
+                mark = _mark(batch, mark) if marks else 0
+                if count <= known:
+                    if count == known:
+                        self._require_mark(mark)
+                        known_faults.all = False
+                    continue
+                position = Position(number, count, before, source.n_samples, mark if marks else None)
+                ended = self._learn_or_skip(batch, rows, total, first, position)
+                if checkpoint is not None and hasattr(self, "components_"):
+                    checkpoint(self)
+                if ended:
+                    return
             if count < known:
                 raise SourceError(
                     f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."

@@ -15,10 +15,11 @@ from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
 from onmf.persistence.checkpoint import Checkpoint
 
+SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
 DATA_HELP = (
-    "Samples as rows: .npy, .npz (sparse), .csv, .tsv, .parquet, .feather, .zarr, .h5, .h5ad, sound, .txt, .jsonl, "
-    "or SCHEME:PATH?OPTION=VALUE, as in images:faces?size=32x32, audio:song.wav?window=2048, text:docs.txt?words=5000; "
-    "- is texts from standard input."
+    "Samples as rows: a file whose suffix tells its format, such as x.npy or x.parquet, or SCHEME:PATH?OPTION=VALUE, "
+    "such as images:faces?size=32x32 or 'text:docs.txt?field=body&words=5000'; - reads texts from standard input. "
+    f"Schemes (options): {', '.join(SCHEMES)}."
 )
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
 EXAMPLES = (
