@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-
 HEAVY = ["numba", "llvmlite", "matplotlib", "typer", "click", "rich", "scipy.signal"]
 EXTRAS = ["anndata", "h5py", "PIL", "pyarrow.dataset", "soundfile", "zarr"]  # of onmf.streams, which onmf imports
 
