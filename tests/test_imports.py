@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+HEAVY = ["numba", "llvmlite", "matplotlib", "typer", "click", "rich", "scipy.signal"]
+EXTRAS = ["anndata", "h5py", "PIL", "pyarrow.dataset", "soundfile", "zarr"]  # of onmf.streams, which onmf imports
+
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
@@ -19,7 +22,7 @@ def imported() -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["numba", "llvmlite", "matplotlib", "PIL", "typer", "click", "rich"])
+@pytest.mark.parametrize("module", [*HEAVY, *EXTRAS])
 def test_import_onmf_does_not_import(imported: set[str], module: str) -> None:
     assert module not in imported
 

@@ -13,16 +13,18 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from onmf import streams
 from onmf.learner import Progress as Report
 
 # No markup and no emoji: file names and messages are printed as they are.
 console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
+SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
 DATA_HELP = (
-    "Samples as rows: .npy, .npz (sparse), .csv, .tsv, .parquet, .feather, .zarr, .h5, .h5ad, sound, .txt, .jsonl, "
-    "or SCHEME:PATH?OPTION=VALUE, as in images:faces?size=32x32, audio:song.wav?window=2048, text:docs.txt?words=5000; "
-    "- is texts from standard input."
+    "Samples as rows: a file whose suffix tells its format, such as x.npy or x.parquet, or SCHEME:PATH?OPTION=VALUE, "
+    "such as images:faces?size=32x32 or 'text:docs.txt?field=body&words=5000'; - reads texts from standard input. "
+    f"Schemes (options): {', '.join(SCHEMES)}."
 )
 
 

@@ -13,13 +13,12 @@ two measures:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -30,7 +29,7 @@ from onmf.estimators.batch import BatchNMF
 from onmf.estimators.online import OnlineNMF
 from onmf.experiments.folder import Result
 from onmf.experiments.judge import Scorer
-from onmf.streams import Source
+from onmf.streams import Numbered, OnBad, Source
 
 TITLES = {
     "ol": "OL",
@@ -82,8 +81,7 @@ class Copies(Source):
         """One copy."""
         return self.X[self.rows]
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """In the given order."""
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
         for first in range(0, len(self.order), size):
             rows = self.order[first : first + size]
             yield np.arange(first, first + len(rows)), self.X[rows]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.experiments.judge import peak_signal_to_noise
-from onmf.streams import Source
+from onmf.streams import Numbered, OnBad, Source
 
 NOISY_SHARE = 0.3  # of the pixels of every image
 ROWS = 6  # a key of random numbers of their own
@@ -101,8 +98,7 @@ class FreshNoise(Source):
         self.images, self.order, self.seed = images, order, seed
         self.n_samples, self.n_features = len(order), images.shape[1]
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Array]]:
-        """In the given order."""
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
         for first in range(0, len(self.order), size):
             rows = np.arange(first, min(first + size, len(self.order)))
             noisy = [

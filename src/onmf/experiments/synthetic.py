@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onmf._support.arrays import Array
 from onmf.datasets.synthetic import NOISE_OF, Planted
@@ -19,7 +17,7 @@ from onmf.experiments.judge import Scorer
 from onmf.experiments.report import NOT, UNKNOWN, Block, Claim, Heading, Picture, Report, Table, Text, shown, verdict
 from onmf.experiments.watch import Watch
 from onmf.plots import panels
-from onmf.streams import Source
+from onmf.streams import Numbered, OnBad, Source
 
 DIVERGENCES = tuple(NOISE_OF)
 NAMES = {
@@ -50,8 +48,8 @@ class PlantedSource(Source):
         self.n_samples, self.n_features = n, planted.W.shape[1]
 
     def batches(
-        self, size: int = BLOCK, rng: np.random.Generator | None = None
-    ) -> Iterator[tuple[npt.NDArray[Any], Array]]:
+        self, size: int = BLOCK, rng: np.random.Generator | None = None, on_bad: OnBad | None = None
+    ) -> Numbered:
         """Batches of whole blocks; every block has random numbers of its own."""
         if size % self.BLOCK:
             raise ValueError(f"synthetic samples come in batches of multiples of {self.BLOCK}, not of {size}.")

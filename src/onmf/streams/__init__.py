@@ -1,27 +1,41 @@
-"""Sources of samples, read in batches, and tools to put them together.
+"""Sources of samples, read in batches, and tools that combine them.
 
 ``open_source("audio:song.wav?window=2048")`` opens what ``onmf fit`` can open; ``Rows`` takes arrays, ``Batches`` any
-iterable of batches. All are passed to ``OnlineNMF.fit``.
+iterable of batches. All can be passed to ``OnlineNMF.fit``.
 """
 
-from onmf.streams.base import Source, SourceError
-from onmf.streams.iterable import Batches
-from onmf.streams.opening import SCHEMES, open_source, path_of
-from onmf.streams.rows import Rows
-from onmf.streams.tools import prefetch, rebatch, repeat, scale, shuffle, take
+import importlib
+import pkgutil
+
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError
+from onmf.streams.opening import open_source, path_of
+from onmf.streams.registry import Scheme, register, schemes
+
+# A source registers itself when its module is imported, so a new file in this folder is all it takes.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+from onmf.streams.iterable import Batches  # noqa: E402
+from onmf.streams.rows import Rows  # noqa: E402
+from onmf.streams.tools import prefetch, rebatch, repeat, scale, shuffle, take  # noqa: E402
 
 __all__ = [
-    "SCHEMES",
     "Batches",
+    "Numbered",
+    "OnBad",
     "Rows",
+    "Scheme",
+    "Sequential",
     "Source",
     "SourceError",
     "open_source",
     "path_of",
     "prefetch",
     "rebatch",
+    "register",
     "repeat",
     "scale",
+    "schemes",
     "shuffle",
     "take",
 ]

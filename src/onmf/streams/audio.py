@@ -1,4 +1,4 @@
-"""Recordings as power spectrograms: every frame is one row of powers |STFT|^2 (soundfile, scipy)."""
+"""Recordings as power spectrograms: every frame is one row of powers |STFT|^2 (soundfile)."""
 
 from __future__ import annotations
 
@@ -9,57 +9,56 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
-import scipy.signal
 
-from onmf.streams.base import Source, SourceError, matching, numbered, recut, require
+from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, reading
+from onmf.streams.registry import register
 
-SUFFIXES = {".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus"}
+SUFFIXES = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus")
 
 
-class Spectrogram(Source):
+class Spectrogram(Sequential):
     """Frames of ``window`` samples, ``hop`` apart, under a Hann window; channels are averaged first.
 
-    Several recordings, of one sample rate, follow each other; no frame reaches from one into the next.
+    Several recordings, all of one sample rate, follow each other; no frame reaches from one into the next.
     """
 
-    def __init__(self, paths: list[Path], window: int = 1024, hop: int | None = None) -> None:
-        hop = window // 2 if hop is None else hop
+    def __init__(self, paths: list[Path], window: int, hop: int) -> None:
         if window < 2 or not 1 <= hop <= window:
             raise SourceError(
                 f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
             )
-        self.paths, self.window, self.hop = paths, window, hop
-        self.library = require("soundfile", "audio")
+        self.where, self.paths, self.window, self.hop = paths[0], paths, window, hop
         rates = {}
         self.frames = {}
         for path in paths:
-            with self._opened(path) as file:
+            with _opened(path) as file:
                 rates[path], length = file.samplerate, file.frames
             self.frames[path] = 1 + (length - window) // hop if length >= window else 0
             if rates[path] != rates[paths[0]]:
                 raise SourceError(
-                    f"{path} has {rates[path]} samples a second, {paths[0]} {rates[paths[0]]}; resample one of them."
+                    f"{path} has {rates[path]} samples per second, {paths[0]} has {rates[paths[0]]}; "
+                    "resample one of them."
                 )
         self.n_features = window // 2 + 1
         self.n_samples = sum(self.frames.values())
         if not self.n_samples:
-            raise SourceError(f"{paths[0]} has fewer samples than one window of {window}.")
+            raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
         self.feature_names = [f"{k * rates[paths[0]] / window:.6g} Hz" for k in range(self.n_features)]
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """Frames in the order of time, file after file."""
-        return recut(numbered(block for path in self.paths for block in self._blocks(path, size)), size)
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
+        for path in self.paths:
+            yield from self._spectra(path, size)
 
-    def _blocks(self, path: Path, size: int) -> Iterator[npt.NDArray[Any]]:
-        shape = scipy.signal.get_window("hann", self.window)
+    def _spectra(self, path: Path, size: int) -> Iterator[npt.NDArray[Any]]:
+        from scipy.signal import get_window  # takes a while to import
+
+        shape = get_window("hann", self.window)
         wanted = (size - 1) * self.hop + self.window
         sound, found = np.empty(0), 0
-        with self._opened(path) as file:
+        with _opened(path) as file:
             while True:
-                try:
+                with reading(path, "to the end"):
                     block = file.read(wanted - len(sound), always_2d=True)
-                except RuntimeError as error:
-                    raise SourceError(f"{path} could not be read on: {error}") from None
                 sound = np.concatenate([sound, block.mean(axis=1)])
                 if len(sound) < self.window:
                     break
@@ -68,15 +67,17 @@ class Spectrogram(Source):
                 yield np.square(np.abs(scipy.fft.rfft(frames * shape, axis=1)))
                 sound = sound[len(frames) * self.hop :]
         if found < self.frames[path]:
-            raise SourceError(f"{path} ends after {found} frames; its header promises {self.frames[path]}.")
-
-    def _opened(self, path: Path) -> Any:
-        try:
-            return self.library.SoundFile(path)
-        except RuntimeError as error:  # soundfile's own errors are among these
-            raise SourceError(f"{path} cannot be read as sound: {error}") from None
+            raise SourceError(f"{path} ends after {found} frames, but its header announced {self.frames[path]}.")
 
 
-def sounds(where: str | Path, window: int = 1024, hop: int | None = None) -> Source:
-    """A recording, those of a folder, or those that a pattern such as ``songs/*.flac`` matches."""
-    return Spectrogram(matching(where, SUFFIXES, "recordings"), window, hop)
+@register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio")
+def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source:
+    """A recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""
+    return Spectrogram(matching(path, SUFFIXES), window, window // 2 if hop is None else hop)
+
+
+def _opened(path: Path) -> Any:
+    import soundfile
+
+    with reading(path, "as sound"):
+        return soundfile.SoundFile(path)

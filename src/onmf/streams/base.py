@@ -1,13 +1,13 @@
-"""What a source of samples is."""
+"""What a source of samples is, and what all sources share."""
 
 from __future__ import annotations
 
 import glob
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,31 +15,62 @@ import scipy.sparse
 
 
 class SourceError(ValueError):
-    """Samples that cannot be read; the message says what is wrong with which file."""
+    """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure."""
+
+
+Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
+OnBad = Callable[[SourceError], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Source(ABC):
-    """Samples that are passed over in batches, without being held in memory."""
+    """Samples that are read in batches, without being held in memory."""
 
     n_features: int
     n_samples: int | None = None  # None: unknown before the end
     any_order: bool = False  # can rows be read in any order, i.e. shuffled?
-    rewinds: bool = True  # can it be passed over again?
+    rewinds: bool = True  # can it be read again?
     feature_names: list[str] | None = None
-    on_bad: Callable[[SourceError], None] | None = None  # what is done about samples that cannot be read
-
-    def bad(self, error: SourceError) -> None:
-        """Told of samples that cannot be read by a source that could go on with the next ones."""
-        if self.on_bad is None:
-            raise error
-        self.on_bad(error)
 
     @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """One pass: pairs (row numbers, batch), the batch dense or scipy sparse; shuffled by ``rng`` if given."""
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+        """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
+
+        ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
+        ``on_bad`` has been told why; without it the error is raised.
+        """
 
 
-def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+class Sequential(Source):
+    """Rows that come in one order, in blocks of any length; ``where`` names them in messages."""
+
+    where: str | Path
+    _begun = False
+
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+        if rng is not None:
+            raise SourceError(
+                f"{self.where} cannot be shuffled as a whole, since it is read in order; use onmf.streams.shuffle, "
+                "which draws from a buffer."
+            )
+        if self._begun and not self.rewinds:
+            raise SourceError(f"{self.where} can be read only once; use max_passes=1, or write it to a file first.")
+        self._begun = True
+        return recut(self._numbered(size, on_bad), size)
+
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        first = 0
+        for block in self._blocks(size, on_bad):
+            yield np.arange(first, first + block.shape[0]), block
+            first += block.shape[0]
+
+    @abstractmethod
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        """One pass: consecutive rows, best ``size`` of them at a time."""
+
+
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int) -> Numbered:
     """The same rows, with their numbers, in batches of ``size``; only the last may be shorter."""
     numbers: list[npt.NDArray[Any]] = []
     waiting: list[Any] = []
@@ -58,14 +89,6 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int) -> Iterato
         yield np.concatenate(numbers), stacked(waiting)
 
 
-def numbered(batches: Iterable[Any]) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-    """Batches with the numbers of their rows."""
-    first = 0
-    for batch in batches:
-        yield np.arange(first, first + batch.shape[0]), batch
-        first += batch.shape[0]
-
-
 def stacked(parts: list[Any]) -> Any:
     """Dense or sparse blocks of rows as one."""
     if len(parts) == 1:
@@ -74,31 +97,70 @@ def stacked(parts: list[Any]) -> Any:
     return scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
 
 
-def matching(where: str | Path, suffixes: set[str], what: str) -> list[Path]:
-    """The file, the files of a folder that have one of the endings, or those that a pattern matches."""
-    path = Path(where).expanduser()
+def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None) -> Iterator[Result]:
+    """``map(read, items)`` without the items that ``read`` refuses; ``on_bad`` is told of them, or the error raised."""
+    for item in items:
+        try:
+            result = read(item)
+        except SourceError as error:
+            if on_bad is None:
+                raise
+            on_bad(error)
+        else:
+            yield result
+
+
+@contextmanager
+def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
+    """Turn whatever a library raises while it reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
+    try:
+        yield
+    except (SourceError, MemoryError):
+        raise
+    except Exception as error:  # whatever the library trips over, the file is at fault
+        cause = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
+        cure = f"; {cure}" if cure and not isinstance(error, OSError) else ""
+        raise SourceError(f"{where} cannot be read {how}: {cause}{cure}.") from None
+
+
+def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Path]:
+    """The file itself, the files that match a pattern, or those in a folder that have one of the suffixes.
+
+    ``deep`` also looks in the folder's own folders, except hidden ones and logs such as _delta_log.
+    """
+    if path.is_file():
+        return [path]
     if path.is_dir():
-        found = [each for each in path.iterdir() if each.suffix.lower() in suffixes]
+        missing = f"has no files that end in {', '.join(suffixes)}"
+        found = [each for each in path.glob("**/*" if deep else "*") if each.suffix.lower() in suffixes]
+        if deep:
+            found = [each for each in found if not any(part[0] in "._" for part in each.relative_to(path).parts)]
     else:
-        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
-    if not found and not path.is_dir() and not glob.has_magic(str(path)):
-        raise SourceError(f"{path} does not exist.")
-    if not found:
-        raise SourceError(f"{where}: no {what} there; give a folder or a pattern such as 'folder/*{min(suffixes)}'.")
-    return sorted(found)
+        missing = "matches no files"
+        found = [Path(name) for name in glob.glob(str(path), recursive=True)]
+    if not any(each.is_file() for each in found):
+        raise SourceError(f"{path} {missing}; give a folder, or a pattern such as 'folder/*{suffixes[0]}'.")
+    return sorted(filter(Path.is_file, found))
+
+
+def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
+    """Refuse all but 2-D arrays and sparse matrices of real numbers, and empty ones unless they are allowed."""
+    if not hasattr(X, "shape") or not hasattr(X, "dtype"):
+        raise SourceError(
+            f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
+        )
+    shape = tuple(X.shape)
+    if len(shape) != 2 or np.dtype(X.dtype).kind not in "buif":
+        raise SourceError(
+            f"{what} must be a 2-D array of real numbers, one row per sample; got shape {shape}, type {X.dtype}."
+        )
+    if 0 in shape and not empty:
+        raise SourceError(f"{what} has no samples or no features: its shape is {shape}.")
 
 
 def require_unchanged(path: Path, size: int) -> None:
-    """Refuse to read on in a file that has been cut or is gone: what is missing might be read as zeros."""
+    """Refuse to go on with a file that was cut or deleted: what is missing might be read as zeros."""
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
-        what = "is gone" if now is None else f"has shrunk from {size} to {now} bytes"
-        raise SourceError(f"{path} {what} while it was read.")
-
-
-def require(module: str, extra: str) -> Any:
-    """An optional library, or the sentence that says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ModuleNotFoundError(f"{module} is needed for this kind of data; install onmf[{extra}].") from None
+        what = "disappeared" if now is None else f"shrank from {size} to {now} bytes"
+        raise SourceError(f"{path} {what} while it was being read.")

@@ -1,112 +1,89 @@
-"""From a word on the command line to a source: SCHEME:PATH?OPTION=VALUE, or a path whose ending tells the scheme."""
+"""From ``SCHEME:PATH?OPTION=VALUE``, or a path whose suffix tells the scheme, to a source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import glob
+import inspect
 from pathlib import Path
 from typing import Any
 
-from onmf.streams import audio, images, parquet
-from onmf.streams.arrays import npy, npz
 from onmf.streams.base import Source, SourceError
-from onmf.streams.images import pictures
-from onmf.streams.stored import h5ad, hdf5, zarr
-from onmf.streams.tables import Table
-from onmf.streams.text import texts
-
-
-def _csv(path: Path, header: str | None = None) -> Source:
-    return Table(path, ",", header)
-
-
-def _tsv(path: Path, header: str | None = None) -> Source:
-    return Table(path, "\t", header)
-
-
-def _columns(kind: str) -> Callable[[Path], Source]:
-    return lambda path: parquet.Columns(path, kind)
-
-
-# What opens a scheme, and the options that it takes: whole numbers or texts.
-SCHEMES: dict[str, tuple[Callable[..., Source], dict[str, type]]] = {
-    "npy": (npy, {}),
-    "npz": (npz, {}),
-    "csv": (_csv, {"header": str}),
-    "tsv": (_tsv, {"header": str}),
-    "parquet": (_columns("parquet"), {}),
-    "feather": (_columns("feather"), {}),
-    "arrow": (_columns("ipc"), {}),
-    "zarr": (zarr, {"name": str}),
-    "hdf5": (hdf5, {"name": str}),
-    "h5ad": (h5ad, {"layer": str}),
-    "images": (pictures, {"size": str, "colour": str}),
-    "audio": (audio.sounds, {"window": int, "hop": int}),
-    "text": (texts, {"field": str, "words": int, "hashed": int}),
-}
-SUFFIXES = {
-    f".{scheme}": scheme for scheme in ("npy", "npz", "csv", "tsv", "parquet", "feather", "arrow", "zarr", "h5ad")
-}
-SUFFIXES |= {".h5": "hdf5", ".hdf5": "hdf5", ".txt": "text", ".jsonl": "text", ".ndjson": "text"}
-SUFFIXES |= dict.fromkeys(audio.SUFFIXES, "audio") | dict.fromkeys(images.SUFFIXES, "images")
-ANYWHERE = {"images", "audio", "text"}  # folders, patterns and standard input
+from onmf.streams.registry import Scheme, schemes
 
 
 def path_of(text: str | Path) -> Path:
     """The file or folder that a text names."""
-    return Path(_parsed(str(text))[1]).expanduser()
+    return _parsed(str(text))[1]
 
 
 def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source:
     """The source that a text names, as ``onmf fit`` takes it.
 
-    ``vocabulary``, where it names texts, are the words to count, in place of ``words=``.
+    ``vocabulary``, the features of a model, is passed on to schemes that would otherwise choose their own.
     """
     scheme, path, options = _parsed(str(text))
-    opener, known = SCHEMES[scheme]
-    values: dict[str, Any] = {}
-    for name, value in options.items():
-        if name not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise SourceError(f"{text}: {scheme} has no option {name!r}; {has}.")
-        if known[name] is int and not value.isdecimal():
-            raise SourceError(f"{text}: {name} must be a whole number, got {value!r}.")
-        values[name] = known[name](value)
-    if scheme == "text" and "words" in values and vocabulary is not None:
-        values |= {"words": None, "vocabulary": vocabulary}
-    if scheme in ANYWHERE:
-        return opener(path, **values)
-    place = Path(path).expanduser()
-    if not place.exists():
-        raise SourceError(f"{path} does not exist; give a file or folder of samples.")
-    if place.is_dir() and scheme not in {"parquet", "feather", "arrow", "zarr"}:
-        raise SourceError(
-            f"{path} is a directory; for a folder of pictures write images:{path}, for texts text:{path}."
-        )
-    return opener(place, **values)
+    values = _values(str(text), scheme, options)
+    _require_place(scheme, path)
+    if vocabulary is not None and "vocabulary" in inspect.signature(scheme.opener).parameters:
+        values["vocabulary"] = vocabulary
+    scheme.require_library()
+    return scheme.opener(path, **values)
 
 
-def _parsed(text: str) -> tuple[str, str, dict[str, str]]:
-    """Scheme, path and options. A file that is there by just that name needs no scheme and has no options."""
+def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
+    """Scheme, path and options. A file of exactly that name needs no scheme and has no options."""
     path, _, tail = (text, "", "") if Path(text).exists() else text.rpartition("?")
     if not path or ("=" not in tail and "." in tail):
         path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
-    scheme, colon, rest = path.partition(":")
-    if path == "-":
-        scheme = "text"
-    elif colon and scheme in SCHEMES and not Path(path).exists():
-        path = rest
+    name, colon, rest = path.partition(":")
+    known = {scheme.name: scheme for scheme in schemes()}
+    if colon and name in known and not Path(path).exists():
+        scheme, path = known[name], rest
     else:
-        scheme = SUFFIXES.get(Path(path).suffix.lower(), "")
-    if not scheme:
-        what = "is a directory" if Path(path).is_dir() else "does not tell its format by its ending"
-        known = ", ".join(f"{each}:" for each in SCHEMES)
-        raise SourceError(f"{path} {what}; put a scheme before it: {known} as in images:{path}.")
+        scheme = _by_suffix(path)
     options = {}
     for part in filter(None, tail.split("&")):
-        name, equals, value = part.partition("=")
-        if not equals or not value:
+        name, _, value = part.partition("=")
+        if not value:
             raise SourceError(
-                f"{text}: write options as NAME=VALUE after the question mark, with & between; got {part!r}."
+                f"{text}: {part!r} is not an option; write NAME=VALUE after the question mark, with & between options."
             )
         options[name] = value
-    return scheme, path, options
+    return scheme, Path(path).expanduser(), options
+
+
+def _by_suffix(path: str) -> Scheme:
+    suffix = Path(path).suffix.lower()
+    for scheme in schemes():
+        if (suffix in scheme.suffixes) if path != "-" else ("standard input" in scheme.takes):
+            return scheme
+    what = "is a directory" if Path(path).is_dir() else "has no suffix that tells its format"
+    known = ", ".join(f"{scheme.name}:" for scheme in schemes())
+    raise SourceError(f"{path} {what}; put a scheme before it, one of {known} as in images:{path}.")
+
+
+def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
+    """The options as the opener wants them."""
+    for name, value in options.items():
+        if name not in scheme.options:
+            has = ", ".join(scheme.options) or "none"
+            raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
+        if scheme.options[name] is int and not value.isdecimal():
+            raise SourceError(f"{text}: {name} must be a whole number, got {value!r}.")
+    try:
+        inspect.signature(scheme.opener).bind(text, **options)
+    except TypeError as error:
+        needed = "&".join(f"{name}=..." for name in scheme.options)
+        raise SourceError(f"{text}: {error}; write {scheme.name}:PATH?{needed}.") from None
+    return {name: scheme.options[name](value) for name, value in options.items()}
+
+
+def _require_place(scheme: Scheme, path: Path) -> None:
+    """Refuse a path that is not there, or is a folder where the scheme takes none."""
+    if str(path) == "-" and "standard input" in scheme.takes:
+        return
+    if path.is_dir() and "folders" not in scheme.takes:
+        those = ", ".join(f"{each.name}:" for each in schemes() if "folders" in each.takes)
+        raise SourceError(f"{path} is a directory, which {scheme.name} does not read; put one of {those} before it.")
+    if not path.exists() and not ("patterns" in scheme.takes and glob.has_magic(str(path))):
+        raise SourceError(f"{path} does not exist; give a file or folder of samples.")

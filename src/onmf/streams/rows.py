@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
-from onmf.streams.base import Source, SourceError, require_unchanged
+from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matrix, require_unchanged
 
 
 class Rows(Source):
@@ -20,19 +18,11 @@ class Rows(Source):
     any_order = True
 
     def __init__(self, X: Any) -> None:
-        if not hasattr(X, "shape") or not hasattr(X, "dtype"):
-            raise SourceError(
-                f"Rows takes an array or a sparse matrix, got {type(X).__name__}; convert it with numpy.asarray."
-            )
-        if len(X.shape) != 2 or np.dtype(X.dtype).kind not in "buif":
-            raise SourceError(
-                f"Rows takes 2-D arrays of real numbers, samples as rows; got shape {X.shape}, type {X.dtype}."
-            )
+        require_matrix("the argument of Rows", X, empty=True)
         self.X = X.tocsr() if scipy.sparse.issparse(X) else X
         self.n_samples, self.n_features = X.shape
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """Consecutive rows, or rows in the order of a permutation."""
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
         n = len(self)
         order = None if rng is None else rng.permutation(n)
         for first in range(0, n, size):
@@ -49,8 +39,8 @@ class Rows(Source):
 class MappedRows(Rows):
     """The rows of an array in a file.
 
-    They are read from the file, not through the memory map: reading scattered rows through a map brings most of the
-    file into memory at times. Only arrays stored by columns are read so, and their pages are given back.
+    They are read from the file, not through the memory map: reading scattered rows through a map at times brings most
+    of the file into memory. Only arrays stored by columns are read through it, and their pages are given back.
     """
 
     def __init__(self, path: Path, X: np.memmap[Any, Any]) -> None:

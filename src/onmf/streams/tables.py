@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import Source, SourceError
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
+from onmf.streams.registry import register
 
 
-class Table(Source):
-    """Numbers in lines, separated by commas or tabs; a first line that is not numbers names the features.
+class Table(Sequential):
+    """Lines of numbers between delimiters; a first line without any number names the features.
 
-    ``header``, yes or no, says so where names look like numbers, as years do.
+    ``header``, yes or no, decides where names look like numbers, as years do.
     """
 
-    def __init__(self, path: Path, delimiter: str, header: str | None = None) -> None:
+    def __init__(self, path: Path, delimiter: str, header: str | None) -> None:
         if header not in (None, "yes", "no"):
             raise SourceError(f"{path}: header must be yes or no, got {header!r}.")
-        self.path, self.delimiter = path, delimiter
-        try:
-            with path.open(encoding="utf-8-sig") as lines:
-                first = next(filter(_has_content, lines), "")
-                others = sum(1 for _ in filter(_has_content, lines))
-            fields = self._fields(first)
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise SourceError(f"{path} cannot be read as text; save it as UTF-8 ({error}).") from None
+        self.where, self.path, self.delimiter = str(path), path, delimiter
+        with reading(path, "as text", "save it as UTF-8"):
+            lines = self._lines()
+            fields = self._fields(next(lines, ""))
+            others = sum(1 for _ in lines)
         if not fields:
             raise SourceError(f"{path} is empty.")
         self.n_features = len(fields)
@@ -41,64 +39,67 @@ class Table(Source):
         if not self.n_samples:
             raise SourceError(f"{path} has a line of names but no samples.")
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """Blocks of lines in the order of the file."""
-        if rng is not None:
-            raise SourceError(
-                f"{self.path}: lines of a table cannot be shuffled without holding them all; use .npy for that."
-            )
-        row = 0
-        try:
-            with self.path.open(encoding="utf-8-sig") as file:
-                lines = filter(_has_content, file)
-                if self.has_header:
-                    next(lines, None)
-                while block := list(islice(lines, size)):
-                    try:
-                        yield np.arange(row, row + len(block)), self._numbers(block, row)
-                    except SourceError as error:
-                        self.bad(error)
-                    row += len(block)
-            if row < (self.n_samples or 0):
-                raise SourceError(f"{self.path} has shrunk: it had {self.n_samples} samples and now ends after {row}.")
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise SourceError(f"{self.path} could not be read on after row {row}: {error}") from None
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """A block with a bad line is left out whole; the rows after it keep their numbers."""
+        return each_readable(self._numbers, zip(count(0, size), self._blocks(size, on_bad), strict=False), on_bad)
 
-    def _numbers(self, block: list[str], row: int) -> npt.NDArray[Any]:
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[str]]:
+        lines, row = islice(self._lines(), int(self.has_header), None), 0
+        while True:
+            with reading(self.where, f"from row {row} onward"):
+                block = list(islice(lines, size))
+            if not block:
+                break
+            yield block
+            row += len(block)
+        if row < (self.n_samples or 0):
+            raise SourceError(f"{self.where} shrank: it had {self.n_samples} samples and now ends after {row}.")
+
+    def _numbers(self, numbered: tuple[int, list[str]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        row, block = numbered
         try:
             X = np.loadtxt(block, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"')
         except ValueError:
-            X = None
-        if X is None or X.shape[1] != self.n_features:
-            self._refuse_bad_line(block, row)
-        return np.asarray(X)
+            X = np.empty((0, 0))
+        if X.shape[1] != self.n_features:
+            raise SourceError(f"{self.where}: {self._what_is_wrong(row, block)}.")
+        return np.arange(row, row + len(block)), X
 
-    def _refuse_bad_line(self, block: list[str], row: int) -> NoReturn:
-        """Name the first line that is not ``n_features`` numbers."""
+    def _what_is_wrong(self, row: int, block: list[str]) -> str:
+        """With the first line that is not ``n_features`` numbers."""
         for number, line in enumerate(block, row):
-            fields = self._fields(line)
+            with reading(self.where, f"from row {number} onward"):
+                fields = self._fields(line)
             if len(fields) != self.n_features:
-                raise SourceError(
-                    f"{self.path}: row {number} has {len(fields)} values, the first has {self.n_features}."
-                )
+                return f"row {number} has {len(fields)} values, the first has {self.n_features}"
             for column, field in enumerate(fields):
                 if not _is_number(field):
                     what = f"{field!r} is not a number" if field else "a value is missing"
                     name = f" ({self.feature_names[column]})" if self.feature_names else ""
                     cure = f"keep only columns of numbers, separated by {self.delimiter!r}"
-                    cure = cure if field else "fill or drop missing values first"
-                    raise SourceError(
-                        f"{self.path}: {what} at row {number}, column {column}{name} (counted from 0); {cure}."
-                    )
-        raise SourceError(f"{self.path}: rows {row} to {row + len(block) - 1} cannot be read as numbers.")
+                    cure = cure if field else "fill in or drop missing values first"
+                    return f"{what} at row {number}, column {column}{name} (counted from 0); {cure}"
+        return f"rows {row} to {row + len(block) - 1} cannot be read as numbers"
+
+    def _lines(self) -> Iterator[str]:
+        """A line of nothing but tabs is a sample with gaps, not a blank line."""
+        with self.path.open(encoding="utf-8-sig") as lines:
+            yield from (line for line in lines if line.strip(" \r\n"))
 
     def _fields(self, line: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-def _has_content(line: str) -> bool:
-    """A line of nothing but tabs is a sample with gaps, not a blank line."""
-    return bool(line.strip(" \r\n"))
+@register("csv", [".csv"])
+def comma_separated(path: Path, header: str | None = None) -> Source:
+    """Numbers separated by commas."""
+    return Table(path, ",", header)
+
+
+@register("tsv", [".tsv"])
+def tab_separated(path: Path, header: str | None = None) -> Source:
+    """Numbers separated by tabs."""
+    return Table(path, "\t", header)
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""Texts as counts of words, by scikit-learn's vectorisers: a document a line, a field of JSON Lines, or a file each.
+"""Texts as counts of words, by scikit-learn's vectorisers: one document per line, JSON object or file.
 
-Hashing needs no first pass and no memory, and has no words to show; a vocabulary is learnt in a first pass.
+Hashing needs no first pass and no memory, but has no words to show; a vocabulary is learnt in a first pass.
 """
 
 from __future__ import annotations
@@ -9,165 +9,136 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
-from onmf.streams.base import Source, SourceError, matching, numbered, require_unchanged
+from onmf.streams.base import (
+    OnBad,
+    Sequential,
+    Source,
+    SourceError,
+    each_readable,
+    matching,
+    reading,
+    require_unchanged,
+)
+from onmf.streams.registry import register
 
-Bad = Callable[[SourceError], None]
+Texts = Callable[[OnBad | None], Iterator[str]]  # gives them afresh with every call, or once if they do not rewind
 HASHED = 2**14  # features, where no vocabulary is learnt
+CURE = "save it as UTF-8"
 
 
-class Documents(Source):
-    """Counts of words, sparse; ``documents`` gives the texts afresh, or once if it cannot rewind.
+class Documents(Sequential):
+    """Sparse counts of words: of those in ``vocabulary``, or of all, hashed to ``hashed`` features."""
 
-    It is told what to do about a document that cannot be read.
-    """
+    def __init__(self, where: str | Path, texts: Texts, vocabulary: list[str] | None, hashed: int) -> None:
+        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-    def __init__(
-        self,
-        where: str,
-        documents: Callable[[Bad], Iterator[str]],
-        words: int | None,
-        hashed: int,
-        vocabulary: list[str] | None,
-        rewinds: bool,
-    ) -> None:
-        self.where, self.documents, self.rewinds = where, documents, rewinds
-        self._begun = False
-        if min(hashed, 1 if words is None else words) < 1:
-            raise SourceError(f"{where}: words and hashed must be at least 1.")
-        if vocabulary is not None:
-            self.vectoriser: Any = self._counter(vocabulary)
-            return
-        if words is None:
-            from sklearn.feature_extraction.text import HashingVectorizer
+        self.where, self.texts, self.feature_names = where, texts, vocabulary
+        self.n_features = hashed if vocabulary is None else len(vocabulary)
+        self.vectoriser: Any = (
+            HashingVectorizer(n_features=hashed, alternate_sign=False, norm=None, dtype=np.float64)
+            if vocabulary is None
+            else CountVectorizer(vocabulary=vocabulary, dtype=np.float64)
+        )
 
-            self.vectoriser = HashingVectorizer(n_features=hashed, alternate_sign=False, norm=None, dtype=np.float64)
-            self.n_features = hashed
-            return
-        if not rewinds:
-            raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
-        self.vectoriser = self._counter(self._vocabulary(words))
-
-    def _counter(self, vocabulary: list[str]) -> Any:
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        self.feature_names, self.n_features = vocabulary, len(vocabulary)
-        return CountVectorizer(vocabulary=vocabulary, dtype=np.float64)
-
-    def _vocabulary(self, words: int) -> list[str]:
-        """The most frequent words, in the order of the alphabet; memory grows with the number of words alone."""
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        analyse = CountVectorizer().build_analyzer()
-        counts: Counter[str] = Counter()
-        self.n_samples = 0
-        for text in self.documents(lambda _: None):  # what cannot be read is told when it is learnt from
-            counts.update(analyse(text))
-            self.n_samples += 1
-        if not counts:
-            raise SourceError(f"{self.where} has no words to count.")
-        return sorted(word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words])
-
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """Documents in their order."""
-        if self._begun and not self.rewinds:
-            raise SourceError(f"{self.where} can be read only once: take one pass, or write it to a file first.")
-        self._begun = True
-        return numbered(self._counted(size))
-
-    def _counted(self, size: int) -> Iterator[Any]:
-        texts = self.documents(self.bad)
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        texts = self.texts(on_bad)
         while block := list(islice(texts, size)):
             yield scipy.sparse.csr_matrix(self.vectoriser.transform(block))
 
 
-def texts(
-    where: str | Path,
+@register("text", [".txt", ".jsonl", ".ndjson"], takes=["folders", "patterns", "standard input"])
+def documents(
+    path: Path,
     field: str = "text",
     words: int | None = None,
     hashed: int = HASHED,
     vocabulary: list[str] | None = None,
 ) -> Source:
-    """Lines of a .txt file, a field of .jsonl, the files of a folder or pattern, or ``-``, lines of standard input.
+    """The lines of a .txt file or of standard input, a field of .jsonl, or the files of a folder or pattern.
 
-    A ``vocabulary`` that is known, that of a model for example, is taken as it is.
+    ``words`` is the number of words to learn a vocabulary of; one that is known already is taken as it is.
     """
-    if str(where) == "-":
-        return Documents("standard input", _standard_input, words, hashed, vocabulary, rewinds=False)
-    path = Path(where).expanduser()
+    where, texts, rewinds = _texts(path, field)
+    if min(hashed, 1 if words is None else words) < 1:
+        raise SourceError(f"{where}: words and hashed must be at least 1.")
+    if vocabulary is not None or words is None:
+        source = Documents(where, texts, vocabulary, hashed)
+    elif not rewinds:
+        raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
+    else:
+        learnt, n_samples = _vocabulary(where, texts, words)
+        source = Documents(where, texts, learnt, hashed)
+        source.n_samples = n_samples
+    source.rewinds = rewinds
+    return source
+
+
+def _vocabulary(where: str | Path, texts: Texts, words: int) -> tuple[list[str], int]:
+    """The most frequent words, in alphabetical order, and the number of texts; memory grows with the words alone."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    analyse = CountVectorizer().build_analyzer()
+    counts: Counter[str] = Counter()
+    n_samples = 0
+    for text in texts(lambda _: None):  # bad ones are reported when they are learnt from
+        counts.update(analyse(text))
+        n_samples += 1
+    if not counts:
+        raise SourceError(f"{where} has no words to count.")
+    return sorted(word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words]), n_samples
+
+
+def _texts(path: Path, field: str) -> tuple[str | Path, Texts, bool]:
+    """How they are called, the texts, and whether they can be read again."""
+    if str(path) == "-":
+        return "standard input", lambda on_bad: filter(str.strip, _standard_input()), False
     if not path.is_file():
-        files = matching(where, {".txt"}, "texts")
-        return Documents(str(where), lambda bad: _files(files, bad), words, hashed, vocabulary, rewinds=True)
-    json_lines = path.suffix.lower() in {".jsonl", ".ndjson"}
+        return path, partial(each_readable, _whole, matching(path, [".txt"])), True
+    if path.suffix.lower() not in {".jsonl", ".ndjson"}:
+        return path, lambda on_bad: filter(str.strip, _lines(path)), True
 
-    def read(bad: Bad) -> Iterator[str]:
-        return _json_lines(path, field, bad) if json_lines else _lines(_file_lines(path))
+    def fields(on_bad: OnBad | None) -> Iterator[str]:
+        numbered = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
+        return each_readable(partial(_field, path, field), numbered, on_bad)
 
-    return Documents(str(path), read, words, hashed, vocabulary, rewinds=True)
-
-
-def _lines(lines: Iterable[str]) -> Iterator[str]:
-    return (line for line in lines if line.strip())
+    return path, fields, True
 
 
-def _standard_input(bad: Bad) -> Iterator[str]:
+def _standard_input() -> Iterator[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
-    try:
-        yield from _lines(sys.stdin)
-    except UnicodeDecodeError as error:
-        raise SourceError(f"standard input cannot be read as text; give it as UTF-8 ({error}).") from None
+    with reading("standard input", "as text", "give it as UTF-8"):
+        yield from sys.stdin
 
 
-def _files(paths: list[Path], bad: Bad) -> Iterator[str]:
-    for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            bad(_unreadable(path, error))
-        else:
-            yield text
+def _whole(path: Path) -> str:
+    with reading(path, "as text", CURE):
+        return path.read_text(encoding="utf-8")
 
 
-def _file_lines(path: Path) -> Iterator[str]:
-    try:
+def _lines(path: Path) -> Iterator[str]:
+    with reading(path, "as text", CURE):
         size = path.stat().st_size
         with path.open(encoding="utf-8") as file:
             yield from file
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from None
     require_unchanged(path, size)
 
 
-def _json_lines(path: Path, field: str, bad: Bad) -> Iterator[str]:
-    for number, line in enumerate(_file_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = _field(path, number, line, field)
-        except SourceError as error:
-            bad(error)
-        else:
-            yield text
-
-
-def _unreadable(path: Path, error: Exception) -> SourceError:
-    return SourceError(f"{path} cannot be read as text; save it as UTF-8 ({error}).")
-
-
-def _field(path: Path, number: int, line: str, field: str) -> str:
+def _field(path: Path, field: str, numbered: tuple[int, str]) -> str:
+    number, line = numbered
     try:
         text = json.loads(line)[field]
     except (ValueError, LookupError, TypeError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise SourceError(f"{path}: line {number} is no JSON object with a text in the field {field!r}.")
+        raise SourceError(f"{path}: line {number} is not a JSON object with a text in the field {field!r}.")
     return text
