@@ -46,7 +46,7 @@ def test_blas_gets_one_thread_we_get_its_threads_and_the_setting_comes_back(
     run: Callable[..., Any], allowed: int
 ) -> None:
     def inside() -> tuple[set[int], int]:
-        with threads.ours():
+        with threads.taken_from_blas():
             return blas_threads(), threads._allowed
 
     with threadpool_limits(allowed, user_api="blas"):
@@ -57,8 +57,8 @@ def test_blas_gets_one_thread_we_get_its_threads_and_the_setting_comes_back(
 
 def test_a_block_within_a_block_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(3, user_api="blas"):
-        with threads.ours():
-            with threads.ours():
+        with threads.taken_from_blas():
+            with threads.taken_from_blas():
                 assert blas_threads() == {1}
             assert blas_threads() == {1}
             assert threads._allowed == 3
@@ -72,7 +72,7 @@ def test_blocks_that_overlap_leave_the_setting_as_it_was(
 ) -> None:
     before = blas_threads()
     with threadpool_limits(2, user_api="blas"):
-        first, second = threads.ours(), threads.ours()
+        first, second = threads.taken_from_blas(), threads.taken_from_blas()
         enter_first(first.__enter__)
         second.__enter__()
         first.__exit__(None, None, None)
@@ -85,7 +85,7 @@ def test_blocks_that_overlap_leave_the_setting_as_it_was(
 
 def test_an_error_gives_the_setting_back() -> None:
     before = blas_threads()
-    with pytest.raises(KeyboardInterrupt), threads.ours():
+    with pytest.raises(KeyboardInterrupt), threads.taken_from_blas():
         raise KeyboardInterrupt
     assert blas_threads() == before
     assert threads._users == 0

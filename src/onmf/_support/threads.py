@@ -34,7 +34,7 @@ def _controller() -> ThreadpoolController:
 
 
 @contextmanager
-def ours() -> Iterator[None]:
+def taken_from_blas() -> Iterator[None]:
     """Take as many threads as BLAS was allowed to use (OMP_NUM_THREADS, threadpoolctl), and leave it one."""
     global _users, _before, _allowed
     with _lock:

@@ -149,7 +149,7 @@ class NMF(TransformerMixin, BaseEstimator):
         X = self._checked(X)
         total = 0.0
         for _, H, problem in self._solved(X):
-            with threads.ours():
+            with threads.taken_from_blas():
                 total += float(problem.loss(H, problem.fit(H)).sum(dtype=np.float64))
         return total / X.shape[0] * self.divergence_.loss_unit(self.scale_)
 
@@ -185,7 +185,7 @@ class NMF(TransformerMixin, BaseEstimator):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             V, count = fitted.units.inside(X[rows] if sparse else dense(X[rows]), fitted.divergence)
             problem = pose(divergence, V, W, self.sets.coefficients, penalty)
-            with threads.ours():
+            with threads.taken_from_blas():
                 found = solver.solve(problem)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
@@ -282,11 +282,11 @@ class NMF(TransformerMixin, BaseEstimator):
         """The parameters that have constants of their own, as objects."""
         from onmf import methods
 
-        meanings = {"method": methods.get, "divergence": divergences.get, "sets": lambda sets: sets}
-        for name, meaning in meanings.items():
+        meanings: dict[str, Callable[[Any], Any]] = {"method": methods.get, "divergence": divergences.get}
+        for name in ("method", "divergence", "sets"):
             if name in params:
                 try:
-                    meant = meaning(params[name])
+                    meant = meanings.get(name, lambda given: given)(params[name])
                 except (ValueError, TypeError):  # a wrong name is refused when it is used
                     continue
                 yield name, meant

@@ -135,7 +135,7 @@ class BatchNMF(NMF):
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         self.sets.require_positive_fit(divergence)
-        with threads.ours():
+        with threads.taken_from_blas():
             self._factorise(X, units, divergence, features)
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
             still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"

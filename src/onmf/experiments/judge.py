@@ -106,7 +106,7 @@ class Scorer:
         H, losses, converged = np.empty((n, len(W))), np.empty(n), np.empty(n, dtype=bool)
         for first in range(0, n, BLOCK):
             rows = slice(first, first + BLOCK)
-            with threads.ours():
+            with threads.taken_from_blas():
                 found = self.solver.solve(self.divergence, self.V[rows], W)
                 problem = fits(self.divergence, self.V[rows], W)
                 losses[rows] = problem.value(found.H, problem.fit(found.H))

@@ -88,7 +88,7 @@ def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generat
     method = recipe.method.chosen(divergence, density(batch), n_samples)
     require_served(method, inside, recipe.sets)
     internal, _ = units.inside(method.stored(divergence, batch), divergence)
-    with threads.ours():
+    with threads.taken_from_blas():
         W = initial_dictionary(recipe.init, internal, recipe.n_components, rng, ratios=not divergence.domain.x.closed)
     state = method.start(inside, W, recipe.sets.dictionaries)
     if recipe.remembered:
@@ -151,7 +151,7 @@ def step(
     internal, raised = units.inside(X, divergence)
     inside = learned.inside
     adapt = method.adapts and recipe.divergence.adaptive
-    with threads.ours():
+    with threads.taken_from_blas():
         learnt = learn(
             method,
             inside,

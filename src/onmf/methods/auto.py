@@ -11,7 +11,7 @@ from onmf.methods.em import EM
 from onmf.methods.surrogate import Surrogate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Auto(Choice, name="auto"):
     """em where it applies and less than 15 % of the first batch's entries are not zero; else the surrogate.
 

@@ -75,7 +75,7 @@ class Sums:
         return Sums(self.samples + other.samples, self.steps + other.steps, arrays)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice(Registered, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
@@ -86,6 +86,11 @@ class Choice(Registered, kind="method"):
     @abstractmethod
     def continued(self, before: Method) -> Method:
         """The method for a model that has learnt with ``before``: the same with constants as they are now."""
+
+    def __repr__(self) -> str:
+        """The constants that differ from their defaults."""
+        changed = [f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
     def constants(self) -> dict[str, Any]:
         """The constants by name."""

@@ -37,7 +37,7 @@ MEANS = ("size", "entries")  # statistics that are plain means over all samples
 BLOCK = 2048  # features that a thread divides at a time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EM(Method, name="em"):
     """tau samples per update; ``forgetting`` is a floor under their weight; ``max_iter`` coefficient steps per visit.
 

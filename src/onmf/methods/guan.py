@@ -22,7 +22,7 @@ from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guan(Method, name="guan"):
     """``steps`` steps per tau samples, drawn from a ``buffer`` of the last ones by ``seed`` and the step's number."""
 

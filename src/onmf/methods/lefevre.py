@@ -22,7 +22,7 @@ from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Lefevre(Method, name="lefevre"):
     """Mini-batches of tau samples (or the batch, if it is smaller), ``max_iter`` multiplicative coefficient steps.
 

@@ -18,7 +18,7 @@ from onmf.sets import DictionarySet
 SOLVERS = ("auto", "armijo", "armijo-literal", "constant", "polyak")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Paper(Method, name="paper"):
     """W <- P_C(W - eta G), G = sum over the mini-batch of the subgradients h' (d/dy) d(x || hW), eta = a/(s + b)^power.
 

@@ -65,7 +65,7 @@ class Floor:
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Surrogate(Method, name="surrogate"):
     """tau samples per update; ``forgetting`` is a floor under their weight in the averages.
 

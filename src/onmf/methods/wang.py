@@ -22,7 +22,7 @@ from onmf.problem import Penalty, Problem
 from onmf.sets import DictionarySet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Wang(Method, name="wang"):
     """One step of length eta per tau samples; rho of the past remains after each sample.
 
