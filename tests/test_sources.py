@@ -244,7 +244,7 @@ def test_a_generator_is_learnt_from_and_a_second_pass_is_refused() -> None:
 
 def test_bad_batches_are_refused() -> None:
     for batches, words in (
-        ([], "no batches"),
+        ([], "no batches in the iterable"),
         ([np.ones(3)], "2-D"),
         ([np.array([["a"]])], "real numbers"),
         ([X, X[:, :2]], "a batch has 2 features, the first had 4"),
