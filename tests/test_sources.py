@@ -72,6 +72,10 @@ def test_bad_pictures_are_named(tmp_path: Path) -> None:
     (tmp_path / "3.png").write_bytes(b"nonsense")
     with pytest.raises(SourceError, match=r"3\.png cannot be read as a picture"):
         whole(open_source(f"images:{tmp_path}"))
+    (tmp_path / "3.png").unlink()
+    (tmp_path / "3.png").symlink_to(tmp_path / "absent.png")
+    with pytest.raises(SourceError, match=r"3\.png cannot be read as a picture: .*No such file"):
+        whole(open_source(f"images:{tmp_path}"))
     for name, words in (
         (f"images:{tmp_path}?size=32", "WIDTHxHEIGHT"),
         (f"images:{tmp_path}?colour=blue", "grey or rgb"),
