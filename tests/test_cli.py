@@ -192,7 +192,7 @@ TRANSFORM = ["transform", "model.safetensors", "x.npy", "--out", "new.npy"]
 ERRORS: dict[str, tuple[list[str], str]] = {
     "missing data": (["fit", "absent.npy", "--out", "new"], "absent.npy does not exist"),
     "directory as data": (["fit", "directory", "--out", "new"], "directory is a directory"),
-    "unknown suffix": (["fit", "x.dat", "--out", "new"], "does not tell its format by its ending; put a scheme"),
+    "unknown suffix": (["fit", "x.dat", "--out", "new"], "has no suffix that tells its format; put a scheme"),
     "unknown divergence": ([*FIT, "--divergence", "nonsense"], "unknown divergence 'nonsense'; choose one of alpha,"),
     "divergence without its parameter": ([*FIT, "--divergence", "beta"], "write beta:BETA"),
     "divergence with a bad parameter": ([*FIT, "--divergence", "beta:x"], "cannot read beta:x"),
@@ -214,7 +214,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "text in csv": (["fit", "text.csv", "--out", "new"], "text.csv"),
     "names without samples": (["fit", "names.csv", "--out", "new"], "no samples"),
     "empty csv": (["fit", "empty.csv", "--out", "new"], "empty.csv is empty"),
-    "empty npy": (["fit", "empty.npy", "--out", "new"], "empty.npy is not a readable .npy array"),
+    "empty npy": (["fit", "empty.npy", "--out", "new"], "empty.npy cannot be read as an array of numbers"),
     "vector": (["fit", "vector.npy", "--out", "new"], "2-D array"),
     "output in no directory": (["fit", "x.npy", "--out", "absent/new"], "cannot write absent/new: absent does not"),
     "output is a directory": (["fit", "x.npy", "--out", "directory"], "it is a directory"),
