@@ -37,6 +37,12 @@ class Newton(CoefficientSolver):
     def _prepared(self, problem: Problem) -> Problem:
         return least_squares(problem) or problem
 
+    def _start(self, problem: Problem, H0: Array | None) -> Array:
+        """Least squares need none."""
+        if isinstance(problem, GramProblem):
+            return np.empty((problem.n, problem.K), dtype=problem.W.dtype)
+        return super()._start(problem, H0)
+
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         from onmf.kernels import nnls_on_gram
 

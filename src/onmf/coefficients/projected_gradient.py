@@ -13,6 +13,7 @@ from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_square
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
+TRIED = ("X", "prices")  # what a line search needs to know of the samples
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class _Searches(Descent):
         H, Y, f, xi = self.H.copy(), self.Y.copy(), self.f.copy(), self.xi
         pending = np.arange(len(H))
         for _ in range(rule.q + 1):
-            some = problem if len(pending) == len(H) else problem.rows(pending)
+            some = problem if len(pending) == len(H) else problem.rows(pending, TRIED)
             trial, fit, value, good = self._trial(some, pending)
             hit = pending[good]
             H[hit], Y[hit], f[hit] = trial[good], fit[good], value[good]
@@ -113,7 +114,7 @@ class _Searches(Descent):
         good = tested <= f - rule.alpha * fall
         blurred = np.flatnonzero(np.abs(tested - f) <= self.noise[pending])
         if blurred.size and not rule.literal:
-            there = some.rows(blurred).gradient(trial[blurred], fit[blurred])
+            there = some.rows(blurred, TRIED).gradient(trial[blurred], fit[blurred])
             good[blurred] = (there * (h - trial)[blurred]).sum(axis=1) >= rule.alpha * fall[blurred]
         if domain.closed and not some.divergence.convex:
             # beta > 2: a fit of zero is critical, so that one step too long would end there for good.

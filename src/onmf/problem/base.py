@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ class Problem(ABC):
     """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
 
     # Attributes with one row per sample, as far as they are there: ``rows`` takes some of each.
-    per_sample = ("X", "totals", "scale", "reach", "prices", "products")
+    per_sample = frozenset({"X", "totals", "scale", "reach", "prices", "products"})
 
     def __init__(
         self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
@@ -151,12 +152,14 @@ class Problem(ABC):
             return threads.by_work(n, float(self.X.nnz) / max(n, 1) * self.K, 6e4)
         return threads.by_work(n, F * self.K, 3e6)
 
-    def rows(self, keep: Mask | Counts | slice) -> Self:
-        """The same problem for some of the samples."""
+    def rows(self, keep: Mask | Counts | slice, known: Collection[str] = ()) -> Self:
+        """The same problem for some of the samples; what is known of them goes along, or of it just ``known``."""
         part = object.__new__(type(self))
-        known = self.__dict__
-        part.__dict__.update(known)
-        part.__dict__.update({name: known[name][keep] for name in self.per_sample if name in known})
+        for name, value in self.__dict__.items():
+            if name not in self.per_sample:
+                part.__dict__[name] = value
+            elif not known or name in known:
+                part.__dict__[name] = value[keep]
         return part
 
 

@@ -35,8 +35,7 @@ class GramProblem(Problem):
 
     def penalised(self) -> tuple[Array, Array]:
         """Q and the rows b of the whole objective."""
-        Q = self.Q.copy()
-        Q[np.diag_indices_from(Q)] += self.penalty.ridge
+        Q = self.Q + self.penalty.ridge * np.eye(self.K, dtype=self.Q.dtype) if self.penalty.ridge else self.Q
         return Q, self.products - self.prices if self.penalty.lasso else self.products
 
     def fit(self, H: Array) -> Array:
