@@ -26,6 +26,9 @@ class DenseProblem(Problem):
         return self._joined(lambda rows: self.divergence.grad(self.X[rows], Y[rows]) @ self.W.T)
 
     def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        if self._few:
+            slope, curvatures = self.divergence.newton_model(self.X, Y)
+            return slope @ self.W.T, curvatures
         curvatures = np.empty_like(Y)
 
         def block(rows: slice) -> Array:
@@ -36,10 +39,13 @@ class DenseProblem(Problem):
 
     def _joined(self, function: Callable[[slice], Array]) -> Array:
         """function(all rows), by blocks of rows for several threads where there is enough to do."""
-        n, F = self.X.shape
-        if n * F < 2 * ENTRIES:
+        if self._few:
             return function(slice(None))
-        return np.concatenate(threads.each(function, threads.by_work(n, F, ENTRIES)))
+        return np.concatenate(threads.each(function, threads.by_work(*self.X.shape, ENTRIES)))
+
+    @property
+    def _few(self) -> bool:
+        return self.X.shape[0] * self.X.shape[1] < 2 * ENTRIES
 
     def _hessians(self, curvatures: Array) -> Array:
         return weighted_grams(curvatures, self.W)
