@@ -41,7 +41,7 @@ class DenseProblem(Problem):
         """function(all rows), by blocks of rows for several threads where there is enough to do."""
         if self._few:
             return function(slice(None))
-        return np.concatenate(threads.each(function, threads.by_work(*self.X.shape, ENTRIES)))
+        return np.concatenate(threads.each(function, threads.by_work(self.n, self.X.shape[1], ENTRIES)))
 
     @property
     def _few(self) -> bool:
