@@ -17,10 +17,11 @@ import numpy as np
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.dictionary import multiplicative
-from onmf.experiments.contest import MOST_ITERATIONS
+from onmf.experiments.comparison import uniform_start
+from onmf.experiments.contestants import MOST_ITERATIONS
 from onmf.experiments.corpora import bbc, documents, mean_sample
 from onmf.experiments.judge import Scorer
-from onmf.experiments.topics import NOISE, PASSES, START
+from onmf.experiments.topics import NOISE, PASSES
 from onmf.streams import repeat
 
 
@@ -36,7 +37,7 @@ def main() -> None:
     print("| start | five | ten | twenty | default | constant floor |\n|---|---|---|---|---|---|")
     falls = multiplicative.SURE
     for start in range(3):
-        W0 = 1.0 - np.random.default_rng([start, START]).random((K, V.shape[1]))
+        W0 = uniform_start(K, V.shape[1], start)
         batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V[texts.train])
         goal, cells = judge.best(batch.components_).loss, []
         for steps, sure in ((5, falls), (10, falls), (20, falls), (None, falls), (None, float("inf"))):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.races.data import SOURCES
+from onmf.experiments.contest import seconds_to
 
 Record = dict[str, Any]
 OURS = "onmf"
@@ -53,7 +54,7 @@ class Race:
     def time_to(self, loss: float, seed: int) -> float:
         """Our seconds until the held-out loss is at or below ``loss``; infinity if that never happens."""
         curve = self.records[OURS][seed].get("curves", {"": []})[""]
-        return next((point["seconds"] for point in curve if point["loss"] <= loss), math.inf)
+        return seconds_to(curve, "loss", loss)
 
     def pairs(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> Iterator[Pair]:
         """(seed, ours, theirs) where both have come to the end of so many passes, which may differ."""

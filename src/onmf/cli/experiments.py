@@ -102,7 +102,7 @@ def topics(
     chosen = _chosen(methods, experiment.METHODS)
     corpora = ("stand-in",) if stand_in else _chosen(collections, ("bbc", "20newsgroups"), "--collections")
     with _offering_a_stand_in():
-        _run(experiment, experiment.Settings(size.value, seed, chosen, corpora, data, initialisations), out)
+        _run(experiment, experiment.Settings(size.value, seed, chosen, data, initialisations, corpora), out)
 
 
 @app.command(
@@ -124,7 +124,7 @@ def faces(
 
     chosen = _chosen(methods, experiment.METHODS)
     with _offering_a_stand_in():
-        settings = experiment.Settings(size.value, seed, chosen, stand_in, data, fresh_noise, initialisations, subjects)
+        settings = experiment.Settings(size.value, seed, chosen, data, initialisations, stand_in, fresh_noise, subjects)
         _run(experiment, settings, out)
 
 
