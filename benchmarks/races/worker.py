@@ -1,6 +1,8 @@
 """One race of one contestant, in a process of its own: threads, memory and caches are then its alone.
 
-python -m benchmarks.races.worker SPECIFICATION.json
+    python -m benchmarks.races.worker SPECIFICATION.json
+
+The record has the curves of all variants, judged on held-out samples, and the growth of memory while they ran.
 """
 
 from __future__ import annotations
@@ -52,10 +54,10 @@ def task_of(samples: Samples, start: str, seed: int, threads: int) -> Task:
 def result(entry: Entry, samples: Samples, task: Task, passes: list[int], limit: float) -> dict[str, Any]:
     """All variants of a contestant: curves of samples, seconds and loss, and the largest growth of memory."""
     wanted = sorted({min(count, entry.most_passes) for count in passes})
-    options: dict[str, Any] = {"marks_per_doubling": MARKS_PER_DOUBLING, "limit": limit}
-    options["ends"] = {count * task.n: count for count in wanted}
+    ends = {count * task.n: count for count in wanted}
+    options: dict[str, Any] = {"ends": ends, "marks_per_doubling": MARKS_PER_DOUBLING, "limit": limit}
     if entry.from_scratch:
-        options = {"marks_per_doubling": 0}
+        options = {"ends": {}, "marks_per_doubling": 0}
     laps, growth, notes = {}, 0.0, {}
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # limits on iterations and the like: all are as the race wants them

@@ -155,7 +155,8 @@ class Course:
             seconds = self.spent if self.processor else self.wall
             self.marks.append(Mark(samples, seconds, self.wall, ended, loss, self.folder / f"{samples}.npy"))
             np.save(self.marks[-1].file, W)
-            self.due = max(self.due, samples, 1) * self.factor
+        if samples >= self.due:
+            self.due = max(samples, 1) * self.factor
         if self.wall >= self.limit or self.stops >= self.most_stops:
             raise TimeIsUp
         self._start()
