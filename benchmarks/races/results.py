@@ -48,7 +48,6 @@ class Race:
         return min(found, key=lambda final: final.loss, default=None)
 
     def finals(self, contestants: str | Iterable[str], passes: int) -> list[Final]:
-        """The same for every seed that has one."""
         return [each for seed in self.seeds if (each := self.final(contestants, seed, passes)) is not None]
 
     def time_to(self, loss: float, seed: int) -> float:
@@ -64,11 +63,9 @@ class Race:
                 yield seed, ours, theirs
 
     def loss_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        """Our loss / theirs."""
         return [ours.loss / theirs.loss for _, ours, theirs in self.pairs(peers, passes, their)]
 
     def seconds_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        """Our seconds for so many passes / theirs."""
         return [ours.seconds / theirs.seconds for _, ours, theirs in self.pairs(peers, passes, their)]
 
     def passing_ratios(self, peers: str | Iterable[str], passes: int = 1) -> list[float]:
@@ -77,7 +74,6 @@ class Race:
 
     @property
     def seeds(self) -> list[int]:
-        """All seeds with any record."""
         return sorted({seed for by_seed in self.records.values() for seed in by_seed})
 
 

@@ -69,6 +69,11 @@ def repeated(
     return results
 
 
+def facts_of(results: Mapping[str, Mapping[str, list[Result]]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """The results without their arrays."""
+    return {name: {m: [r.facts for r in found] for m, found in by.items()} for name, by in results.items()}
+
+
 def uniform_start(K: int, F: int, seed: int) -> Array:
     """A random dictionary with entries in (0, 1]."""
     return 1.0 - np.random.default_rng([seed, START]).random((K, F))

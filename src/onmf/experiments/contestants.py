@@ -24,6 +24,7 @@ class Online(Contestant):
     """``OnlineNMF`` with its defaults, one ``partial_fit`` per batch; ``variant`` holds settings that differ."""
 
     title = "onmf"
+    method: ClassVar[str] = "auto"
     changes_units: ClassVar[bool] = True  # the sizes of its atoms carry no meaning
     model: OnlineNMF  # of the last run
 
@@ -34,7 +35,7 @@ class Online(Contestant):
 
     def defaults(self, n: int) -> dict[str, Any]:
         """The method and its constants, for passes of n samples."""
-        return {}
+        return {"method": self.method}
 
     def run(self, passes: int, course: Course) -> None:
         told: dict[str, Progress] = {}
@@ -51,12 +52,11 @@ class Online(Contestant):
 class OL(Online):
     """The paper's method with its canonical step."""
 
-    title = "OL"
-    changes_units = False
+    title, method, changes_units = "OL", "paper", False
     least_tau: ClassVar[int] = 10
 
     def defaults(self, n: int) -> dict[str, Any]:
-        return {"method": "paper"} | canonical(n, self.least_tau)
+        return {"method": self.method} | canonical(n, self.least_tau)
 
 
 class ShortOL(OL):
@@ -72,33 +72,22 @@ class ShortOL(OL):
 class Lefevre(Online):
     """Lefevre, Bach and Fevotte (2011): the past weighs r after one pass."""
 
-    title = "OL-Lef"
-    divergences = ("is",)
+    title, method, divergences = "OL-Lef", "lefevre", ("is",)
 
     def defaults(self, n: int) -> dict[str, Any]:
-        return {"method": "lefevre", "options": {"N": n}}
+        return {"method": self.method, "options": {"N": n}}
 
 
 class Guan(Online):
     """Guan, Tao, Luo and Yuan (2012), as reconstructed."""
 
-    title = "OL-Guan"
-    divergences = ("squared_l2",)
-    changes_units = False
-
-    def defaults(self, n: int) -> dict[str, Any]:
-        return {"method": "guan"}
+    title, method, divergences, changes_units = "OL-Guan", "guan", ("squared_l2",), False
 
 
 class Wang(Online):
     """Wang, Wang and Yeung (2013)."""
 
-    title = "OL-Wang"
-    divergences = ("huber",)
-    changes_units = False
-
-    def defaults(self, n: int) -> dict[str, Any]:
-        return {"method": "wang"}
+    title, method, divergences, changes_units = "OL-Wang", "wang", ("huber",), False
 
 
 class Batch(Contestant):

@@ -10,37 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onmf._support.arrays import Array, Counts
-from onmf.experiments.comparison import (
-    ADDED,
-    OF_COPIES,
-    ByMethod,
-    RepeatedSettings,
-    curve_rows,
-    faster_than_batch,
-    final,
-    mean,
-    mean_and_deviation,
-    mean_final,
-    means,
-    repeated,
-    speedup_cells,
-    steps,
-    uniform_start,
-)
+from onmf.experiments import comparison, images
+from onmf.experiments.comparison import ADDED, OF_COPIES, ByMethod, RepeatedSettings, final, mean, steps
 from onmf.experiments.contest import Task
 from onmf.experiments.contestants import TITLES
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.images import (
-    WHITE,
-    FreshNoise,
-    Subject,
-    brightness_in_shadow,
-    contaminated,
-    faces,
-    halved,
-    psnr,
-    stand_ins,
-)
+from onmf.experiments.images import WHITE, Subject, brightness_in_shadow, contaminated, psnr
 from onmf.experiments.judge import Scorer
 from onmf.experiments.report import Block, Claim, Heading, Picture, Report, Table, Text, verdict
 from onmf.experiments.trial import Copies, Trial
@@ -94,7 +69,9 @@ class Contaminated:
     @property
     def source(self) -> Source:
         """The copies, N in all."""
-        return FreshNoise(self.subject.images, self.order, self.seed) if self.fresh else Copies(self.noisy, self.order)
+        if self.fresh:
+            return images.FreshNoise(self.subject.images, self.order, self.seed)
+        return Copies(self.noisy, self.order)
 
     @property
     def divergence(self) -> str:
@@ -109,15 +86,15 @@ def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
     """Every subject, initialisation and contestant; pictures, tables and verdicts."""
     rng = np.random.default_rng([settings.seed, SUBJECT])
     count = settings.subjects or SUBJECTS[settings.size]
-    subjects = stand_ins(count, rng) if settings.stand_in else faces(settings.data, count, rng)
+    subjects = images.stand_ins(count, rng) if settings.stand_in else images.faces(settings.data, count, rng)
     if settings.size == "small":
-        subjects = [halved(subject) for subject in subjects]
+        subjects = [images.halved(subject) for subject in subjects]
     drawn = {
         subject.name.replace(" ", "-"): Contaminated.draw(subject, settings, number)
         for number, subject in enumerate(subjects)
     }
     titles = {name: data.subject.name for name, data in drawn.items()}
-    results = repeated(settings, titles, partial(_one, settings, drawn, folder, watch), folder, watch)
+    results = comparison.repeated(settings, titles, partial(_one, settings, drawn, folder, watch), folder, watch)
     return _report(settings, folder, drawn, results)
 
 
@@ -127,8 +104,8 @@ def _one(settings: Settings, drawn: Drawn, folder: Folder, watch: Watch, name: s
     noisy, clean = data.noisy, data.subject.images
     other = contaminated(clean, np.random.default_rng([settings.seed, OTHER_NOISE]))
     typical = noisy.mean(axis=0)
-    train, held_out = (Scorer(data.divergence, typical, images, clean, WHITE) for images in (noisy, other))
-    task = Task(data.source, data.divergence, K, uniform_start(K, noisy.shape[1], start), start)
+    train, held_out = (Scorer(data.divergence, typical, seen, clean, WHITE) for seen in (noisy, other))
+    task = Task(data.source, data.divergence, K, comparison.uniform_start(K, noisy.shape[1], start), start)
     result = Trial(task, train, held_out).compete(method, folder, watch)
     W, H = result.arrays["W"], result.arrays["H"]
     then = dict(zip(data.order[slice(*result.facts["places"])].tolist(), H, strict=True))  # of each image
@@ -162,7 +139,7 @@ def _report(
             "of images." + ("" if settings.fresh_noise else f" {OF_COPIES}")
         ),
     ]
-    results = {name: {m: [r.facts for r in each] for m, each in by.items()} for name, by in found.items()}
+    results = comparison.facts_of(found)
     rows = [row for name, data in drawn.items() for row in summary(data, results[name])]
     folder.table("summary", rows)
     for name, data in drawn.items():
@@ -178,7 +155,7 @@ def _report(
         (
             {"subject": drawn[name].subject.name} | row
             for name, by_method in results.items()
-            for row in curve_rows(by_method, settings.starts)
+            for row in comparison.curve_rows(by_method, settings.starts)
         ),
     )
     blocks += [
@@ -199,7 +176,7 @@ def _pictured(data: Contaminated, pictures: dict[str, Array]) -> tuple[list[str]
     places = [order[int(rank * (len(order) - 1))] for rank in SHOWN]
     columns = {"clean": data.subject.images, "noisy": data.noisy} | pictures
     side = data.subject.side
-    rows = [[images[place].reshape(side, side) / 255.0 for images in columns.values()] for place in places]
+    rows = [[column[place].reshape(side, side) / 255.0 for column in columns.values()] for place in places]
     return list(columns), rows
 
 
@@ -213,19 +190,21 @@ def summary(data: Contaminated, by_method: ByMethod) -> list[dict[str, Any]]:
         {
             "subject": subject.name,
             "method": what,
-            "psnr": psnr(images, subject.images),
-            "psnr outside shadows": psnr(images, subject.images, outside),
-            "brightness in shadow": brightness_in_shadow(images, subject),
+            "psnr": psnr(shown, subject.images),
+            "psnr outside shadows": psnr(shown, subject.images, outside),
+            "brightness in shadow": brightness_in_shadow(shown, subject),
         }
-        for what, images in (("noisy", data.noisy), ("clean", subject.images))
+        for what, shown in (("noisy", data.noisy), ("clean", subject.images))
     ]
     for method, found in by_method.items():
         best = [max(point["psnr"] for point in facts["points"]) for facts in found]
-        row: dict[str, Any] = {"subject": subject.name, "method": TITLES[method]} | means(found, MEASURES)
-        row |= {"best psnr on the way": mean_and_deviation(best)} | speedup_cells(by_method, method)
+        row: dict[str, Any] = {"subject": subject.name, "method": TITLES[method]} | comparison.means(found, MEASURES)
+        row |= {"best psnr on the way": comparison.mean_and_deviation(best)} | comparison.speedup_cells(
+            by_method, method
+        )
         if "batch" in by_method and method != "batch":
             row["psnr there"] = psnr_there(by_method, method)
-        rows.append(row | {"train": mean_final(found, "train")})
+        rows.append(row | {"train": comparison.mean_final(found, "train")})
     return rows
 
 
@@ -235,7 +214,7 @@ def psnr_there(by_method: ByMethod, method: str) -> str:
     for batch, facts in zip(by_method["batch"], by_method[method], strict=True):
         goal = final(batch, "train")
         found += [point["psnr"] for point in facts["points"] if point["train"] <= goal][:1]
-    return mean_and_deviation(found) if found else ""
+    return comparison.mean_and_deviation(found) if found else ""
 
 
 def claims(drawn: Drawn, results: Mapping[str, ByMethod]) -> list[Claim]:
@@ -248,7 +227,8 @@ def claims(drawn: Drawn, results: Mapping[str, ByMethod]) -> list[Claim]:
         for method in (each for each in ("ol", "ours") if each in methods):
             of_paper = paper if method == "ol" else ""
             found += [
-                faster_than_batch(drawn[name].subject.name, facts, method, of_paper) for name, facts in results.items()
+                comparison.faster_than_batch(drawn[name].subject.name, facts, method, of_paper)
+                for name, facts in results.items()
             ]
     if {"ol", "ol-wang"} <= set(methods):
         ratios = [mean(facts["ol-wang"], "seconds") / mean(facts["ol"], "seconds") for facts in results.values()]

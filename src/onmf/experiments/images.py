@@ -32,7 +32,6 @@ class Subject:
 
     @property
     def side(self) -> int:
-        """In pixels."""
         return int(np.sqrt(self.images.shape[1]) + 0.5)
 
     def reference(self) -> Array:
@@ -102,7 +101,6 @@ class FreshNoise(Source):
         self.n_samples, self.n_features = len(order), images.shape[1]
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Array]]:
-        """In the given order."""
         for first in range(0, len(self.order), size):
             rows = np.arange(first, min(first + size, len(self.order)))
             noisy = [

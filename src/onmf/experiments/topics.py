@@ -9,21 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onmf.experiments.comparison import (
-    ADDED,
-    OF_COPIES,
-    ByMethod,
-    RepeatedSettings,
-    course,
-    curve_rows,
-    faster_than_batch,
-    mean,
-    mean_final,
-    means,
-    repeated,
-    speedup_cells,
-    uniform_start,
-)
+from onmf.experiments import comparison
+from onmf.experiments.comparison import ADDED, OF_COPIES, ByMethod, RepeatedSettings, course, mean
 from onmf.experiments.contest import Task
 from onmf.experiments.contestants import TITLES
 from onmf.experiments.corpora import CORPORA, Documents, documents, mean_sample
@@ -66,9 +53,8 @@ def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
         prepared[name] = documents(corpus, WORDS[settings.size], SAMPLES[settings.size], DOCUMENTS[settings.size], rng)
         watch.say(f"{corpus.title}: signal-to-noise ratio {prepared[name].snr:.1f} dB")
     titles = {name: NAMES[name] for name in prepared}
-    results = repeated(settings, titles, partial(_one, settings, prepared, folder, watch), folder, watch)
-    facts = {name: {m: [r.facts for r in found] for m, found in by.items()} for name, by in results.items()}
-    return _report(settings, folder, prepared, facts)
+    results = comparison.repeated(settings, titles, partial(_one, settings, prepared, folder, watch), folder, watch)
+    return _report(settings, folder, prepared, comparison.facts_of(results))
 
 
 def _one(
@@ -80,7 +66,7 @@ def _one(
     typical = mean_sample(V[texts.train])
     judged = JUDGED[settings.size]
     train, held_out = (Scorer("kl", typical, V[rows[:judged]]) for rows in (texts.train, texts.held_out))
-    task = Task(texts.source(settings.seed), "kl", K, uniform_start(K, V.shape[1], start), start)
+    task = Task(texts.source(settings.seed), "kl", K, comparison.uniform_start(K, V.shape[1], start), start)
     result = Trial(task, train, held_out, PASSES if method == "ours" else 1).compete(method, folder, watch)
     W = result.arrays["W"]
     H, atoms = Scorer("kl", typical, V).solved(W)
@@ -103,7 +89,7 @@ def _report(
         rows = summary(by_method)
         folder.table(f"{name}-summary", rows)
         folder.table(f"{name}-keywords", keyword_rows(by_method, texts.corpus.categories))
-        folder.table(f"{name}-curves", curve_rows(by_method, settings.starts))
+        folder.table(f"{name}-curves", comparison.curve_rows(by_method, settings.starts))
         lines = {TITLES[method]: course(found[0], "train") for method, found in by_method.items()}
         picture = folder.picture(f"{name}-curves", panels({texts.corpus.title: lines}, "seconds", "training loss"))
         blocks += [
@@ -143,10 +129,10 @@ def summary(by_method: ByMethod) -> list[dict[str, Any]]:
     """One row per contestant: means and standard deviations over the initial dictionaries."""
     return [
         {"method": TITLES[method]}
-        | means(found, ["seconds"])
-        | speedup_cells(by_method, method)
-        | {measure: mean_final(found, measure) for measure in ("train", "held_out")}
-        | means(found, ["npmi", "accuracy", "nmi"])
+        | comparison.means(found, ["seconds"])
+        | comparison.speedup_cells(by_method, method)
+        | {measure: comparison.mean_final(found, measure) for measure in ("train", "held_out")}
+        | comparison.means(found, ["npmi", "accuracy", "nmi"])
         for method, found in by_method.items()
     ]
 
@@ -183,5 +169,5 @@ def corpus_claims(name: str, by_method: ByMethod, categories: list[str]) -> list
         text = f"{note}{title}: {TITLES[method]}'s topics are of comparable quality to Batch's"
         found.append(Claim(text, measured, verdict([gap >= -COMPARABLE for gap in gaps])))
         paper = f" (the paper: {PAPER[name]:g})" if name in PAPER and method == "ol" else ""
-        found.append(faster_than_batch(title, by_method, method, paper))
+        found.append(comparison.faster_than_batch(title, by_method, method, paper))
     return found

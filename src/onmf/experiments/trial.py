@@ -41,7 +41,6 @@ class Copies(Source):
         self.rows, self.place = np.unique(order, return_inverse=True)  # the distinct rows; which one each sample is
 
     def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-        """In the given order."""
         for first in range(0, len(self.order), size):
             rows = self.order[first : first + size]
             yield np.arange(first, first + len(rows)), self.X[rows]
