@@ -22,7 +22,7 @@ STARTS = ("uniform", "nndsvda", "own")
 
 @dataclass(frozen=True)
 class Samples:
-    """Training samples X and held-out ones (rows), dense or CSR; ``clean``: the held-out ones without noise, if known."""
+    """Training samples X and held-out ones (rows), dense or CSR; ``clean``: the latter without noise, if known."""
 
     X: Any
     held_out: Any

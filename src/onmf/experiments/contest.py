@@ -115,29 +115,25 @@ class TimeIsUp(Exception):  # noqa: N818 - no error, but the end of a run
     """Raised in a contestant whose run is over before it has finished."""
 
 
+@dataclass
 class Course:
     """The course of one run: the clock, and a mark a few times per doubling of the samples and at the given ends."""
 
-    def __init__(
-        self,
-        folder: Path,
-        passes: int,
-        *,
-        processor: bool,
-        ends: Mapping[int, int] | None = None,  # passes by the samples at which they end
-        marks_per_doubling: int = 3,  # 0: none but the ends
-        limit: float = np.inf,  # seconds of wall time
-        most_stops: float = np.inf,
-        look: Look | None = None,
-    ) -> None:
-        self.folder, self.passes, self.processor, self.ends = folder, passes, processor, ends or {}
-        self.limit, self.most_stops, self.look = limit, most_stops, look
-        self.factor = 2 ** (1 / marks_per_doubling) if marks_per_doubling else np.inf
-        self.due = 0.0 if marks_per_doubling else np.inf
+    folder: Path
+    passes: int
+    ends: Mapping[int, int]  # passes by the samples at which they end
+    processor: bool  # time the processor, not the wall
+    marks_per_doubling: int = 3  # 0: only at the ends
+    limit: float = np.inf  # seconds of wall time
+    most_stops: float = np.inf
+    look: Look | None = None  # called at every stop, off the clock
+
+    def __post_init__(self) -> None:
+        self.due = 0.0 if self.marks_per_doubling else np.inf
         self.marks: list[Mark] = []
         self.stops = 0
         self.wall = self.spent = 0.0
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._start()
 
     def __call__(
@@ -156,7 +152,7 @@ class Course:
             self.marks.append(Mark(samples, seconds, self.wall, ended, loss, self.folder / f"{samples}.npy"))
             np.save(self.marks[-1].file, W)
         if samples >= self.due:
-            self.due = max(samples, 1) * self.factor
+            self.due = max(samples, 1) * 2 ** (1 / self.marks_per_doubling)
         if self.wall >= self.limit or self.stops >= self.most_stops:
             raise TimeIsUp
         self._start()
@@ -188,7 +184,7 @@ def race(
     With ``repeats`` a run that took less than ``enough`` seconds is repeated, up to so many runs or until they have
     taken as long together. All find the same dictionaries, and the quickest counts: one short run alone is noise.
     """
-    options.setdefault("ends", {passes * contestant.task.n: passes})
+    options = {"ends": {passes * contestant.task.n: passes}} | options
     runs: list[list[Mark]] = []
     spent = 0.0
     while not runs or (len(runs) < repeats and spent < enough):

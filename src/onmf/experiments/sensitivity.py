@@ -160,20 +160,15 @@ def excursion(facts: dict[str, Any]) -> float:
 
 def claims(results: Results, methods: tuple[str, ...]) -> list[Claim]:
     """What the paper says of each parameter, and the same of ours."""
-    rows = summary(results, methods)
+    spreads: dict[tuple[str, str], dict[str, float]] = {}
+    for row in summary(results, methods):
+        spreads.setdefault((row["method"], row["parameter"]), {})[row["divergence"]] = row["largest / smallest"]
     found = []
-    for method in methods:
-        for parameter in FACTORS:
-            spreads = {
-                row["divergence"]: row["largest / smallest"]
-                for row in rows
-                if (row["method"], row["parameter"]) == (TITLES[method], parameter)
-            }
-            if spreads:
-                factors = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
-                who = "" if method == "ol" else ADDED
-                text = f"{who}{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"
-                listed = ", ".join(f"{name} {spread:.3g}" for name, spread in spreads.items())
-                measured = f"largest / smallest final held-out loss, {factors}: {listed}"
-                found.append(Claim(text, measured, verdict([spread <= SMALL for spread in spreads.values()])))
+    for (title, parameter), by_divergence in spreads.items():
+        note = "" if title == TITLES["ol"] else ADDED
+        text = f"{note}{title} is insensitive to {parameter}: small variations over wide ranges"
+        listed = ", ".join(f"{name} {spread:.3g}" for name, spread in by_divergence.items())
+        factors = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
+        measured = f"largest / smallest final held-out loss, {factors}: {listed}"
+        found.append(Claim(text, measured, verdict([spread <= SMALL for spread in by_divergence.values()])))
     return found
