@@ -21,12 +21,12 @@ from onmf.experiments.watch import Watch
 experiments = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Run the paper's experiments: figures, tables, and what holds of its claims.",
+    help="Run the paper's experiments: figures, tables, and which of its claims hold.",
 )
 app.add_typer(experiments, name="experiments")
 
 
-SMALL_RUN = "A small run shows in a minute how the experiment goes; --size paper tells whether the claims hold."
+SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
 
 class Size(StrEnum):
@@ -36,10 +36,10 @@ class Size(StrEnum):
     paper = "paper"
 
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the results; an interrupted run goes on there.")]
-SizeOption = Annotated[Size, typer.Option(help="small: under a minute; paper: the paper's own sizes, hours.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
+SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the data and the initial dictionaries.")]
-Methods = Annotated[str | None, typer.Option(help="Contestants, with commas between.", show_default="all")]
+Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
 Samples = Annotated[
     int | None, typer.Option(min=400, help="N; a and b keep their ratios to it.", show_default="by size")
 ]
@@ -48,7 +48,7 @@ Starts = Annotated[
     int | None, typer.Option("--initialisations", min=1, help="Initial dictionaries.", show_default="by size")
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
-StandIn = Annotated[bool, typer.Option("--stand-in", help="A trial run on data that everybody has.")]
+StandIn = Annotated[bool, typer.Option("--stand-in", help="Trial run on data that everybody has.")]
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
@@ -94,7 +94,7 @@ def topics(
     data: Data = None,
     stand_in: StandIn = False,
     collections: Annotated[
-        str, typer.Option(help="bbc, 20newsgroups or both, with a comma between.")
+        str, typer.Option(help="bbc, 20newsgroups or both, separated by a comma.")
     ] = "bbc,20newsgroups",
     initialisations: Starts = None,
 ) -> None:
@@ -104,7 +104,7 @@ def topics(
     chosen = _chosen(methods, experiment.METHODS)
     corpora = ("stand-in",) if stand_in else _chosen(collections, ("bbc", "20newsgroups"), "--collections")
     with _offering_a_stand_in():
-        _run(experiment, experiment.Settings(size.value, seed, chosen, corpora, data, initialisations), out)
+        _run(experiment, experiment.Settings(size.value, seed, chosen, data, initialisations, corpora), out)
 
 
 @experiments.command(
@@ -126,7 +126,7 @@ def faces(
 
     chosen = _chosen(methods, experiment.METHODS)
     with _offering_a_stand_in():
-        settings = experiment.Settings(size.value, seed, chosen, stand_in, data, fresh_noise, initialisations, subjects)
+        settings = experiment.Settings(size.value, seed, chosen, data, initialisations, stand_in, fresh_noise, subjects)
         _run(experiment, settings, out)
 
 
@@ -150,9 +150,9 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     from onmf.experiments.report import Text
     from onmf.plots import new_figure
 
-    new_figure(1, 1)  # without Matplotlib, say so now and not after hours
-    # The folder of the data may move, and contestants or initial dictionaries be added: finished parts stay what they
-    # are. All else makes the run what it is.
+    new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
+    # The data may move, and contestants or initial dictionaries may be added: finished parts remain valid. All other
+    # settings must stay the same.
     free = ("data", "methods", "initialisations")
     facts = {name: value for name, value in vars(settings).items() if name not in free}
     name = experiment.__name__.rpartition(".")[2]
@@ -161,7 +161,7 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
         with _bars() as watch:
             report = experiment.run(settings, folder, watch)
     except KeyboardInterrupt:
-        errors.print(f"Interrupted; the same command goes on with what is finished in {out}.")
+        errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
     if settings.size == "small":
         report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])
@@ -171,7 +171,7 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     for claim in report.claims:
         table.add_row(claim.claim, claim.measured, claim.verdict)
     console.print(table)
-    console.print(f"Wrote {page}; tables and pictures lie beside it.", soft_wrap=True)
+    console.print(f"Wrote {page}; tables and pictures are beside it.", soft_wrap=True)
 
 
 @contextmanager
