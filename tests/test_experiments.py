@@ -211,7 +211,7 @@ def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
 def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
     """With W kept where it is, the coefficients of their time are the best ones: both measures agree."""
     trial = small_trial("squared_l2")
-    variant = {"a": 1e-9, "tol": 1e-9, "max_iter": 5000} if name == "ol" else {}
+    variant = {"method__a": 1e-9, "method__tol": 1e-9, "method__max_iter": 5000} if name == "ol" else {}
     result = compete(name, trial, variant=variant)
     last = result.facts["points"][-1]
     assert result.arrays["H"].shape == (400, 3)
@@ -406,7 +406,7 @@ def test_sensitivity_is_the_spread_of_the_final_losses():
 def test_ours_has_no_step_size_to_vary():
     assert {variant.parameter for variant in sensitivity.variants("ours")} == {"tau", "K"}
     ol = {v.name: v for v in sensitivity.variants("ol")}
-    assert ol["ol-a-10"].settings(1000) == {"a": 2000.0}
+    assert ol["ol-a-10"].settings(1000) == {"method__a": 2000.0}
     assert ol["ol-tau-0.1"].settings(100_000) == {"method__tau": 1}
     assert ol["ol-K-2"].K(40) == 80
     assert ol["ol"].settings(1000) == {}
