@@ -130,8 +130,10 @@ class NMF(TransformerMixin, BaseEstimator):
 
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
         """
-        H = self.transform(X) * self.components_.sum(axis=1)
-        return H / np.maximum(H.sum(axis=1, keepdims=True), np.finfo(H.dtype).tiny)
+        H = np.asarray(self.transform(X))  # it may be a data frame
+        parts = H * self.components_.sum(axis=1, dtype=H.dtype)
+        total = parts.sum(axis=1, keepdims=True)
+        return np.divide(parts, total, out=np.full_like(parts, 1 / parts.shape[1]), where=total > 0)
 
     def inverse_transform(self, X: Any) -> Array:
         """The fit H @ W of coefficients H (n, K)."""
