@@ -261,22 +261,22 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
-        plain = {key: value for key, value in params.items() if "__" not in key}
-        super().set_params(**plain)
-        for key, value in params.items():
-            name, nested, constant = key.partition("__")
-            if not nested:
-                continue
-            parts = dict(self._parts(self.get_params(deep=False)))
-            if name not in self.get_params(deep=False):
-                super().set_params(**{key: value})  # scikit-learn's own refusal
-            if name not in parts:
+        known = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if key.partition("__")[0] in known and "__" in key]:
+            name, _, constant = key.partition("__")
+            nested.setdefault(name, {})[constant] = params.pop(key)
+        super().set_params(**params)
+        parts = dict(self._parts(self.get_params(deep=False)))
+        for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
+            if not dataclasses.is_dataclass(parts.get(name)):
                 raise ValueError(f"{name} has no constants to set.")
-            known = [field.name for field in dataclasses.fields(parts[name])]
-            if constant not in known:
-                has = f"it has {', '.join(known)}" if known else "it has none"
-                raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
-            setattr(self, name, dataclasses.replace(parts[name], **{constant: value}))
+            fields = [field.name for field in dataclasses.fields(parts[name])]
+            for constant in constants:
+                if constant not in fields:
+                    has = f"it has {', '.join(fields)}" if fields else "it has none"
+                    raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
+            setattr(self, name, dataclasses.replace(parts[name], **constants))
         return self
 
     @staticmethod
