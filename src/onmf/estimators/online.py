@@ -222,11 +222,16 @@ class OnlineNMF(NMF):
                 raise
             self._skip(error)
             return self
-        self._learned = learned if self._learned else replace(learned, skipped=self._unlearned)
-        if progress.raised:
-            warn_raised(learned.divergence, learned.units, progress.raised)
-        for listener in self._listeners():
-            listener(progress)
+        before = self._learned
+        self._learned = learned if before else replace(learned, skipped=self._unlearned)
+        try:
+            if progress.raised:
+                warn_raised(learned.divergence, learned.units, progress.raised)
+            for listener in self._listeners():
+                listener(progress)
+        except Exception:
+            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
+            raise
         return self
 
     def _skip(self, error: Exception) -> None:
