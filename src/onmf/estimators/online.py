@@ -274,7 +274,8 @@ class OnlineNMF(NMF):
         learned = self._shown("reconstruction_err_")
         samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
         n = samples[-1] / learned.passes
-        return float(np.sqrt(2 * n * losses[samples > samples[-1] - n].mean()))
+        last = samples > samples[-1] - n
+        return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
     def _shown(self, name: str) -> Learned:
         super()._shown(name)
