@@ -40,7 +40,7 @@ class NMF(TransformerMixin, BaseEstimator):
     n_components: int
     divergence: Divergence | str
     clip: tuple[float, float] | None
-    sets: Sets
+    sets: Sets | None
     transform_tol: float
     transform_max_iter: int
     random_state: Any
@@ -170,7 +170,11 @@ class NMF(TransformerMixin, BaseEstimator):
         gradient = np.zeros_like(W)
         for _, H, problem in self._solved(X):
             gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
-        return float(np.linalg.norm(W - self.sets.dictionaries.project(W - gradient / X.shape[0])))
+        return float(np.linalg.norm(W - self._sets.dictionaries.project(W - gradient / X.shape[0])))
+
+    @property
+    def _sets(self) -> Sets:
+        return Sets() if self.sets is None else self.sets
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""
@@ -186,7 +190,7 @@ class NMF(TransformerMixin, BaseEstimator):
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             V, count = fitted.units.inside(X[rows] if sparse else dense(X[rows]), fitted.divergence)
-            problem = pose(divergence, V, W, self.sets.coefficients, penalty)
+            problem = pose(divergence, V, W, self._sets.coefficients, penalty)
             with threads.taken_from_blas():
                 found = solver.solve(problem)
             raised += count
@@ -208,7 +212,7 @@ class NMF(TransformerMixin, BaseEstimator):
         """Refuse settings that no data could make work; the learner checks its own."""
         require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
         require_at_least(0, transform_tol=self.transform_tol)
-        if not isinstance(self.sets, Sets):
+        if not isinstance(self._sets, Sets):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")
         if not isinstance(self.callbacks or (), Iterable) or not all(map(callable, self.callbacks or ())):
             raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
@@ -284,11 +288,15 @@ class NMF(TransformerMixin, BaseEstimator):
         """The parameters that have constants of their own, as objects."""
         from onmf import methods
 
-        meanings: dict[str, Callable[[Any], Any]] = {"method": methods.get, "divergence": divergences.get}
-        for name in ("method", "divergence", "sets"):
+        meanings: dict[str, Callable[[Any], Any]] = {
+            "method": methods.get,
+            "divergence": divergences.get,
+            "sets": lambda given: Sets() if given is None else given,
+        }
+        for name, meaning in meanings.items():
             if name in params:
                 try:
-                    meant = meanings.get(name, lambda given: given)(params[name])
+                    meant = meaning(params[name])
                 except (ValueError, TypeError):  # a wrong name is refused when it is used
                     continue
                 yield name, meant

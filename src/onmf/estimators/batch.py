@@ -61,8 +61,8 @@ class BatchNMF(NMF):
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
-    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
-        The constants of the sets C and H, in internal units.
+    sets : Sets or None, default None
+        The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``.
     random_state : int, RandomState, Generator or None, default None
@@ -106,7 +106,7 @@ class BatchNMF(NMF):
         tol: float = 1e-5,
         update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
-        sets: Sets = Sets(),
+        sets: Sets | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         random_state: Any = None,
@@ -134,7 +134,7 @@ class BatchNMF(NMF):
         refuse_bad_entries(X)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
-        self.sets.require_positive_fit(divergence)
+        self._sets.require_positive_fit(divergence)
         with threads.taken_from_blas():
             self._factorise(X, units, divergence, features)
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
@@ -149,7 +149,7 @@ class BatchNMF(NMF):
 
     def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, C, n = divergence.in_units(units.scale), self.sets.dictionaries, X.shape[0]
+        inside, C, n = divergence.in_units(units.scale), self._sets.dictionaries, X.shape[0]
         updates, internal, raised = _updates(X, units, divergence, inside)
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)

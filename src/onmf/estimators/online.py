@@ -63,8 +63,8 @@ class OnlineNMF(NMF):
         Clip the data first: the paper's compact set V, in the data's units.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
-    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
-        The constants of the paper's sets C and H, in internal units.
+    sets : Sets or None, default None
+        The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
         For streams in temporal order: so many samples are remembered, drawn evenly from all seen, and three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
@@ -126,7 +126,7 @@ class OnlineNMF(NMF):
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         ridge: float = 0.0,
-        sets: Sets = Sets(),
+        sets: Sets | None = None,
         reservoir: int = 0,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,

@@ -55,7 +55,7 @@ class Recipe:
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
             settings["ridge"],
-            settings["sets"],
+            Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
         )
 
