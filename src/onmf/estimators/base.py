@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -214,7 +214,8 @@ class NMF(TransformerMixin, BaseEstimator):
         require_at_least(0, transform_tol=self.transform_tol)
         if not isinstance(self._sets, Sets):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")
-        if not isinstance(self.callbacks or (), Iterable) or not all(map(callable, self.callbacks or ())):
+        callbacks = () if self.callbacks is None else self.callbacks
+        if not isinstance(callbacks, Collection) or not all(map(callable, callbacks)):
             raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
         require_whole(0, verbose=int(self.verbose) if isinstance(self.verbose, (bool, np.bool_)) else self.verbose)
         checked_clip(self.clip)
@@ -227,7 +228,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _listeners(self) -> list[Callable[[Progress], Any]]:
         """The user's callbacks, and what ``verbose`` prints."""
-        return [*(self.callbacks or ()), *([printer(int(self.verbose))] if self.verbose else [])]
+        return [*(() if self.callbacks is None else self.callbacks), *([printer(int(self.verbose))] if self.verbose else [])]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)

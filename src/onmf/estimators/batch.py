@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -67,7 +67,7 @@ class BatchNMF(NMF):
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary.
-    callbacks : iterable of callables or None
+    callbacks : list of callables or None
         Each is called with a ``Progress`` at the start and after every iteration; one that returns True ends ``fit``.
     verbose : int, default 0
         1 prints a line of progress every second, 2 after every iteration.
@@ -110,7 +110,7 @@ class BatchNMF(NMF):
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         random_state: Any = None,
-        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -153,6 +153,10 @@ class BatchNMF(NMF):
         updates, internal, raised = _updates(X, units, divergence, inside)
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
+        if not self.update_dictionary and first.max() > 1:
+            raise ValueError(
+                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
+            )
         W = C.rescale_into(first.astype(X.dtype, copy=False))
         fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / n
@@ -221,10 +225,6 @@ class BatchNMF(NMF):
         if not self.update_dictionary and isinstance(self.init, str):
             raise ValueError(
                 f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
-            )
-        if not self.update_dictionary and np.max(self.init, initial=0.0) > 1:
-            raise ValueError(
-                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
             )
 
 

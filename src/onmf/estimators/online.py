@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -76,7 +76,7 @@ class OnlineNMF(NMF):
         features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
-    callbacks : iterable of callables or None
+    callbacks : list of callables or None
         Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
     verbose : int, default 0
         1 prints a line of progress every second, 2 after every batch.
@@ -132,7 +132,7 @@ class OnlineNMF(NMF):
         transform_max_iter: int = 5000,
         on_error: str = "raise",
         random_state: Any = None,
-        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -290,7 +290,7 @@ class OnlineNMF(NMF):
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
-        if self.on_error not in ("raise", "skip"):
+        if not isinstance(self.on_error, str) or self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
         return Recipe.of(vars(self))
 
