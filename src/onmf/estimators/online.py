@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -63,8 +63,8 @@ class OnlineNMF(NMF):
         Clip the data first: the paper's compact set V, in the data's units.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
-    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
-        The constants of the paper's sets C and H, in internal units.
+    sets : Sets or None, default None
+        The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
         For streams in temporal order: so many samples are remembered, drawn evenly from all seen, and three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
@@ -76,7 +76,7 @@ class OnlineNMF(NMF):
         features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
-    callbacks : iterable of callables or None
+    callbacks : list of callables or None
         Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
     verbose : int, default 0
         1 prints a line of progress every second, 2 after every batch.
@@ -126,13 +126,13 @@ class OnlineNMF(NMF):
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         ridge: float = 0.0,
-        sets: Sets = Sets(),
+        sets: Sets | None = None,
         reservoir: int = 0,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         on_error: str = "raise",
         random_state: Any = None,
-        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -222,11 +222,16 @@ class OnlineNMF(NMF):
                 raise
             self._skip(error)
             return self
-        self._learned = learned if self._learned else replace(learned, skipped=self._unlearned)
-        if progress.raised:
-            warn_raised(learned.divergence, learned.units, progress.raised)
-        for listener in self._listeners():
-            listener(progress)
+        before = self._learned
+        self._learned = learned if before else replace(learned, skipped=self._unlearned)
+        try:
+            if progress.raised:
+                warn_raised(learned.divergence, learned.units, progress.raised)
+            for listener in self._listeners():
+                listener(progress)
+        except Exception:
+            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
+            raise
         return self
 
     def _skip(self, error: Exception) -> None:
@@ -269,7 +274,8 @@ class OnlineNMF(NMF):
         learned = self._shown("reconstruction_err_")
         samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
         n = samples[-1] / learned.passes
-        return float(np.sqrt(2 * n * losses[samples > samples[-1] - n].mean()))
+        last = samples > samples[-1] - n
+        return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
     def _shown(self, name: str) -> Learned:
         super()._shown(name)
@@ -284,7 +290,7 @@ class OnlineNMF(NMF):
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
-        if self.on_error not in ("raise", "skip"):
+        if not isinstance(self.on_error, str) or self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
         return Recipe.of(vars(self))
 

@@ -40,7 +40,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
             "init": init if isinstance(init, str) else None,
             "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
             "method": _method_facts(methods.get(settings["method"])),
-            "sets": dataclasses.asdict(settings["sets"]),
+            "sets": None if settings["sets"] is None else dataclasses.asdict(settings["sets"]),
         },
         "divergence": {
             "name": None if _own(divergence) else divergence.name,
@@ -135,7 +135,7 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(_number(bound) for bound in settings["clip"])
     settings["method"] = _method(facts["method"], Choice)
-    settings["sets"] = Sets(**facts["sets"])
+    settings["sets"] = None if facts["sets"] is None else Sets(**facts["sets"])
     return settings
 
 
