@@ -288,7 +288,7 @@ def any_divergence(draw: st.DrawFn, features: int) -> Divergence:
     return get(name)
 
 
-@hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=25, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(st.data())
 def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: st.DataObject) -> None:
     draw = source.draw
