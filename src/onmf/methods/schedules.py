@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from onmf._support.checks import is_number
 
 
@@ -39,7 +41,8 @@ class StepSize:
 
     def __call__(self, samples: float) -> float:
         """eta after ``samples`` samples."""
-        return float(self.a / (samples + self.b) ** self.power)
+        with np.errstate(all="ignore"):  # of a very large power: 0, or inf if it is negative
+            return float(self.a / np.float64(samples + self.b) ** self.power)
 
 
 @dataclass(frozen=True)
