@@ -21,9 +21,11 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
         raise TypeError(f"save(model, path) takes an OnlineNMF first; got {type(nmf).__name__}.")
     if nmf._learned is None:
         raise ModelFileError("only a fitted model can be saved; call fit or partial_fit first.")
-    nmf._reading(marked=False)
-    learner.continued(nmf._recipe(), nmf._learned)  # settings changed since, to what no model could go on with
-    file.write(path, *model.contents(nmf.get_params(deep=False), nmf._learned))
+    settings = nmf.get_params(deep=False) | {"divergence": model.lasting(nmf.divergence, nmf.divergence_)}
+    again = OnlineNMF(**settings)
+    again._reading(marked=False)
+    learner.continued(again._recipe(), nmf._learned)  # settings may have been changed, so that no file would be read
+    file.write(path, *model.contents(settings, nmf._learned))
 
 
 def load(path: str | Path, divergence: Divergence | None = None) -> OnlineNMF:

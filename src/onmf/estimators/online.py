@@ -20,6 +20,7 @@ from onmf.estimators.base import NMF, warn_raised
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import Sets
 from onmf.streams import Batches, Rows, Source
@@ -172,7 +173,7 @@ class OnlineNMF(NMF):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
         if keep is None and resume:
             raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
-        settings = self.get_params(deep=False)
+        settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         begun = None if keep is None else keep.opened(settings, resume)
         source, features = self._source(X)
         if begun is not None:

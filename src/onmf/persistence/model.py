@@ -69,6 +69,11 @@ def require_storable(settings: Mapping[str, Any]) -> None:
     file.as_text([stored(settings), _divergence_facts(divergence, divergences.get(divergence))])
 
 
+def lasting(given: Divergence | str, meant: Divergence) -> Divergence | str:
+    """The divergence as it was given, unless in words that name a file, which may be gone when it is needed."""
+    return given if not isinstance(given, str) or _holds_numbers(given) else meant
+
+
 def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
     """The settings and what was learnt. Everything read is checked; nothing is executed.
 
@@ -168,9 +173,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
 def _method_facts(method: Choice) -> dict[str, Any]:
     if "name" not in vars(type(method)):  # inherited, it would lead to another class
         kind = type(method).__name__
-        raise ModelFileError(
-            f"a file finds a method by its name; write class {kind}(..., name=...) to keep its models."
-        )
+        raise ModelFileError(f"a model file names its method; give the class a name: class {kind}(..., name=...).")
     return {"name": method.name, "constants": _plain(method.constants())}
 
 
@@ -186,11 +189,10 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
 def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:
     """By name, or by class if no name leads to it: as the user gave it, and what it has become."""
     own = not learned.name or divergences.find(learned.name) is not type(learned)
-    words = isinstance(given, str) and _holds_numbers(given)
     return {
         "name": None if own else learned.name,
         "class": type(learned).__name__,
-        "given": given if words else _scalars(divergences.get(given)),
+        "given": given if isinstance(given, str) else _scalars(divergences.get(given)),
         "parameters": _scalars(learned),
     }
 
