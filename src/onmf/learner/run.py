@@ -125,7 +125,8 @@ def require_position(learned: Learned, source: Source, features: Features) -> No
     if features.number != F:
         raise ValueError(f"the data have {features.number} features, those of the checkpoint {F}.")
     if source.n_samples != position.n_samples:
-        raise ValueError(f"the data have {source.n_samples} samples, those of the checkpoint {position.n_samples}.")
+        now, then = ("an unknown number of" if n is None else n for n in (source.n_samples, position.n_samples))
+        raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
     if None not in (learned.features.names, features.names) and features.names != learned.features.names:
         pairs = zip(features.names or (), learned.features.names or (), strict=True)
         theirs, ours = next((one, other) for one, other in pairs if one != other)

@@ -37,7 +37,7 @@ class Checkpoint:
     path: str | Path
     every: float = 30.0
     failures: int = 0  # in a row
-    _last: float = field(default_factory=time.monotonic, repr=False)
+    _last: float = field(default=0.0, repr=False)  # when it was written, or the fit began
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -58,7 +58,7 @@ class Checkpoint:
         Refused, before anything is learnt: another run's file unless ``resume``, other settings than that run had, and
         what could not be written.
         """
-        path = Path(self.path)
+        path, self._last = Path(self.path), time.monotonic()
         model.require_storable(settings)
         if not self.exists():
             if not path.resolve().parent.is_dir():
