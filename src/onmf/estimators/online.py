@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences, learner, methods
+from onmf import learner, methods
 from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
@@ -20,6 +20,7 @@ from onmf.estimators.base import NMF, warn_raised
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import Sets
 from onmf.streams import Batches, Rows, Source
@@ -161,19 +162,25 @@ class OnlineNMF(NMF):
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
-        With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is kept in that file, every
-        thirty seconds and at the end. With ``resume`` too, learning goes on where the run in that file stopped in the
-        same data, if there is one; the result is then that of one uninterrupted ``fit``, to the bit.
+        With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
+        every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning goes on where the
+        run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
+        the bit.
         """
         recipe, reading = self._recipe(), self._reading(checkpoint is not None)
         keep = Checkpoint(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if keep is not None and not isinstance(keep, Checkpoint):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
+        if keep is None and resume:
+            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
+        settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
+        begun = None if keep is None else keep.opened(settings, resume)
         source, features = self._source(X)
-        begun = self._resumed(keep, recipe, source) if resume else None
-        if keep is not None and begun is None:
-            keep.require_new()
-        before, self._learned = self._learned, begun
+        if begun is not None:
+            learner.require_position(begun, source, features)
+            begun = learner.continued(recipe, begun)
+        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        self._learned = begun or before
         listeners = self._listeners()
         try:
             for learned, progress in learner.run(
@@ -185,18 +192,16 @@ class OnlineNMF(NMF):
                 if progress.raised:
                     warn_raised(learned.divergence, learned.units, progress.raised)
                 wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
-                if keep is not None:
-                    keep.write_if_due(self.get_params(deep=False), learned)
+                if keep is not None and keep.write_if_due(settings, learned):
+                    kept = learned
                 if any(wishes):
                     break
-        except BaseException as error:
-            if keep is not None and self._learned is not None:  # what was learnt before the error is not lost
-                keep.write(self.get_params(deep=False), self._learned)
-            if isinstance(error, Exception) or self._learned is None:
-                self._learned = before  # an interrupt keeps what was learnt, an error leaves the model as it was
+        except Exception:
+            self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
-        if keep is not None and self._learned is not None:
-            keep.write(self.get_params(deep=False), self._learned)
+        finally:
+            if keep is not None and learned is not None and learned is not kept:
+                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
         self._warn_of_long_steps()
         return self
 
@@ -311,17 +316,6 @@ class OnlineNMF(NMF):
         if self.on_error == "raise":
             refuse_bad_entries(X)
         return Rows(X), features
-
-    def _resumed(self, keep: Checkpoint | None, recipe: Recipe, source: Source) -> Learned | None:
-        """What an interrupted run had learnt from this source by the same settings; None if there was no such run."""
-        if keep is None:
-            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
-        if not keep.exists():
-            return None
-        settings, learned = keep.read(divergences.get(self.divergence))
-        keep.require_same(settings, self.get_params(deep=False))
-        learner.require_position(learned, source)
-        return learner.continued(recipe, learned)
 
     def _warn_of_long_steps(self) -> None:
         learned = self._shown("history_")

@@ -163,7 +163,7 @@ def step(
             adapt=adapt,
             repeated=position is not None and position.passes > 1,
         )
-    require_finite(learnt.state, rows)
+    require_finite(learnt, rows)
     unit = divergence.loss_unit(units.scale)
     to_beat = learned.loss_to_beat
     if not history.entries:
