@@ -10,8 +10,8 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from onmf._support.arrays import Array
-from onmf.estimators.base import Progress
 from onmf.estimators.online import OnlineNMF
+from onmf.learner import Progress
 
 SIDE = 8  # of a patch
 COMPONENTS = 16
@@ -84,10 +84,9 @@ def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress
     model = OnlineNMF(
         COMPONENTS,
         divergence=divergence,
-        method="paper",
+        method="paper:max_iter=100",
         init="uniform",
         random_state=seed,
-        max_iter=100,
         transform_tol=1e-2,
         transform_max_iter=300,
         callbacks=[report] if report else None,
