@@ -44,7 +44,6 @@ def transform(
     if names is not None:
         if source.feature_names is not None and source.feature_names != names.tolist():
             fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
-        del nmf.feature_names_in_  # compared here: batches carry no names
     with _first_warnings(), progress_line() as show, file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
@@ -92,6 +91,7 @@ def _first_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # compared with the source's
         warnings.showwarning = count
         yield
     for category, message in first.items():
