@@ -13,6 +13,7 @@ from onmf.cli.app import app
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
 from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
+from onmf.learner import Progress
 from onmf.persistence.checkpoint import Checkpoint
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
@@ -77,15 +78,21 @@ def fit(
     )
     if resume and keep is not None and keep.exists():
         errors.print(f"Going on from {keep.path}.")
+    learnt = False
+
+    def note(_: Progress) -> None:
+        nonlocal learnt
+        learnt = True
+
     with progress_line() as show:
-        model.set_params(callbacks=[show])
+        model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume)
             onmf.save(model, out)
         except KeyboardInterrupt:
             _tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
-            if keep is not None and keep.exists():
+            if learnt and keep is not None and keep.exists():
                 how = "--resume goes on from it" if source.rewinds else "it is a model file, for onmf.load"
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
             raise
