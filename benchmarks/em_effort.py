@@ -14,13 +14,14 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from onmf.dictionary import multiplicative
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.experiments.contest import MOST_ITERATIONS
+from onmf.experiments.comparison import uniform_start
+from onmf.experiments.contestants import MOST_ITERATIONS
 from onmf.experiments.corpora import bbc, documents, mean_sample
 from onmf.experiments.judge import Scorer
-from onmf.experiments.topics import NOISE, PASSES, START
+from onmf.experiments.topics import NOISE, PASSES
+from onmf.methods import EM, em
 from onmf.streams import repeat
 
 
@@ -34,14 +35,14 @@ def main() -> None:
     V, K = texts.V, len(texts.corpus.categories)
     judge = Scorer("kl", mean_sample(V[texts.train]), V[texts.train[:1000]])
     print("| start | five | ten | twenty | default | constant floor |\n|---|---|---|---|---|---|")
-    falls = multiplicative.SURE
+    falls = em.ENOUGH_EVIDENCE
     for start in range(3):
-        W0 = 1.0 - np.random.default_rng([start, START]).random((K, V.shape[1]))
+        W0 = uniform_start(K, V.shape[1], start)
         batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V[texts.train])
         goal, cells = judge.best(batch.components_).loss, []
         for steps, sure in ((5, falls), (10, falls), (20, falls), (None, falls), (None, float("inf"))):
-            multiplicative.SURE = sure
-            model = OnlineNMF(K, method="em", init=W0, shuffle=False, max_iter=steps, batch_size=200, random_state=0)
+            em.ENOUGH_EVIDENCE = sure
+            model = OnlineNMF(K, method=EM(max_iter=steps), init=W0, shuffle=False, batch_size=200, random_state=0)
             W = model.fit(repeat(texts.source(0), PASSES)).components_
             cells.append(f"{judge.best(W).loss / goal:.5f}")
         print(f"| {start} | {' | '.join(cells)} |")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -13,8 +14,9 @@ from onmf import OnlineNMF, divergences
 from onmf.datasets import docstrings
 from onmf.datasets.synthetic import Planted
 from onmf.estimators.base import Progress
-from onmf.experiments import comparison, contest, faces, sensitivity, synthetic, topics
-from onmf.experiments.contest import Copies, Task, canonical, compete, empirical_losses, gathered, seconds_to
+from onmf.experiments import comparison, contestants, faces, sensitivity, synthetic, topics
+from onmf.experiments.contest import Task
+from onmf.experiments.contestants import MOST_ITERATIONS, canonical
 from onmf.experiments.corpora import Corpus, documents, stand_in
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.images import (
@@ -30,6 +32,8 @@ from onmf.experiments.judge import Scorer
 from onmf.experiments.report import HOLDS, IN_PART, NOT, UNKNOWN, Claim, Heading, Report, Table, Text, verdict
 from onmf.experiments.synthetic import DIVERGENCES, Data, PlantedSource
 from onmf.experiments.topic_quality import cluster, coherence, keywords
+from onmf.experiments.trial import Copies, Trial, empirical_losses
+from onmf.experiments.watch import Watch
 from onmf.streams import Rows
 
 CORPUS = Corpus(
@@ -60,12 +64,12 @@ def test_the_synthetic_data_have_the_papers_ratio_of_signal_to_noise(divergence)
     data = Data.draw(divergence, 400, 60, seed=1, judged=300)
     expected = 30.0 if divergence in ("is", "kl", "squared_l2") else 5.3  # outliers: no ratio is given in the paper
     assert data.snr == pytest.approx(expected, abs=1.0)
-    assert gathered(data.source).max() <= 4000
+    assert data.trial(3, 0).task.gathered().max() <= 4000
 
 
 def test_the_judges_samples_are_learnt_from_or_not():
     data = Data.draw("kl", 400, 10, seed=1, judged=100)
-    X = gathered(data.source)
+    X = data.trial(3, 0).task.gathered()
     np.testing.assert_allclose(data.train.V * data.train.units[:, None], X[:100], rtol=1e-12)
     others = data.held_out.V * data.held_out.units[:, None]
     assert not (others[:, None] == X).all(axis=2).any()
@@ -168,11 +172,19 @@ def test_psnr_of_known_errors():
     assert psnr(clean + np.array([0.0, 9, 9, 9]), clean, where) == math.inf
 
 
-# The contest
+# Trials
 
 
-def small_task(divergence: str = "kl", n: int = 400, K: int = 3, judged: int = 60) -> Task:
-    return Data.draw(divergence, n, 8, seed=2, judged=judged).task(K, seed=0)
+def small_trial(divergence: str = "kl", n: int = 400, K: int = 3, judged: int = 60) -> Trial:
+    return Data.draw(divergence, n, 8, seed=2, judged=judged).trial(K, seed=0)
+
+
+@pytest.fixture
+def compete(tmp_path):
+    def run(name: str, trial: Trial, watch: Watch | None = None, variant: dict | None = None) -> Result:
+        return trial.compete(name, Folder(tmp_path, {}), watch or Watch(), variant)
+
+    return run
 
 
 def test_the_canonical_parameters_are_the_papers():
@@ -185,8 +197,8 @@ def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
     divergence = divergences.get("kl")
     X = rng.poisson(3.0, (450, 5)).astype(float)
     H, W, other = rng.random((450, 2)), rng.random((2, 5)) + 0.1, rng.random((2, 5)) + 0.1
-    source = Rows(scipy.sparse.csr_matrix(X) if sparse else X)
-    found = empirical_losses(divergence, source, H, [(130, W), (450, other)])
+    task = Task(Rows(scipy.sparse.csr_matrix(X) if sparse else X), "kl", 2, None, 0)
+    found = empirical_losses(divergence, task.batches(), H, [(130, W), (450, other)])
     expected = [
         divergence.value(X[:130], H[:130] @ W).mean(),
         divergence.value(X, H @ other).mean(),
@@ -195,15 +207,15 @@ def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
 
 
 @pytest.mark.parametrize("name", ["ol", "ours"])
-def test_the_objective_uses_the_coefficients_of_their_time(name, tmp_path):
+def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
     """With W kept where it is, the coefficients of their time are the best ones: both measures agree."""
-    task = small_task("squared_l2")
-    settings = {"a": 1e-9, "tol": 1e-9, "max_iter": 5000} if name == "ol" else {}
-    result = compete(name, task, tmp_path, lambda _: None, settings)
+    trial = small_trial("squared_l2")
+    variant = {"a": 1e-9, "tol": 1e-9, "max_iter": 5000} if name == "ol" else {}
+    result = compete(name, trial, variant=variant)
     last = result.facts["points"][-1]
     assert result.arrays["H"].shape == (400, 3)
     if name == "ol":
-        X = gathered(task.source)
+        X = trial.task.gathered()
         exact = Scorer("squared_l2", X.mean(axis=0), X).best(result.arrays["W"]).loss
         assert last["objective"] == pytest.approx(exact, rel=1e-4)
     else:  # atoms have unit mass, whatever unit they were learnt in
@@ -211,41 +223,47 @@ def test_the_objective_uses_the_coefficients_of_their_time(name, tmp_path):
         assert last["objective"] >= last["train"]  # early coefficients belong to a worse dictionary
 
 
-@pytest.mark.parametrize(("name", "divergence"), [("ol-lef", "is"), ("ol-guan", "squared_l2"), ("ol-wang", "huber")])
-def test_earlier_methods_take_part(name, divergence, tmp_path):
-    result = compete(name, small_task(divergence), tmp_path, lambda _: None)
-    assert result.facts["method"] == contest.EARLIER[name]
+@pytest.mark.parametrize(
+    ("name", "divergence", "method"),
+    [("ol-lef", "is", "lefevre"), ("ol-guan", "squared_l2", "guan"), ("ol-wang", "huber", "wang")],
+)
+def test_earlier_methods_take_part(name, divergence, method, compete):
+    result = compete(name, small_trial(divergence))
+    assert result.facts["method"] == method
     assert np.isfinite([point["held_out"] for point in result.facts["points"]]).all()
 
 
-def test_batch_reports_its_own_objective_and_its_end(tmp_path):
+def test_batch_reports_its_own_objective_and_its_end(compete):
     shares: list[float] = []
-    result = compete("batch", small_task(judged=400), tmp_path, shares.append)  # judged on all that it learnt from
+    watch = Watch()
+    watch.step = shares.append
+    result = compete("batch", small_trial(judged=400), watch)  # judged on all that it learnt from
     points = result.facts["points"]
     objectives = [point["objective"] for point in points]
     assert objectives == sorted(objectives, reverse=True)
-    assert result.facts["converged"] == (result.facts["iterations"] < contest.MOST_ITERATIONS)
+    assert result.facts["converged"] == (result.facts["iterations"] < MOST_ITERATIONS)
     assert points[-1]["seconds"] == result.facts["seconds"]
+    assert points[-1]["samples"] == 400 * result.facts["iterations"]
     assert 0.5 * points[-1]["objective"] <= points[-1]["train"] <= points[-1]["objective"]
     assert shares[-1] <= 1
 
 
-def test_batch_gets_what_fits(monkeypatch, tmp_path):
-    monkeypatch.setattr(contest, "MOST_BYTES", 250 * 8 * 8)
-    task = small_task()
-    assert gathered(task.source).shape == (200, 8)
-    assert compete("batch", task, tmp_path, lambda _: None).facts["n"] == 200
+def test_batch_gets_what_fits(monkeypatch, compete):
+    monkeypatch.setattr(contestants, "MOST_BYTES", 250 * 8 * 8)
+    assert compete("batch", small_trial()).facts["n"] == 200
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, tmp_path):
+def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, compete):
     X = rng.poisson(5.0, (30, 8)).astype(float) + 1
     order = rng.permutation(np.tile(np.arange(5, 25), 40))
     V = scipy.sparse.csr_matrix(X) if sparse else X
     W0 = rng.random((2, 8))
     scorer = Scorer("kl", X.mean(axis=0), X)
-    quick = compete("batch", Task(Copies(V, order), "kl", W0, scorer, scorer, 0), tmp_path, lambda _: None)
-    whole = compete("batch", Task(Rows(V[order]), "kl", W0, scorer, scorer, 0), tmp_path, lambda _: None)
+    quick, whole = (
+        compete("batch", Trial(Task(source, "kl", 2, W0, 0), scorer, scorer))
+        for source in (Copies(V, order), Rows(V[order]))
+    )
     np.testing.assert_allclose(quick.arrays["W"], whole.arrays["W"], rtol=1e-6)
     np.testing.assert_allclose(quick.arrays["H"], whole.arrays["H"], rtol=1e-6)
     assert quick.facts["iterations"] == whole.facts["iterations"]
@@ -254,15 +272,17 @@ def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, tmp_pa
     assert 0.1 < quick.facts["seconds"] / whole.facts["seconds"] < 10
 
 
-def test_a_long_chunk_is_read_at_once(tmp_path):
-    result = compete("ol", small_task(n=1000), tmp_path, lambda _: None, {"tau": 400})
+def test_a_long_chunk_is_read_at_once(compete):
+    result = compete("ol", small_trial(n=1000), variant={"tau": 400})
     assert [point["samples"] for point in result.facts["points"]] == [400, 800, 1000]
 
 
-def test_seconds_to_a_loss():
-    points = [{"seconds": 1.0, "train": 5.0}, {"seconds": 2.0, "train": 3.0}, {"seconds": 3.0, "train": 4.0}]
-    assert seconds_to(points, 3.5) == 2.0
-    assert seconds_to(points, 1.0) == math.inf
+def test_passes_of_a_trial_are_learnt_from_and_told(compete):
+    trial = small_trial()
+    points = compete("ours", dataclasses.replace(trial, passes=2)).facts["points"]
+    assert [point["samples"] for point in points] == [200, 400, 600, 800]
+    once = compete("ours", trial).facts["points"]
+    assert [point["train"] for point in points[:2]] == [point["train"] for point in once]
 
 
 def test_callbacks_are_told_the_coefficients_of_the_batch(rng):
@@ -333,6 +353,10 @@ def test_verdicts():
     assert verdict([]) == UNKNOWN
 
 
+def cell(by_method: dict, method: str) -> str:
+    return comparison.speedup_cells(by_method, method)[comparison.TO_BATCH]
+
+
 def test_speed_is_judged_by_the_time_to_batchs_final_loss():
     by_method = {
         "batch": [facts(10, (1, 9), (10, 5)), facts(20, (1, 9), (20, 5))],
@@ -340,13 +364,14 @@ def test_speed_is_judged_by_the_time_to_batchs_final_loss():
         "ours": [facts(1, (0.1, 4.9), (1, 4)), facts(1, (0.1, 5), (1, 4))],
     }
     assert comparison.speedups(by_method, "ol") == [2.5, 0]
-    assert comparison.speedup_cell(by_method, "ol") == "2.5, reached in 1 of 2"
-    assert comparison.speedup_cell(by_method, "ours") == "150 (70.7)"
+    assert cell(by_method, "ol") == "2.5, reached in 1 of 2"
+    assert cell(by_method, "ours") == "150 (70.7)"
     assert comparison.faster_than_batch("here", by_method, "ol").verdict == IN_PART
     claim = comparison.faster_than_batch("here", by_method, "ours")
     assert claim.verdict == HOLDS
     assert "not in the paper" in claim.claim
-    assert comparison.speedup_cell(by_method | {"ol": [facts(1, (1, 9))] * 2}, "ol") == "not reached"
+    assert cell(by_method | {"ol": [facts(1, (1, 9))] * 2}, "ol") == "not reached"
+    assert comparison.speedup_cells(by_method, "batch") == {}
 
 
 def test_the_claims_about_figure_2():
@@ -450,7 +475,7 @@ def test_a_part_that_fails_leaves_nothing(tmp_path):
 
     with pytest.raises(RuntimeError):
         folder.part("x", fails)
-    assert not folder.has("x")
+    assert not list((tmp_path / "parts").glob("*"))
     with folder.scratch() as scratch:
         (scratch / "large").write_text("...")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "settings.json"]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from onmf.cli import main as cli
 from onmf.datasets.folder import VARIABLE
+from onmf.experiments import faces, sensitivity, topics
 
 ONMF = Path(sys.executable).with_name("onmf")
 CHROMIUM = shutil.which("chromium")
@@ -50,27 +51,43 @@ def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
     return page
 
 
-def test_synthetic(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    output = invoke("synthetic", "--out", out)
-    assert "report.html" in output
-    require_whole(out, ["objective", "held_out"], ["curves", "summary"])
-    found = {(row["divergence"], row["method"]) for row in rows(out / "summary.csv")}
-    assert len({divergence for divergence, _ in found}) == 6
+@pytest.fixture(scope="module")
+def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("experiments") / "synthetic"
+    assert "report.html" in invoke("synthetic", "--samples", 600, "--features", 30, "--out", out)
+    return out
+
+
+OURS = ("--methods", "ours", "--samples", "400", "--features", "12")
+
+
+@pytest.fixture(scope="module")
+def our_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("experiments") / "ours"
+    invoke("synthetic", *OURS, "--out", out)
+    return out
+
+
+def test_synthetic(synthetic_run: Path) -> None:
+    require_whole(synthetic_run, ["objective", "held_out"], ["curves", "summary"])
+    found = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(synthetic_run / "summary.csv")}
     assert {method for divergence, method in found if divergence == "Huber"} == {"OL", "Batch", "OL-Wang", "onmf"}
-    by_pair = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(out / "summary.csv")}
-    for divergence in {divergence for divergence, _ in found}:
-        assert by_pair[divergence, "onmf"] < by_pair[divergence, "OL"]
+    divergences = {divergence for divergence, _ in found}
+    assert len(divergences) == 6
+    assert all(found[divergence, "onmf"] < found[divergence, "OL"] for divergence in divergences)
 
 
-def test_sensitivity(tmp_path: Path) -> None:
+def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensitivity, "DIVERGENCES", ("kl", "huber"))  # test_synthetic has all of them
     out = tmp_path / "run"
-    invoke("sensitivity", "--features", 10, "--out", out)
+    invoke("sensitivity", "--features", 6, "--out", out)
     require_whole(out, ["tau-ol", "tau-ours", "K-ol", "K-ours", "a-ol"], ["curves", "summary"])
-    assert len(rows(out / "summary.csv")) == 6 * 5
+    assert len(rows(out / "summary.csv")) == 2 * 5
 
 
-def test_topics_of_the_stand_in(tmp_path: Path) -> None:
+def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("SAMPLES", 800), ("JUDGED", 60)):
+        monkeypatch.setitem(getattr(topics, name), "small", size)
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
     page = require_whole(out, ["stand-in-curves"], ["stand-in-summary", "stand-in-keywords", "stand-in-curves"])
@@ -81,7 +98,8 @@ def test_topics_of_the_stand_in(tmp_path: Path) -> None:
     assert "a stand-in" in page
 
 
-def test_faces_of_the_stand_in(tmp_path: Path) -> None:
+def test_faces_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(faces.COPIES, "small", 3)
     out = tmp_path / "run"
     invoke("faces", "--stand-in", "--initialisations", 1, "--out", out)
     require_whole(out, ["patch-1-then", "patch-1-now", "patch-2-then", "patch-2-now"], ["summary", "curves"])
@@ -115,9 +133,8 @@ def test_faces_of_yale(tmp_path: Path) -> None:
     assert float(ours["psnr"].split()[0]) > float(noisy["psnr"]) + 6
 
 
-def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path) -> None:
-    options = ["--methods", "ours", "--samples", "400", "--features", "12"]
-    command = [str(ONMF), "experiments", "synthetic", *options, "--out", str(tmp_path / "killed")]
+def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
+    command = [str(ONMF), "experiments", "synthetic", *OURS, "--out", str(tmp_path / "killed")]
     parts = tmp_path / "killed" / "parts"
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -129,15 +146,14 @@ def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path) -> None:
     assert 2 <= len(done) < 6
     assert not (tmp_path / "killed" / "report.html").exists()
 
-    invoke("synthetic", *options, "--out", tmp_path / "killed")
+    invoke("synthetic", *OURS, "--out", tmp_path / "killed")
     after = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.json")}
     assert len(after) == 6
     assert {name: after[name] for name in done} == done
-    invoke("synthetic", *options, "--out", tmp_path / "whole")
     measures = ("divergence", "method", "samples", "objective", "train", "held_out")
     killed, whole = (
-        [[row[name] for name in measures] for row in rows(tmp_path / each / "curves.csv")]
-        for each in ("killed", "whole")
+        [[row[name] for name in measures] for row in rows(each / "curves.csv")]
+        for each in (tmp_path / "killed", our_run)
     )
     assert killed == whole
 
@@ -151,7 +167,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "Interrupted; the same command goes on" in errors
+    assert "Interrupted; run the same command again to continue" in errors
     assert "Traceback" not in errors
 
 
@@ -172,20 +188,16 @@ def test_errors_are_one_sentence(arguments: list[str], message: str, tmp_path: P
     assert "Traceback" not in done.stderr
 
 
-def test_other_settings_do_not_mix_with_an_earlier_run(tmp_path: Path) -> None:
-    options = ["--methods", "ours", "--features", 8, "--samples", 400, "--out", tmp_path]
-    invoke("synthetic", *options)
-    assert json.loads((tmp_path / "settings.json").read_text())["experiment"] == "synthetic"
-    result = CliRunner().invoke(cli.app, ["experiments", "synthetic", *map(str, options), "--seed", "1"])
+def test_other_settings_do_not_mix_with_an_earlier_run(our_run: Path) -> None:
+    assert json.loads((our_run / "settings.json").read_text())["experiment"] == "synthetic"
+    result = CliRunner().invoke(cli.app, ["experiments", "synthetic", *OURS, "--seed", "1", "--out", str(our_run)])
     assert result.exit_code != 0
     assert "other settings (seed 0, not 1)" in str(result.exception)
 
 
 @pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="Chromium and its driver are not installed")
-def test_the_report_opens_in_a_browser(tmp_path: Path) -> None:
+def test_the_report_opens_in_a_browser(tmp_path: Path, synthetic_run: Path) -> None:
     webdriver = pytest.importorskip("selenium.webdriver")
-    out = tmp_path / "run"
-    invoke("synthetic", "--methods", "batch,ours", "--samples", 400, "--features", 12, "--out", out)
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for flag in (
@@ -196,7 +208,7 @@ def test_the_report_opens_in_a_browser(tmp_path: Path) -> None:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=str(DRIVER)))
     try:
-        browser.get((out / "report.html").as_uri())
+        browser.get((synthetic_run / "report.html").as_uri())
         assert browser.title == "Synthetic data"
         sizes = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
         assert len(sizes) == 2

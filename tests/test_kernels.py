@@ -24,6 +24,7 @@ from onmf.kernels import (
     sampled_product,
     sweep,
 )
+from onmf.problem import Penalty, pose
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 every_order = pytest.mark.parametrize("order", [1, 0.5, 2, 0.3])
@@ -384,19 +385,22 @@ def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Gen
 
 @every_dtype
 @every_order
+@pytest.mark.parametrize("ridge", [0.0, 2.0])
 @pytest.mark.parametrize("K", [1, 4])
 def test_multiplicative_steps_are_those_of_the_formula(
-    rng: np.random.Generator, order: float, K: int, dtype: type
+    rng: np.random.Generator, order: float, K: int, ridge: float, dtype: type
 ) -> None:
     X = counts(rng, 7, 9, dtype)
     W, H = rng.random((K, 9)) + 0.05, rng.random((7, K)) + 0.1
-    low, high, expected = 0.02, 1.5, H.copy()
+    low, high, expected, prices = 0.02, 1.5, H.copy(), ridge * rng.random(7)
     for _ in range(3):
         ratio = (X.toarray() / (expected @ W)) ** order
-        expected = np.clip(expected * (ratio @ W.T / W.sum(axis=1)) ** (1 / order), low, high)
+        below = W.sum(axis=1) + ridge * expected + prices[:, None]
+        exponent = 1 / (order + ridge * expected / below)
+        expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, order, low, high, 3, slice(None))
+    multiplicative_steps(X, found, Wt, mass, order, ridge, prices.astype(dtype), low, high, 3, slice(None))
     assert found.dtype == dtype
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
@@ -410,7 +414,8 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
     losses = []
     for _ in range(6):
         losses.append(Alpha(float(order)).value(X.toarray(), H @ W))
-        multiplicative_steps(X, H, np.ascontiguousarray(W.T), W.sum(axis=1), order, 1e-8, 1e8, 1, slice(None))
+        settings = order, 0.0, np.zeros(7), 1e-8, 1e8, 1, slice(None)
+        multiplicative_steps(X, H, np.ascontiguousarray(W.T), W.sum(axis=1), *settings)
     assert (np.diff(losses, axis=0) <= 1e-12).all()
     assert losses[-1].sum() < losses[0].sum()
 
@@ -418,7 +423,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
 def test_multiplicative_steps_change_the_rows_they_are_given_and_no_others(rng: np.random.Generator) -> None:
     X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
     whole, some = H.copy(), H.copy()
-    numbers = Wt.sum(axis=0), 1.0, 1e-8, 1e8, 2
+    numbers = Wt.sum(axis=0), 1.0, 0.3, rng.random(7), 1e-8, 1e8, 2
     multiplicative_steps(X, whole, Wt, *numbers, slice(None))
     multiplicative_steps(X, some, Wt, *numbers, slice(2, 5))
     np.testing.assert_array_equal(some[2:5], whole[2:5])
@@ -464,7 +469,7 @@ def test_dividing_averages_divides_and_keeps_the_floor_in_some_rows(
 def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.random.Generator, ridge: float) -> None:
     W = rng.random((5, 7)) + 0.05  # more atoms than a block of the factor has rows
     X = rng.gamma(1.0, 1.0, (3, 5)) @ W + 0.2 * rng.random((3, 7))
-    found = InteriorPoint(ridge=ridge, tol=1e-6).solve(L1(), X, W)
+    found = InteriorPoint(tol=1e-6).solve(pose(L1(), X, W, penalty=Penalty(ridge)))
     assert found.converged.all()
 
     def value(h: np.ndarray, x: np.ndarray) -> float:
@@ -491,7 +496,7 @@ def refusals() -> dict[str, tuple[object, str]]:
     single = np.float32
     X = counts(np.random.default_rng(0), 4, 6)
     entries = X.data
-    steps = 1.0, 0.0, 1.0, 1, slice(None)
+    steps = 1.0, 0.0, np.zeros(4), 0.0, 1.0, 1, slice(None)
     N = f((6, 3))
 
     def sweeping(**changed: object) -> object:
@@ -532,6 +537,10 @@ def refusals() -> dict[str, tuple[object, str]]:
         "steps, mass": (lambda: multiplicative_steps(X, f((4, 3)), f((6, 3)), f(2), *steps), both),
         "steps, type": (lambda: multiplicative_steps(X, f((4, 3)).astype(single), f((6, 3)), f(3), *steps), both),
         "steps, order": (lambda: multiplicative_steps(X, f((3, 4)).T, f((6, 3)), f(3), *steps), "C-contiguous"),
+        "steps, prices": (
+            lambda: multiplicative_steps(X, f((4, 3)), f((6, 3)), f(3), 1.0, 0.0, f(3), *steps[3:]),
+            shapes,
+        ),
         "accumulate, H": (lambda: accumulate(X, entries, f((3, 3)), 0, f((6, 3))), both),
         "accumulate, out": (lambda: accumulate(X, entries, f((4, 3)), 0, f((6, 2))), both),
         "accumulate, past the end": (lambda: accumulate(X, entries, f((4, 3)), 4, f((3, 3))), both),

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
 
-from benchmarks.races import figures, report, tables
+from benchmarks.races import figures, report, tables, worker
 from benchmarks.races.contestants import CONTESTANTS
 from benchmarks.races.data import SOURCES, Samples
 from benchmarks.races.programme import plan
 from benchmarks.races.results import MINIBATCH, races
-from benchmarks.races.worker import race, task_of
 from onmf.experiments.judge import Scorer
 
 LOSSES = {  # with their derivatives in y
@@ -102,14 +102,19 @@ def test_sparse_samples_come_with_sorted_indices():
     assert abs(usable.X - X[np.asarray(X.sum(axis=1)).ravel() > 0]).max() == 0
 
 
+@pytest.fixture
+def once(monkeypatch):
+    monkeypatch.setattr(worker, "REPEATS", 1)
+
+
 def record_of(contestant, samples, **changes):
-    task = task_of(samples, "uniform", 0, 2, 1)
-    outcome = race(CONTESTANTS[contestant], samples, task, [1, 2], 60.0)
+    outcome = worker.result(CONTESTANTS[contestant], samples, worker.task_of(samples, "uniform", 0, 1), [1, 2], 60.0)
     where = {"data": "synthetic", "divergence": "kl", "start": "uniform", "threads": "1", "seed": 0}
     shape = {"n": samples.X.shape[0], "F": samples.X.shape[1], "K": samples.K}
     return {**where, **shape, "contestant": contestant, "versions": {}, "machine_cores": 1, **outcome, **changes}
 
 
+@pytest.mark.usefixtures("once")
 def test_a_small_race_ends_with_a_record_for_each_and_ours_ahead():
     samples = SOURCES["synthetic"].samples("kl", "small", 0)
     records = [record_of(name, samples) for name in ("onmf", "sklearn-partial_fit", "sklearn-fit")]
@@ -126,14 +131,17 @@ def test_a_small_race_ends_with_a_record_for_each_and_ours_ahead():
     assert max(found.loss_ratios(MINIBATCH, 2)) < 1
 
 
+@pytest.mark.usefixtures("once")
 def test_contestants_start_from_the_given_dictionary_and_leave_the_task_as_it_was():
-    samples = SOURCES["synthetic"].samples("squared_l2", "small", 0)
-    task = task_of(samples, "nndsvda", 0, 1, 1)
+    whole = SOURCES["synthetic"].samples("squared_l2", "small", 0)
+    samples = replace(whole, X=whole.X[:160], held_out=whole.held_out[:20])
+    task = worker.task_of(samples, "nndsvda", 0, 1)
     X, W0 = samples.X.copy(), task.W0.copy()
-    for name, contestant in CONTESTANTS.items():
-        if contestant.missing() is None and contestant.serves("squared_l2", False) and name != "onmf-paper":
-            race(contestant, samples, task, [1], 60.0)
-            np.testing.assert_array_equal(task.X, X, err_msg=name)
+    for name, entry in CONTESTANTS.items():
+        if entry.missing() is None and entry.serves("squared_l2", False) and name != "onmf-paper":
+            curves = worker.result(entry, samples, task, [1], 60.0)["curves"]
+            assert all([point["passes"] for point in curve].count(1) == 1 for curve in curves.values()), name
+            np.testing.assert_array_equal(task.source.X, X, err_msg=name)
             np.testing.assert_array_equal(task.W0, W0, err_msg=name)
 
 
@@ -168,8 +176,8 @@ def test_real_data_and_peers_that_are_not_there_say_so(monkeypatch):
     monkeypatch.delenv("ONMF_DATA", raising=False)
     assert "ONMF_DATA" in SOURCES["bbc"].missing()
     assert SOURCES["synthetic"].missing() is None
-    monkeypatch.setattr(CONTESTANTS["spams"], "package", "no_such_package")
-    assert CONTESTANTS["spams"].missing() == "skipped: install onmf[bench]"
+    absent = replace(CONTESTANTS["spams"], package="no_such_package")
+    assert absent.missing() == "skipped: install onmf[bench]"
 
 
 def test_no_two_runs_share_a_file():

@@ -72,6 +72,10 @@ def test_bad_pictures_are_named(tmp_path: Path) -> None:
     (tmp_path / "3.png").write_bytes(b"nonsense")
     with pytest.raises(SourceError, match=r"3\.png cannot be read as a picture"):
         whole(open_source(f"images:{tmp_path}"))
+    (tmp_path / "3.png").unlink()
+    (tmp_path / "3.png").symlink_to(tmp_path / "absent.png")
+    with pytest.raises(SourceError, match=r"3\.png cannot be read as a picture: .*No such file"):
+        whole(open_source(f"images:{tmp_path}"))
     for name, words in (
         (f"images:{tmp_path}?size=32", "WIDTHxHEIGHT"),
         (f"images:{tmp_path}?colour=blue", "grey or rgb"),
@@ -244,7 +248,7 @@ def test_a_generator_is_learnt_from_and_a_second_pass_is_refused() -> None:
 
 def test_bad_batches_are_refused() -> None:
     for batches, words in (
-        ([], "no batches"),
+        ([], "no batches in the iterable"),
         ([np.ones(3)], "2-D"),
         ([np.array([["a"]])], "real numbers"),
         ([X, X[:, :2]], "a batch has 2 features, the first had 4"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.races.results import MINIBATCH, OURS, Race
 
@@ -70,7 +71,7 @@ def all_figures(races: list[Race]) -> Iterator[Figure]:
     for peer in ("spams", "sklearn-dictionary"):
         for passes, word in ((1, "one pass"), (5, "five passes")):
             what = f"time to the loss of {peer} after {word} / its time ≤ 1"
-            measure = _passing(peer, passes)
+            measure = partial(Race.passing_ratios, peers=peer, passes=passes)
             yield from check(races, what, (*DENSE, "text_like"), ("squared_l2",), measure, 1.0)
     robust = ("huber", "l1", "l2")
     for what, measure in (
@@ -94,10 +95,6 @@ def _inverse(ratios: list[float]) -> list[float]:
     return [1 / ratio for ratio in ratios]
 
 
-def _passing(peer: str, passes: int) -> Measure:
-    return lambda race: race.passing_ratios(peer, passes)
-
-
 def _psnr(passes: int) -> Measure:
     return lambda race: [final.psnr or 0.0 for final in race.finals(OURS, passes)]
 
@@ -116,7 +113,13 @@ def _against_batch(races: list[Race]) -> Iterator[Figure]:
     """Batch has one final, filed as its first pass: compare ours after five with it."""
     for what, data, divergence, measure, limit in (
         ("music: loss after five passes / batch MU's (300) ≤ 1", "piano", "is", _batch_loss(5), 1.0),
-        ("music: seconds of five passes / batch MU's ≤ 1/2", "piano", "is", _batch_seconds, 0.5),
+        (
+            "music: seconds of five passes / batch MU's ≤ 1/2",
+            "piano",
+            "is",
+            lambda r: r.seconds_ratios("batch", 5, 1),
+            0.5,
+        ),
         ("text at K = 50: loss after five passes / batch's ≤ 1.01", "news_tfidf_10k", "kl", _batch_loss(5), 1.01),
         ("in temporal order, plain: loss after one pass / batch's ≤ 1.1", "piano_ordered", "is", _batch_loss(1), 1.1),
         ("in temporal order, reservoir=256: the same", "piano_ordered", "is", _reservoir, 1.1),
@@ -131,10 +134,6 @@ def _batch_loss(passes: int) -> Measure:
 def _reservoir(race: Race) -> list[float]:
     pairs = ((race.final("onmf-reservoir", seed, 1), race.final("batch", seed, 1)) for seed in race.seeds)
     return [ours.loss / theirs.loss for ours, theirs in pairs if ours and theirs]
-
-
-def _batch_seconds(race: Race) -> list[float]:
-    return race.seconds_ratios("batch", 5, 1)
 
 
 def _hellinger(races: list[Race]) -> Iterator[Figure]:

@@ -17,7 +17,7 @@ from benchmarks.races.data import SOURCES
 
 @dataclass(frozen=True)
 class Run:
-    """What one process does."""
+    """One race, in one process."""
 
     data: str
     divergence: str
@@ -28,7 +28,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """That of its file, without the suffix."""
+        """The name of its file, without the suffix."""
         return "-".join(str(value) for value in dataclasses.astuple(self))
 
 

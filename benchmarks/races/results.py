@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.races.data import SOURCES
+from onmf.experiments.contest import seconds_to
 
 Record = dict[str, Any]
 OURS = "onmf"
@@ -47,13 +48,12 @@ class Race:
         return min(found, key=lambda final: final.loss, default=None)
 
     def finals(self, contestants: str | Iterable[str], passes: int) -> list[Final]:
-        """The same for every seed that has one."""
         return [each for seed in self.seeds if (each := self.final(contestants, seed, passes)) is not None]
 
     def time_to(self, loss: float, seed: int) -> float:
         """Our seconds until the held-out loss is at or below ``loss``; infinity if that never happens."""
         curve = self.records[OURS][seed].get("curves", {"": []})[""]
-        return next((point["seconds"] for point in curve if point["loss"] <= loss), math.inf)
+        return seconds_to(curve, "loss", loss)
 
     def pairs(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> Iterator[Pair]:
         """(seed, ours, theirs) where both have come to the end of so many passes, which may differ."""
@@ -63,11 +63,9 @@ class Race:
                 yield seed, ours, theirs
 
     def loss_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        """Our loss / theirs."""
         return [ours.loss / theirs.loss for _, ours, theirs in self.pairs(peers, passes, their)]
 
     def seconds_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        """Our seconds for so many passes / theirs."""
         return [ours.seconds / theirs.seconds for _, ours, theirs in self.pairs(peers, passes, their)]
 
     def passing_ratios(self, peers: str | Iterable[str], passes: int = 1) -> list[float]:
@@ -76,7 +74,6 @@ class Race:
 
     @property
     def seeds(self) -> list[int]:
-        """All seeds with any record."""
         return sorted({seed for by_seed in self.records.values() for seed in by_seed})
 
 

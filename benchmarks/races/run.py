@@ -1,4 +1,4 @@
-"""Run the races and leave one line of JSON per run in a folder; what is there already is not run again.
+"""Run the races and write one line of JSON per run to a folder; runs already there are not repeated.
 
     python -m benchmarks.races.run --out FOLDER [--size small] [--data synthetic,bbc] [--contestants onmf,spams]
 
@@ -46,20 +46,20 @@ def source_digest() -> str:
 
 
 def specification_of(run: Run, size: str, passes: list[int]) -> dict[str, Any]:
-    """All that makes a race what it is."""
+    """Everything that identifies a race."""
     counts = sorted({min(count, SOURCES[run.data].passes) for count in passes})
     source = source_digest() if run.contestant.startswith("onmf") else ""
     return dataclasses.asdict(run) | {"size": size, "passes": counts, "source": source}
 
 
 def finished(file: Path, specification: dict[str, Any]) -> bool:
-    """Was this very race run to its end? An error is on record, but is tried again."""
+    """Whether this very race was run to its end; runs that failed are tried again."""
     record = json.loads(file.read_text()) if file.exists() else {"error": "not run"}
     return "error" not in record and all(record.get(key) == value for key, value in specification.items())
 
 
 def prepared(run: Run, out: Path, size: str) -> Path:
-    """The samples of a run as a file, so that no process spends time and memory on making them."""
+    """The samples of a run in a file, so that no process spends time and memory on making them."""
     file = out.resolve() / "data" / f"{run.data}-{run.divergence}-{size}-{run.seed}.joblib"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def stream(out: Path, size: str) -> None:
 
 
 def main() -> None:
-    """Parse, say what is skipped, run what is not done yet."""
+    """Parse, report what is skipped, and run what has not been run yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", choices=tuple(DEFAULTS), default="full")
@@ -148,7 +148,7 @@ def main() -> None:
     runs = list(plan(**names, seeds=seeds))
     folder, size = arguments.out / "runs", arguments.size
     todo = [run for run in runs if not finished(folder / f"{run.name}.json", specification_of(run, size, passes))]
-    console.print(f"{len(runs)} runs, {len(runs) - len(todo)} of them done before")
+    console.print(f"{len(runs)} runs, {len(runs) - len(todo)} of them already done")
     execute_all(todo, arguments, passes, console)
     stream(arguments.out, arguments.size)
 

@@ -21,7 +21,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import total
-from onmf.problem import DEFAULT_BOX, NO_PENALTY, SparseProblem, uniform_start
+from onmf.problem import SparseProblem, uniform_start
 
 LEAST_FIT = {4: 1e-12, 8: 1e-40}  # of the data's mean, by bytes a number: fits below have powers that it does not hold
 NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, by bytes a number: a loss below cannot be found as their difference
@@ -114,7 +114,7 @@ class SparseUpdates(Updates):
 
     def loss(self, H: Array, W: Array) -> float:
         """By the fits at the non-zeros."""
-        problem = self._problem(W)
+        problem = SparseProblem(self.divergence, self.X, W)
         return self._loss(H, problem, np.maximum(problem.fit(H), LEAST_FIT[H.itemsize]))
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
@@ -122,7 +122,7 @@ class SparseUpdates(Updates):
         from onmf.kernels import gather, multiplicative_iteration
 
         X, (n, K) = self.X, H.shape
-        problem = self._problem(W)
+        problem = SparseProblem(self.divergence, X, W)
         new = H.copy()
         Y, P = np.empty_like(X.data), np.empty_like(X.data)
         mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
@@ -137,9 +137,6 @@ class SparseUpdates(Updates):
         threads.each(lambda some: gather(self.columns, P, new, some, sums), features)
         factor = self.divergence.multiplicative_factor(ratio(sums, new.sum(axis=0)))
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
-
-    def _problem(self, W: Array) -> SparseProblem:
-        return SparseProblem(self.divergence, self.X, W, DEFAULT_BOX, NO_PENALTY)
 
     @staticmethod
     def _loss(H: Array, problem: SparseProblem, Y: Array) -> float:

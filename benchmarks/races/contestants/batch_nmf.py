@@ -1,49 +1,47 @@
-"""scikit-learn's ``NMF`` on all samples at once: no rival in time, but the floor that online methods should near."""
+"""NMF on all samples at once, scikit-learn's and ours: no rivals in time, but the loss that others should come near."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 from sklearn.decomposition import NMF
 
-from benchmarks.races.contestants.base import BETA, Contestant, Task, mean_of
-from benchmarks.races.contestants.minibatch_nmf import UNIT_FOR_IS
-
-ITERATIONS = 200
-ITERATIONS_IS = 300
+from benchmarks.races.contestants.base import BETA, custom_start, unit_for
+from onmf.experiments.contest import Contestant, Course, Task
+from onmf.experiments.contestants import Batch
 
 
-class Batch(Contestant):
+def iterations(divergence: str) -> int:
+    """As many as either is given, without an early stop."""
+    return 300 if divergence == "is" else 200
+
+
+class SklearnBatch(Contestant):
     """Coordinate descent for squared l2, multiplicative updates for the others."""
 
-    name = "batch"
     divergences = tuple(BETA)
-    from_scratch = True
-    most_passes = 1  # its iterations are no passes of a stream: one point
-    starts = ("uniform", "own")
-    threaded = False
 
-    def __init__(self, task: Task, variant: float | None = None) -> None:
-        self.task = task
-        unit = UNIT_FOR_IS / mean_of(task.X) if task.divergence == "is" else 1.0
-        self.X = task.in_first_order() * unit
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        super().__init__(task)
+        self.X = task.gathered() * unit_for(task)
 
-    def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """All iterations, without an early stop."""
+    def run(self, passes: int, course: Course) -> None:
         task, X = self.task, self.X
-        iterations = ITERATIONS_IS if task.divergence == "is" else ITERATIONS
         model = NMF(
             task.K,
             init=None if task.W0 is None else "custom",
             solver="cd" if task.divergence == "squared_l2" else "mu",
             beta_loss=BETA[task.divergence],
-            max_iter=iterations,
+            max_iter=iterations(task.divergence),
             tol=0.0,
             random_state=task.seed,
         )
-        start = {}
-        if task.W0 is not None:
-            start = {"W": np.ones((X.shape[0], task.K)), "H": task.W0.copy()}
-        model.fit_transform(X, **start)
-        yield iterations * X.shape[0], model.components_
+        model.fit_transform(X, **custom_start(task, X.shape[0]))
+        course(iterations(task.divergence) * X.shape[0], model.components_, end=True)
+
+
+class BatchNMF(Batch):
+    """``onmf.BatchNMF``."""
+
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        super().__init__(task, {"max_iter": iterations(task.divergence), "tol": 0.0})

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import scipy.sparse
 from sklearn.decomposition import MiniBatchDictionaryLearning
 
-from benchmarks.races.contestants.base import Contestant, Task, unit_norm
+from benchmarks.races.contestants.base import unit_norm
+from onmf.experiments.contest import Contestant, Course, Task
+from onmf.streams import Rows
 
 
 class DictionaryLearning(Contestant):
-    """Squared l2 by coordinate descent; it takes dense samples only."""
+    """Squared l2 by coordinate descent, one ``partial_fit`` per batch; it takes dense samples only."""
 
-    name = "sklearn-dictionary"
     divergences = ("squared_l2",)
-    threaded = False
 
-    def __init__(self, task: Task, variant: float | None = None) -> None:
-        self.task = replace(task, X=task.X.toarray()) if scipy.sparse.issparse(task.X) else task
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        X = task.source.X
+        super().__init__(replace(task, source=Rows(X.toarray())) if scipy.sparse.issparse(X) else task)
 
-    def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """One ``partial_fit`` per batch."""
+    def run(self, passes: int, course: Course) -> None:
         task = self.task
         model = MiniBatchDictionaryLearning(
             task.K,
@@ -36,6 +35,6 @@ class DictionaryLearning(Contestant):
             dict_init=None if task.W0 is None else unit_norm(task.W0),
             random_state=task.seed,
         )
-        for seen, batch in task.batches(passes):
+        for seen, batch in course.batches(task):
             model.partial_fit(batch)
-            yield seen, model.components_
+            course(seen, model.components_)

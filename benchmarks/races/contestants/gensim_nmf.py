@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import scipy.sparse
 
-from benchmarks.races.contestants.base import Contestant, Task
+from onmf.experiments.contest import Contestant, Course, Task
 
 
 class Gensim(Contestant):
     """The samples as one sparse matrix of columns."""
 
-    name = "gensim"
     divergences = ("squared_l2",)
-    package = "gensim"
-    from_scratch = True
-    threaded = False
 
-    def __init__(self, task: Task, variant: float | None = None) -> None:
-        self.task = task
-        self.V = scipy.sparse.csc_matrix(task.in_first_order().T)
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        super().__init__(task)
+        self.V = scipy.sparse.csc_matrix(task.gathered().T)
 
-    def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """One ``update`` with so many passes."""
+    def run(self, passes: int, course: Course) -> None:
         from gensim.models.nmf import Nmf
 
         task, V = self.task, self.V
@@ -43,4 +37,4 @@ class Gensim(Contestant):
             model._setup(V[:, : task.batch_size])
             model._W = task.W0.T.copy()
         model.update(V)
-        yield passes * V.shape[1], model._W.T
+        course(passes * V.shape[1], model._W.T, end=True)

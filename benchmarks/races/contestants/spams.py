@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from benchmarks.races.contestants.base import Contestant, Task, unit_norm
+from benchmarks.races.contestants.base import unit_norm
+from onmf.experiments.contest import Contestant, Course, Task
 
 
 class Spams(Contestant):
-    """``trainDL`` with nonnegative code and dictionary and no penalty; ``iter`` counts mini-batches."""
+    """``trainDL`` with nonnegative code and dictionary and no penalty; it draws its mini-batches itself."""
 
-    name = "spams"
     divergences = ("squared_l2",)
-    package = "spams"
-    from_scratch = True
 
-    def __init__(self, task: Task, variant: float | None = None) -> None:
-        self.task = task
-        columns = task.in_first_order().T
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        super().__init__(task)
+        columns = task.gathered().T
         self.V = scipy.sparse.csc_matrix(columns) if scipy.sparse.issparse(columns) else np.asfortranarray(columns)
 
-    def run(self, passes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """So many passes from scratch: it draws its mini-batches itself."""
+    def run(self, passes: int, course: Course) -> None:
         import spams
 
         task, n = self.task, self.V.shape[1]
@@ -37,9 +34,9 @@ class Spams(Contestant):
             posAlpha=True,
             posD=True,
             batchsize=task.batch_size,
-            iter=max(1, round(passes * n / task.batch_size)),
+            iter=max(1, round(passes * n / task.batch_size)),  # counts mini-batches
             numThreads=task.threads,
             verbose=False,
             **start,
         )
-        yield passes * n, D.T
+        course(passes * n, D.T, end=True)

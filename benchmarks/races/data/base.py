@@ -22,7 +22,7 @@ STARTS = ("uniform", "nndsvda", "own")
 
 @dataclass(frozen=True)
 class Samples:
-    """Training samples X and held-out ones (rows), dense or CSR; ``clean`` lies beneath the held-out ones, if known."""
+    """Training samples X and held-out ones (rows), dense or CSR; ``clean``: the latter without noise, if known."""
 
     X: Any
     held_out: Any
@@ -32,7 +32,7 @@ class Samples:
     ordered: bool = False  # a stream in its natural order, which no pass may shuffle
 
     def usable(self) -> Samples:
-        """Without empty samples, CSR as such, zeros raised where the divergence admits none: alike for everybody."""
+        """Without empty samples, and with zeros raised where the divergence admits none: the same for everybody."""
         X, held_out = (_rows(part) for part in (self.X, self.held_out))
         if not divergences.get(self.divergence).domain.x.closed:
             least = FLOOR * float(X.mean())

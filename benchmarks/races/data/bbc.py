@@ -19,7 +19,6 @@ class BBC(Source):
     sparse: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        """Words by the sum of their weights."""
         from onmf.datasets import bbc, text
 
         weights = text.tfidf(bbc.load().counts)

@@ -24,7 +24,6 @@ class Newsgroups(Source):
     rivals: tuple[str, ...] = ()
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        """The most frequent words, or those of the largest weight."""
         from onmf.datasets import newsgroups, text
 
         counts = newsgroups.load().train.counts

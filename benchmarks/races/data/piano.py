@@ -20,7 +20,6 @@ class Piano(Source):
     passes: int = 5
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        """It is small as it is."""
         from onmf.datasets import piano
 
         return Samples(*split(piano.load().power, rng), 5, divergence, ordered=self.ordered)

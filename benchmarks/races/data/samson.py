@@ -18,7 +18,6 @@ class Samson(Source):
     real: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        """Pixels at random."""
         from onmf.datasets import samson
 
         return Samples(*split(samson.load().pixels, rng, 800 if small else None), 3, divergence)

@@ -26,7 +26,7 @@ experiments = typer.Typer(
 app.add_typer(experiments, name="experiments")
 
 
-SMALL_RUN = "A small run shows how the experiment works; only --size paper tells whether the claims hold."
+SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
 
 class Size(StrEnum):
@@ -36,8 +36,8 @@ class Size(StrEnum):
     paper = "paper"
 
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run resumes there.")]
-SizeOption = Annotated[Size, typer.Option(help="small: under a minute; paper: the paper's own sizes, for hours.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
+SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
 Samples = Annotated[
@@ -107,7 +107,7 @@ def topics(
     chosen = _chosen(methods, experiment.METHODS)
     corpora = ("stand-in",) if stand_in else _chosen(collections, ("bbc", "20newsgroups"), "--collections")
     with _offering_a_stand_in():
-        _run(experiment, experiment.Settings(size.value, seed, chosen, corpora, data, initialisations), out)
+        _run(experiment, experiment.Settings(size.value, seed, chosen, data, initialisations, corpora), out)
 
 
 @experiments.command(
@@ -131,7 +131,7 @@ def faces(
 
     chosen = _chosen(methods, experiment.METHODS)
     with _offering_a_stand_in():
-        settings = experiment.Settings(size.value, seed, chosen, stand_in, data, fresh_noise, initialisations, subjects)
+        settings = experiment.Settings(size.value, seed, chosen, data, initialisations, stand_in, fresh_noise, subjects)
         _run(experiment, settings, out)
 
 
@@ -155,9 +155,9 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
     from onmf.experiments.report import Text
     from onmf.plots import new_figure
 
-    new_figure(1, 1)  # without Matplotlib, say so now and not after hours
-    # The folder of the data may move, and contestants or initial dictionaries be added: finished parts stay what they
-    # are. All else makes the run what it is.
+    new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
+    # The data may move, and contestants or initial dictionaries may be added: finished parts remain valid. All other
+    # settings must stay the same.
     free = ("data", "methods", "initialisations")
     facts = {name: value for name, value in vars(settings).items() if name not in free}
     name = experiment.__name__.rpartition(".")[2]
@@ -166,7 +166,7 @@ def _run(experiment: Any, settings: Any, out: Path) -> None:
         with _bars() as watch:
             report = experiment.run(settings, folder, watch)
     except KeyboardInterrupt:
-        errors.print(f"Interrupted; the same command goes on with what is finished in {out}.")
+        errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
     if settings.size == "small":
         report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])

@@ -67,11 +67,15 @@ class CoefficientSolver(Registered, kind="solver"):
         if reason is not None:
             raise ValueError(reason)
         problem = self._prepared(problem)
-        return self._solve_by_blocks(problem, problem.start(H0))
+        return self._solve_by_blocks(problem, self._start(problem, H0))
 
     def _prepared(self, problem: Problem) -> Problem:
         """The problem in the form that the solver prefers."""
         return problem
+
+    def _start(self, problem: Problem, H0: Array | None) -> Array:
+        """Coefficients to begin with, in the box."""
+        return problem.start(H0)
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         rows = problem.blocks()

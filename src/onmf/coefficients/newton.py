@@ -10,7 +10,7 @@ from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, packed_diagonal, takes_sparse
+from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
@@ -35,7 +35,13 @@ class Newton(CoefficientSolver, name="newton"):
         return takes_sparse(divergence)
 
     def _prepared(self, problem: Problem) -> Problem:
-        return problem.least_squares() or problem
+        return least_squares(problem) or problem
+
+    def _start(self, problem: Problem, H0: Array | None) -> Array:
+        """Least squares need none."""
+        if isinstance(problem, GramProblem):
+            return np.empty((problem.n, problem.K), dtype=problem.W.dtype)
+        return super()._start(problem, H0)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         from onmf.kernels import nnls_on_gram

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem
+from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
+TRIED = ("X", "prices")  # what a line search needs to know of the samples
 
 
 @dataclass(frozen=True)
@@ -80,27 +81,28 @@ class _Searches(Descent):
         rule, problem, G = self.rule, self.problem, self.G
         self.xi = np.ones_like(self.xi) if rule.literal else np.minimum(self.xi / rule.gamma, LONGEST)
         H, Y, f, xi = self.H.copy(), self.Y.copy(), self.f.copy(), self.xi
-        pending = np.ones(len(H), dtype=bool)
+        pending = np.arange(len(H))
         for _ in range(rule.q + 1):
-            some = problem if pending.all() else problem.rows(pending)
+            some = problem if len(pending) == len(H) else problem.rows(pending, TRIED)
             trial, fit, value, good = self._trial(some, pending)
-            hit = pending.copy()
-            hit[pending] = good
+            hit = pending[good]
             H[hit], Y[hit], f[hit] = trial[good], fit[good], value[good]
-            pending &= ~hit
-            if not pending.any():
+            pending = pending[~good]
+            if not pending.size:
                 break
             xi[pending] *= rule.gamma
-        if rule.literal and pending.any():  # as printed, the last step is taken untested
+        if rule.literal and pending.size:  # as printed, the last step is taken untested
             some = problem.rows(pending)
             trial = problem.box.project(H[pending] - xi[pending] * G[pending])
             fit = some.fit(trial)
             H[pending], Y[pending], f[pending] = trial, fit, some.objective(trial, fit)
         self.H, self.Y, self.f = H, Y, f
         # The next search goes on where this one ended; at some length it is no step any more.
-        return self.nobody() if rule.literal else pending & (xi[:, 0] < SHORTEST)
+        stuck = self.nobody()
+        stuck[pending] = not rule.literal and xi[pending, 0] < SHORTEST
+        return stuck
 
-    def _trial(self, some: Problem, pending: Mask) -> tuple[Array, Array, Array, Mask]:
+    def _trial(self, some: Problem, pending: Counts) -> tuple[Array, Array, Array, Mask]:
         """The projected trial points of the pending samples, their fits and values, and which of them will do."""
         rule, domain, project = self.rule, some.divergence.domain.y, some.box.project
         h, g, f, step = self.H[pending], self.G[pending], self.f[pending], self.xi[pending]
@@ -117,9 +119,9 @@ class _Searches(Descent):
         if not rule.literal:
             fall, tested = (g * (h - trial)).sum(axis=1), value
         good = tested <= f - rule.alpha * fall
-        blurred = np.abs(tested - f) <= self.noise[pending]
-        if blurred.any() and not rule.literal:
-            there = some.rows(blurred).gradient(trial[blurred], some.rows_of(fit, blurred))
+        blurred = np.flatnonzero(np.abs(tested - f) <= self.noise[pending])
+        if blurred.size and not rule.literal:
+            there = some.rows(blurred, TRIED).gradient(trial[blurred], fit[blurred])
             good[blurred] = (there * (h - trial)[blurred]).sum(axis=1) >= rule.alpha * fall[blurred]
         if domain.closed and not some.divergence.convex:
             # beta > 2: a fit of zero is critical, so that one step too long would end there for good.
@@ -147,7 +149,7 @@ class ConstantStep(CoefficientSolver, name="constant"):
         )
 
     def _prepared(self, problem: Problem) -> Problem:
-        return problem.least_squares() or problem
+        return least_squares(problem) or problem
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         if not isinstance(problem, GramProblem):

@@ -45,10 +45,13 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
         x, h = X[rows], H[rows]
         for _ in range(steps):
             inverse = 1.0 / np.maximum(h @ W, TINY)
-            below = inverse @ W.T
+            above, below = (x * np.square(inverse)) @ W.T, inverse @ W.T
             if penalty:
                 below += penalty.gradient(h, problem.prices[rows])
-            h = project(h * (((x * np.square(inverse)) @ W.T) / below))
+            factor = above / below
+            if penalty.ridge:  # whose share of the denominator shortens the step: see Multiplicative
+                factor **= below / (below + 2 * penalty.ridge * h)
+            h = project(h * factor)
         return h
 
     first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))

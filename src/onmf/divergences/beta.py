@@ -45,6 +45,10 @@ class Beta(Separable, name="beta"):
         """d(cx || cy) = c^beta d(x || y)."""
         return self.beta
 
+    @property
+    def sees_ratios(self) -> bool:
+        return self.beta == 0
+
     def special_case(self) -> Divergence:
         cases = {0.0: ItakuraSaito(), 1.0: KullbackLeibler(), 2.0: SquaredL2()}
         return cases.get(self.beta, self) if type(self) is Beta else self

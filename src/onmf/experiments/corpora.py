@@ -15,7 +15,7 @@ import scipy.sparse
 
 from onmf._support.arrays import Array, Counts
 from onmf.datasets.text import leading_words, tfidf
-from onmf.experiments.contest import Copies
+from onmf.experiments.trial import Copies
 
 SNR = 30.0  # dB
 ORDER = 5  # a key of random numbers of their own

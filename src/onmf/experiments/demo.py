@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import median_filter
 
+from onmf import OnlineNMF, Progress
 from onmf._support.arrays import Array
-from onmf.estimators.online import OnlineNMF
-from onmf.learner import Progress
+from onmf.experiments.judge import peak_signal_to_noise
+from onmf.methods import Paper
 
 SIDE = 8  # of a patch
 COMPONENTS = 16
@@ -21,7 +22,7 @@ DIVERGENCES = ("huber", "squared_l2")
 
 @dataclass(frozen=True)
 class Denoised:
-    """One way to denoise, and what came of it."""
+    """The result of one way to denoise."""
 
     name: str
     picture: Array
@@ -69,8 +70,7 @@ def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
 
 def psnr(picture: Array, clean: Array) -> float:
     """Peak signal-to-noise ratio in dB for pictures in [0, 1]."""
-    error = float(np.mean(np.square(np.clip(picture, 0, 1) - clean)))
-    return float(-10 * np.log10(error)) if error else float("inf")
+    return peak_signal_to_noise(clean, picture, 1.0)
 
 
 def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:
@@ -84,7 +84,7 @@ def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress
     model = OnlineNMF(
         COMPONENTS,
         divergence=divergence,
-        method="paper:max_iter=100",
+        method=Paper(max_iter=100),
         init="uniform",
         random_state=seed,
         transform_tol=1e-2,

@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array, Counts
-from onmf.experiments.comparison import (
-    ADDED,
-    NEAR_BATCH,
-    OF_COPIES,
-    TO_BATCH,
-    faster_than_batch,
-    last,
-    mean,
-    mean_and_deviation,
-    speedup_cell,
-)
-from onmf.experiments.contest import NEARLY, TITLES, Copies, Task, compete, steps
+from onmf.experiments import comparison, images
+from onmf.experiments.comparison import ADDED, OF_COPIES, ByMethod, RepeatedSettings, final, mean, steps
+from onmf.experiments.contest import Task
+from onmf.experiments.contestants import TITLES
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.images import (
-    WHITE,
-    FreshNoise,
-    Subject,
-    brightness_in_shadow,
-    contaminated,
-    faces,
-    halved,
-    psnr,
-    stand_ins,
-)
+from onmf.experiments.images import WHITE, Subject, brightness_in_shadow, contaminated, psnr
 from onmf.experiments.judge import Scorer
 from onmf.experiments.report import Block, Claim, Heading, Picture, Report, Table, Text, verdict
+from onmf.experiments.trial import Copies, Trial
 from onmf.experiments.watch import Watch
 from onmf.plots import grid
 from onmf.streams import Source
 
 METHODS = ("ol", "ol-wang", "batch", "ours")
-START, NOISE, OTHER_NOISE, SUBJECT = 3, 7, 8, 9  # keys of independent random numbers
+NOISE, OTHER_NOISE, SUBJECT = 7, 8, 9  # keys of independent random numbers
 SUBJECTS = {"small": 2, "paper": 4}
 COPIES = {"small": 8, "paper": 1500}
 COMPONENTS = {"small": 10, "paper": 40}
-INITIALISATIONS = {"small": 2, "paper": 10}
 HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
 SHOWN = (0.9, 0.5, 0.2)  # the pictured images, by the rank of their brightness
 REMOVED = 0.5  # of the brightness in good light: with more, a shadow is called removed
@@ -55,22 +37,15 @@ PAPER = (6.7, 16.6)  # Batch's time / OL's, from the paper's Table 8
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(RepeatedSettings):
     """Which subjects, with which noise, and how many initial dictionaries."""
 
-    size: str = "small"
-    seed: int = 0
+    INITIALISATIONS: ClassVar = {"small": 2, "paper": 10}
+
     methods: tuple[str, ...] = METHODS
     stand_in: bool = False
-    data: Path | None = None
     fresh_noise: bool = False
-    initialisations: int | None = None
     subjects: int | None = None
-
-    @property
-    def starts(self) -> range:
-        """Seeds of the initial dictionaries."""
-        return range(self.seed, self.seed + (self.initialisations or INITIALISATIONS[self.size]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +68,10 @@ class Contaminated:
 
     @property
     def source(self) -> Source:
-        """N samples."""
-        return FreshNoise(self.subject.images, self.order, self.seed) if self.fresh else Copies(self.noisy, self.order)
+        """The copies, N in all."""
+        if self.fresh:
+            return images.FreshNoise(self.subject.images, self.order, self.seed)
+        return Copies(self.noisy, self.order)
 
     @property
     def divergence(self) -> str:
@@ -102,64 +79,51 @@ class Contaminated:
         return f"huber:{HUBER_SHARE * float(self.noisy.mean()):.4g}"
 
 
-Results = dict[str, dict[str, list[dict[str, Any]]]]  # facts by subject and contestant, one an initial dictionary
+Drawn = Mapping[str, Contaminated]  # by subject, as all below
 
 
 def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
     """Every subject, initialisation and contestant; pictures, tables and verdicts."""
     rng = np.random.default_rng([settings.seed, SUBJECT])
     count = settings.subjects or SUBJECTS[settings.size]
-    subjects = stand_ins(count, rng) if settings.stand_in else faces(settings.data, count, rng)
+    subjects = images.stand_ins(count, rng) if settings.stand_in else images.faces(settings.data, count, rng)
     if settings.size == "small":
-        subjects = [halved(subject) for subject in subjects]
-    watch.begin(len(subjects) * len(settings.starts) * len(settings.methods))
-    results: Results = {}
-    pictures: dict[str, dict[str, dict[str, Array]]] = {}  # of the first initial dictionary
-    drawn: dict[str, Contaminated] = {}
-    for number, subject in enumerate(subjects):
-        data = drawn[subject.name] = Contaminated.draw(subject, settings, number)
-        for start in settings.starts:
-            for method in settings.methods:
-                watch.part(f"{subject.name}, {TITLES[method]}, start {start}")
-                find = partial(_one, method, data, start, settings, folder, watch)
-                found = folder.part(f"{subject.name.replace(' ', '-')}-{method}-{start}", find)
-                results.setdefault(subject.name, {}).setdefault(method, []).append(found.facts)
-                pictures.setdefault(subject.name, {}).setdefault(TITLES[method], found.arrays)
-    return _report(settings, folder, drawn, results, pictures)
+        subjects = [images.halved(subject) for subject in subjects]
+    drawn = {
+        subject.name.replace(" ", "-"): Contaminated.draw(subject, settings, number)
+        for number, subject in enumerate(subjects)
+    }
+    titles = {name: data.subject.name for name, data in drawn.items()}
+    results = comparison.repeated(settings, titles, partial(_one, settings, drawn, folder, watch), folder, watch)
+    return _report(settings, folder, drawn, results)
 
 
-def _one(method: str, data: Contaminated, start: int, settings: Settings, folder: Folder, watch: Watch) -> Result:
+def _one(settings: Settings, drawn: Drawn, folder: Folder, watch: Watch, name: str, method: str, start: int) -> Result:
     """One contestant from one initial dictionary, and the pictures that it makes of the noisy images."""
+    data, K = drawn[name], COMPONENTS[settings.size]
     noisy, clean = data.noisy, data.subject.images
-    typical = noisy.mean(axis=0)
-    W0 = 1.0 - np.random.default_rng([start, START]).random((COMPONENTS[settings.size], noisy.shape[1]))
     other = contaminated(clean, np.random.default_rng([settings.seed, OTHER_NOISE]))
-    train, held_out = (Scorer(data.divergence, typical, images, clean, WHITE) for images in (noisy, other))
-    task = Task(data.source, data.divergence, W0, train, held_out, start)
-    with folder.scratch() as scratch:
-        result = compete(method, task, scratch, watch.step)
+    typical = noisy.mean(axis=0)
+    train, held_out = (Scorer(data.divergence, typical, seen, clean, WHITE) for seen in (noisy, other))
+    task = Task(data.source, data.divergence, K, comparison.uniform_start(K, noisy.shape[1], start), start)
+    result = Trial(task, train, held_out).compete(method, folder, watch)
     W, H = result.arrays["W"], result.arrays["H"]
     then = dict(zip(data.order[slice(*result.facts["places"])].tolist(), H, strict=True))  # of each image
     lost = np.full(len(W), np.nan)
     at_their_time = np.vstack([then.get(image, lost) for image in range(len(noisy))]) @ W
-    H, atoms = task.train.solved(W)
+    H, atoms = train.solved(W)
     now = H @ atoms
-    outside = ~data.subject.shadows()
     facts = result.facts | {
         "psnr": psnr(now, clean),
         "psnr of the coefficients of their time": psnr(at_their_time, clean),
-        "psnr outside shadows": psnr(now, clean, outside),
+        "psnr outside shadows": psnr(now, clean, ~data.subject.shadows()),
         "brightness in shadow": brightness_in_shadow(now, data.subject),
     }
     return Result(facts, {"now": now.astype(np.float32), "then": at_their_time.astype(np.float32)})
 
 
 def _report(
-    settings: Settings,
-    folder: Folder,
-    drawn: dict[str, Contaminated],
-    results: Results,
-    pictures: dict[str, dict[str, dict[str, Array]]],
+    settings: Settings, folder: Folder, drawn: Drawn, found: Mapping[str, Mapping[str, list[Result]]]
 ) -> Report:
     first = next(iter(drawn.values()))
     N, F, K = len(first.order), first.noisy.shape[1], COMPONENTS[settings.size]
@@ -168,14 +132,14 @@ def _report(
         Heading("Set-up"),
         Text(
             f"{len(drawn)} subjects, {len(first.noisy)} images of {first.subject.side} x {first.subject.side} pixels "
-            f"each. 30 % of the pixels of every image get noise from [-255, 255] added and are cut to [0, 255]; "
+            f"each. 30 % of the pixels of every image get noise from [-255, 255] added and are clipped to [0, 255]; "
             f"{COPIES[settings.size]} copies of each image in random order, {noise}: N = {N}, F = {F}. K = {K}, "
-            f"Huber's delta a tenth of the mean; OL with {steps(N)}. A pixel "
-            "is in shadow where an image has less than a quarter of the brightness "
-            "that the subject has there in good light, the median of its brightest quarter of images."
-            + ("" if settings.fresh_noise else f" {OF_COPIES}")
+            f"Huber's delta a tenth of the mean; OL with {steps(N)}. A pixel is in shadow where an image has less than "
+            "a quarter of the brightness that the subject has there in good light, the median of its brightest quarter "
+            "of images." + ("" if settings.fresh_noise else f" {OF_COPIES}")
         ),
     ]
+    results = comparison.facts_of(found)
     rows = [row for name, data in drawn.items() for row in summary(data, results[name])]
     folder.table("summary", rows)
     for name, data in drawn.items():
@@ -183,24 +147,22 @@ def _report(
             ("then", "the final dictionaries with the coefficients of their time, as in the paper"),
             ("now", "the final dictionaries with freshly solved coefficients"),
         ):
-            found = {title: arrays[when] for title, arrays in pictures[name].items()}
-            file = folder.picture(f"{name.replace(' ', '-')}-{when}", grid(*_pictured(data, found)))
-            blocks.append(Picture(file, f"{name}: {caption} (first initial dictionary)."))
+            pictures = {TITLES[method]: each[0].arrays[when] for method, each in found[name].items()}
+            file = folder.picture(f"{name}-{when}", grid(*_pictured(data, pictures)))
+            blocks.append(Picture(file, f"{data.subject.name}: {caption} (first initial dictionary)."))
     folder.table(
         "curves",
         (
-            {"subject": name, "method": TITLES[method], "start": start} | point
+            {"subject": drawn[name].subject.name} | row
             for name, by_method in results.items()
-            for method, found in by_method.items()
-            for start, facts in zip(settings.starts, found, strict=True)
-            for point in facts["points"]
+            for row in comparison.curve_rows(by_method, settings.starts)
         ),
     )
     blocks += [
         Heading("In numbers"),
         Table(
-            f"Means (and standard deviations) over {len(settings.starts)} initial dictionaries. Brightness in shadow: "
-            "as a share of that in good light; 1 means that shadows are gone. Below, noise is called removed if "
+            f"Means (and standard deviations) over {len(settings.starts)} initial dictionaries. Brightness in shadow "
+            "is a share of that in good light; 1 means that shadows are gone. Below, noise is called removed if the "
             f"PSNR rises by {CLEANER:g} dB, shadows if they have {REMOVED:.0%} of the brightness in good light.",
             rows,
         ),
@@ -214,49 +176,48 @@ def _pictured(data: Contaminated, pictures: dict[str, Array]) -> tuple[list[str]
     places = [order[int(rank * (len(order) - 1))] for rank in SHOWN]
     columns = {"clean": data.subject.images, "noisy": data.noisy} | pictures
     side = data.subject.side
-    rows = [[images[place].reshape(side, side) / 255.0 for images in columns.values()] for place in places]
+    rows = [[column[place].reshape(side, side) / 255.0 for column in columns.values()] for place in places]
     return list(columns), rows
 
 
 MEASURES = ("psnr", "psnr outside shadows", "brightness in shadow", "psnr of the coefficients of their time", "seconds")
 
 
-def summary(data: Contaminated, by_method: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """One row a contestant, after those of the noisy and the clean images."""
+def summary(data: Contaminated, by_method: ByMethod) -> list[dict[str, Any]]:
+    """One row per contestant, after those of the noisy and the clean images."""
     subject, outside = data.subject, ~data.subject.shadows()
     rows: list[dict[str, Any]] = [
         {
             "subject": subject.name,
             "method": what,
-            "psnr": psnr(images, subject.images),
-            "psnr outside shadows": psnr(images, subject.images, outside),
-            "brightness in shadow": brightness_in_shadow(images, subject),
+            "psnr": psnr(shown, subject.images),
+            "psnr outside shadows": psnr(shown, subject.images, outside),
+            "brightness in shadow": brightness_in_shadow(shown, subject),
         }
-        for what, images in (("noisy", data.noisy), ("clean", subject.images))
+        for what, shown in (("noisy", data.noisy), ("clean", subject.images))
     ]
     for method, found in by_method.items():
-        row: dict[str, Any] = {"subject": subject.name, "method": TITLES[method]}
-        row |= {measure: mean_and_deviation([facts[measure] for facts in found]) for measure in MEASURES}
         best = [max(point["psnr"] for point in facts["points"]) for facts in found]
-        row["best psnr on the way"] = mean_and_deviation(best)
+        row: dict[str, Any] = {"subject": subject.name, "method": TITLES[method]} | comparison.means(found, MEASURES)
+        row |= {"best psnr on the way": comparison.mean_and_deviation(best)} | comparison.speedup_cells(
+            by_method, method
+        )
         if "batch" in by_method and method != "batch":
-            row[TO_BATCH] = speedup_cell(by_method, method)
-            row[NEAR_BATCH] = speedup_cell(by_method, method, NEARLY)
             row["psnr there"] = psnr_there(by_method, method)
-        rows.append(row | {"train": last(found, "train")})
+        rows.append(row | {"train": comparison.mean_final(found, "train")})
     return rows
 
 
-def psnr_there(by_method: dict[str, list[dict[str, Any]]], method: str) -> str:
+def psnr_there(by_method: ByMethod, method: str) -> str:
     """The PSNR when the training loss passes Batch's final one."""
     found = []
     for batch, facts in zip(by_method["batch"], by_method[method], strict=True):
-        goal = batch["points"][-1]["train"]
+        goal = final(batch, "train")
         found += [point["psnr"] for point in facts["points"] if point["train"] <= goal][:1]
-    return mean_and_deviation(found) if found else ""
+    return comparison.mean_and_deviation(found) if found else ""
 
 
-def claims(drawn: dict[str, Contaminated], results: Results) -> list[Claim]:
+def claims(drawn: Drawn, results: Mapping[str, ByMethod]) -> list[Claim]:
     """What the paper says of its Figure 3 and Table 8."""
     methods = list(next(iter(results.values())))
     found = [_noise_claim(method, drawn, results) for method in methods]
@@ -265,7 +226,10 @@ def claims(drawn: dict[str, Contaminated], results: Results) -> list[Claim]:
         paper = f" (the paper: {PAPER[0]:g} to {PAPER[1]:g})"
         for method in (each for each in ("ol", "ours") if each in methods):
             of_paper = paper if method == "ol" else ""
-            found += [faster_than_batch(name, facts, method, of_paper) for name, facts in results.items()]
+            found += [
+                comparison.faster_than_batch(drawn[name].subject.name, facts, method, of_paper)
+                for name, facts in results.items()
+            ]
     if {"ol", "ol-wang"} <= set(methods):
         ratios = [mean(facts["ol-wang"], "seconds") / mean(facts["ol"], "seconds") for facts in results.values()]
         listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
@@ -276,7 +240,7 @@ def claims(drawn: dict[str, Contaminated], results: Results) -> list[Claim]:
     return found
 
 
-def _noise_claim(method: str, drawn: dict[str, Contaminated], results: Results) -> Claim:
+def _noise_claim(method: str, drawn: Drawn, results: Mapping[str, ByMethod]) -> Claim:
     gains = [
         mean(results[name][method], "psnr") - psnr(data.noisy, data.subject.images) for name, data in drawn.items()
     ]
@@ -286,7 +250,7 @@ def _noise_claim(method: str, drawn: dict[str, Contaminated], results: Results) 
     return Claim(text, f"gain in PSNR over the noisy images, dB: {listed}", verdict([g >= CLEANER for g in gains]))
 
 
-def _shadow_claim(method: str, drawn: dict[str, Contaminated], results: Results) -> Claim:
+def _shadow_claim(method: str, drawn: Drawn, results: Mapping[str, ByMethod]) -> Claim:
     shares = [mean(results[name][method], "brightness in shadow") for name in drawn]
     before = [brightness_in_shadow(data.subject.images, data.subject) for data in drawn.values()]
     listed = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
@@ -298,9 +262,9 @@ def _shadow_claim(method: str, drawn: dict[str, Contaminated], results: Results)
     return Claim(f"{note}{TITLES[method]} {word}", f"brightness in shadow / in good light: {listed}", verdict(enough))
 
 
-def _overall_claim(results: Results) -> Claim:
-    means = {m: [mean(facts[m], "psnr") for facts in results.values()] for m in ("ol", "batch", "ol-wang")}
-    listed = "; ".join(f"{TITLES[m]} {', '.join(f'{value:.1f}' for value in values)}" for m, values in means.items())
-    good = [abs(ol - batch) <= ALIKE and ol >= wang + ALIKE for ol, batch, wang in zip(*means.values(), strict=True)]
+def _overall_claim(results: Mapping[str, ByMethod]) -> Claim:
+    gains = {m: [mean(facts[m], "psnr") for facts in results.values()] for m in ("ol", "batch", "ol-wang")}
+    listed = "; ".join(f"{TITLES[m]} {', '.join(f'{value:.1f}' for value in values)}" for m, values in gains.items())
+    good = [abs(ol - batch) <= ALIKE and ol >= wang + ALIKE for ol, batch, wang in zip(*gains.values(), strict=True)]
     text = "OL and Batch perform alike and greatly outperform OL-Wang"
     return Claim(text, f"PSNR in dB (alike: within {ALIKE:g} dB): {listed}", verdict(good))

@@ -1,4 +1,4 @@
-"""The folder of a run: what is finished is kept there, so that an interrupted run goes on where it stopped."""
+"""The folder of a run keeps what is finished, so that an interrupted run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Result:
 
 
 class Folder:
-    """Settings, one file of facts and one of arrays a finished part, tables and pictures."""
+    """Settings, tables, pictures, and for each finished part one file of facts and one of arrays."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self.settings = path, dict(settings)
@@ -42,7 +42,7 @@ class Folder:
             )
 
     def _begin(self) -> None:
-        """Not before there is something to keep; what a killed run has left half done goes."""
+        """Called when there is something to keep; removes what a killed run left half done."""
         known = self.path / "settings.json"
         if not known.exists():
             self._parts.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class Folder:
             shutil.rmtree(litter, ignore_errors=True)
 
     def part(self, name: str, find: Callable[[], Result]) -> Result:
-        """The part of that name: as it lies here, or found now. The facts are written last and say that it is whole."""
+        """The part of that name, read from here or found now. The facts are written last: with them it is complete."""
         facts, arrays = (self._parts / f"{name}.{suffix}" for suffix in ("json", "safetensors"))
         if not facts.exists():
             result = find()
@@ -64,13 +64,9 @@ class Folder:
                 temporary.write_text(json.dumps(result.facts) + "\n")
         return Result(json.loads(facts.read_text()), safetensors.numpy.load_file(arrays))
 
-    def has(self, name: str) -> bool:
-        """Is the part finished?"""
-        return (self._parts / f"{name}.json").exists()
-
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder beside the results for what is too large for memory; it vanishes with the block."""
+        """A temporary folder beside the results for what is too large for memory."""
         self._begin()
         with tempfile.TemporaryDirectory(dir=self.path, prefix=".scratch-") as name:
             yield Path(name)
@@ -93,7 +89,7 @@ class Folder:
         for suffix in ("svg", "png"):
             with replacing(self.path / f"{name}.{suffix}") as temporary:
                 figure.savefig(temporary, format=suffix, dpi=80)
-            figure.set_layout_engine("none")  # found once: that takes as long as drawing
+            figure.set_layout_engine("none")  # computed once: it takes as long as drawing
         return self.path / f"{name}.png"
 
 

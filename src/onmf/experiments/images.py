@@ -29,7 +29,6 @@ class Subject:
 
     @property
     def side(self) -> int:
-        """In pixels."""
         return int(np.sqrt(self.images.shape[1]) + 0.5)
 
     def reference(self) -> Array:

@@ -1,8 +1,8 @@
 """One precise judge for all contestants: the mean loss of samples at the best coefficients.
 
-The contestant hands over a dictionary and nothing else. Its atoms are brought to unit maximum (a change of units),
-atoms of nothing are dropped, and every held-out sample is solved by Newton's method to a first-order gap of 1e-6; for
-l1, by an interior-point method to a duality gap of 1e-6.
+A contestant hands over a dictionary and nothing else. Its atoms are scaled to unit maximum (a change of units), zero
+atoms are dropped, and every sample is solved by Newton's method to a first-order gap of 1e-6; for l1, by an
+interior-point method to a duality gap of 1e-6.
 
 **Floors.** Under KL, Itakura-Saito and the like a fit of zero where the sample is not costs an infinite loss, and
 libraries differ in the tiny numbers they leave in a dictionary. So that nobody wins or loses by that, each dictionary
@@ -57,13 +57,10 @@ class Scorer:
         self.units = np.full(n, mean) if given.parameters() else own
         self.divergence = given.in_units(mean) if given.parameters() else given
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
-        newton = Newton(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
-        interior = InteriorPoint(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
-        solver: CoefficientSolver = interior if isinstance(given, divergences.L1) else newton
-        self.solver = solver
-        inverse = scipy.sparse.diags_array(1.0 / self.units)
-        if scipy.sparse.issparse(held_out) and solver.takes_sparse(self.divergence):
-            self.V = scipy.sparse.csr_matrix(inverse @ held_out)
+        kind: type[Newton] | type[InteriorPoint] = InteriorPoint if isinstance(given, divergences.L1) else Newton
+        self.solver: CoefficientSolver = kind(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
+        if scipy.sparse.issparse(held_out) and self.solver.takes_sparse(self.divergence):
+            self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ held_out)
         else:
             V = held_out.toarray() if scipy.sparse.issparse(held_out) else held_out
             self.V = V / self.units[:, None]
@@ -72,7 +69,7 @@ class Scorer:
 
     @property
     def floors(self) -> tuple[float, ...]:
-        """Those worth trying: none where a fit of zero is admitted."""
+        """The floors worth trying: none where the divergence admits a fit of zero."""
         return (0.0,) if self.divergence.domain.y.closed else FLOORS
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:

@@ -49,18 +49,16 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, with the names of the columns from the first; missing cells are empty."""
+    """Rows of cells by the names of their columns; missing cells are empty."""
 
     caption: str
     rows: Sequence[Mapping[str, Any]]
 
     @property
     def columns(self) -> list[str]:
-        """All names, in the order in which they come up."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     def cells(self) -> list[list[str]]:
-        """As they are shown."""
         return [[shown(row.get(name, "")) for name in self.columns] for row in self.rows]
 
 
@@ -92,7 +90,6 @@ class Report:
         return page
 
     def as_html(self) -> str:
-        """One page, pictures and style inside."""
         body = "\n".join(_html(block) for block in self._all())
         title = html.escape(self.title)
         return (
@@ -103,7 +100,6 @@ class Report:
         )
 
     def as_markdown(self) -> str:
-        """The same, with links to the pictures beside it."""
         return "\n\n".join([f"# {self.title}", *(_markdown(block) for block in self._all())]) + "\n"
 
     def _all(self) -> list[Block]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from onmf.experiments.contest import TITLES, canonical, compete
-from onmf.experiments.folder import Folder, Result
+from onmf.experiments import synthetic
+from onmf.experiments.comparison import ADDED, course, final
+from onmf.experiments.contestants import TITLES, canonical
+from onmf.experiments.folder import Folder
 from onmf.experiments.report import Block, Claim, Heading, Picture, Report, Table, Text, verdict
 from onmf.experiments.synthetic import DIVERGENCES, NAMES, PLANTED, Data
 from onmf.experiments.watch import Watch
@@ -16,32 +18,23 @@ from onmf.plots import panels
 METHODS = ("ol", "ours")
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
 EVERY_FACTOR = sorted({factor for factors in FACTORS.values() for factor in factors})
-SIZES = {"small": (400, 20, 6), "paper": (100_000, 200, 40)}  # N, F, K
 JUDGED = {"small": 40, "paper": 200}  # samples that a dictionary is judged on: judging takes longer than learning
 OUR_TAU = 30  # the surrogate's own
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
 
 
 @dataclass(frozen=True)
-class Settings:
-    """N samples of F features."""
+class Settings(synthetic.Settings):
+    """N samples of F features; K is the canonical one."""
 
-    size: str = "small"
-    seed: int = 0
+    SIZES: ClassVar = {"small": (400, 20, 6), "paper": (100_000, 200, 40)}
+
     methods: tuple[str, ...] = METHODS
-    samples: int | None = None
-    features: int | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """N, F and the canonical K."""
-        n, F, K = SIZES[self.size]
-        return self.samples or n, self.features or F, K
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with one parameter changed by a factor; 1 is the canonical setting, and the same for all three."""
+    """A method with one parameter multiplied by a factor; 1 is the canonical setting, the same for all parameters."""
 
     method: str
     parameter: str
@@ -49,12 +42,12 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """That of its file."""
+        """The name of its file."""
         changed = "" if self.factor == 1 else f"-{self.parameter}-{self.factor:g}"
         return f"{self.method}{changed}"
 
     def settings(self, n: int) -> dict[str, Any]:
-        """The method's own, but for this one."""
+        """What differs from the method's own settings."""
         if self.factor == 1 or self.parameter == "K":
             return {}
         usual = canonical(n) if self.method == "ol" else {"tau": OUR_TAU}
@@ -67,7 +60,7 @@ class Variant:
 
 
 def variants(method: str) -> list[Variant]:
-    """All of a method; ours has no step size a."""
+    """All variants of a method; ours has no step size a."""
     parameters = [name for name in FACTORS if method == "ol" or name != "a"]
     return [Variant(method, name, factor) for name in parameters for factor in FACTORS[name]]
 
@@ -77,24 +70,18 @@ Results = dict[str, dict[Variant, dict[str, Any]]]  # by divergence
 
 def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
     """Every variant on every divergence, the figures, the table and the verdicts."""
-    n, F, _ = settings.shape
-    todo = [variant for method in settings.methods for variant in variants(method)]
-    watch.begin(len(DIVERGENCES) * len(todo))
+    n, F, K = settings.shape
+    entered = [variant for method in settings.methods for variant in variants(method)]
+    watch.begin(len(DIVERGENCES) * len(entered))
     results: Results = {}
     for divergence in DIVERGENCES:
         data = Data.draw(divergence, n, F, settings.seed, JUDGED[settings.size])
-        for variant in todo:
-            watch.part(f"{NAMES[divergence]}, {TITLES[variant.method]}, {variant.parameter} x {variant.factor:g}")
-            find = partial(_one, variant, data, settings, folder, watch)
-            results.setdefault(divergence, {})[variant] = folder.part(f"{divergence}-{variant.name}", find).facts
+        for v in entered:
+            watch.part(f"{NAMES[divergence]}, {TITLES[v.method]}, {v.parameter} x {v.factor:g}")
+            compete = data.trial(v.K(K), settings.seed).compete
+            find = partial(compete, v.method, folder, watch, v.settings(n))
+            results.setdefault(divergence, {})[v] = folder.part(f"{divergence}-{v.name}", find).facts
     return _report(settings, folder, results)
-
-
-def _one(variant: Variant, data: Data, settings: Settings, folder: Folder, watch: Watch) -> Result:
-    n, _, K = settings.shape
-    with folder.scratch() as scratch:
-        task = data.task(variant.K(K), settings.seed)
-        return compete(variant.method, task, scratch, watch.step, variant.settings(n))
 
 
 def _report(settings: Settings, folder: Folder, results: Results) -> Report:
@@ -122,7 +109,7 @@ def _report(settings: Settings, folder: Folder, results: Results) -> Report:
         for method in settings.methods:
             charts = {
                 NAMES[divergence]: {
-                    f"{parameter} x {v.factor:g}": _line(facts)
+                    f"{parameter} x {v.factor:g}": course(facts, "held_out")
                     for v, facts in by_variant.items()
                     if (v.method, v.parameter) == (method, parameter)
                 }
@@ -134,20 +121,16 @@ def _report(settings: Settings, folder: Folder, results: Results) -> Report:
     blocks += [
         Heading("In numbers"),
         Table(
-            "Final held-out loss, divided by that of the canonical setting; and the largest on the way after the first "
-            "tenth of the samples, divided by the loss of the first mark.",
+            "Final held-out loss divided by that of the canonical setting; worst on the way: the largest loss after "
+            "the first tenth of the samples, divided by that of the first mark.",
             rows,
         ),
     ]
     return Report("Sensitivity to tau, K and a", blocks, claims(results, settings.methods))
 
 
-def _line(facts: dict[str, Any]) -> tuple[list[float], list[float]]:
-    return [p["seconds"] for p in facts["points"]], [p["held_out"] for p in facts["points"]]
-
-
 def summary(results: Results, methods: tuple[str, ...]) -> list[dict[str, Any]]:
-    """One row a divergence, method and parameter."""
+    """One row per divergence, method and parameter."""
     rows = []
     for divergence, by_variant in results.items():
         for method in methods:
@@ -155,14 +138,14 @@ def summary(results: Results, methods: tuple[str, ...]) -> list[dict[str, Any]]:
                 chosen = {v.factor: f for v, f in by_variant.items() if (v.method, v.parameter) == (method, parameter)}
                 if not chosen:
                     continue
-                ends = {factor: facts["points"][-1]["held_out"] for factor, facts in chosen.items()}
+                ends = {factor: final(facts, "held_out") for factor, facts in chosen.items()}
                 row: dict[str, Any] = {
                     "divergence": NAMES[divergence],
                     "method": TITLES[method],
                     "parameter": parameter,
+                    "largest / smallest": max(ends.values()) / min(ends.values()),
+                    "worst on the way": max(excursion(facts) for facts in chosen.values()),
                 }
-                row["largest / smallest"] = max(ends.values()) / min(ends.values())
-                row["worst on the way"] = max(excursion(facts) for facts in chosen.values())
                 row |= {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
                 rows.append(row)
     return rows
@@ -177,20 +160,15 @@ def excursion(facts: dict[str, Any]) -> float:
 
 def claims(results: Results, methods: tuple[str, ...]) -> list[Claim]:
     """What the paper says of each parameter, and the same of ours."""
-    rows = summary(results, methods)
+    spreads: dict[tuple[str, str], dict[str, float]] = {}
+    for row in summary(results, methods):
+        spreads.setdefault((row["method"], row["parameter"]), {})[row["divergence"]] = row["largest / smallest"]
     found = []
-    for method in methods:
-        for parameter in FACTORS:
-            spreads = {
-                row["divergence"]: row["largest / smallest"]
-                for row in rows
-                if (row["method"], row["parameter"]) == (TITLES[method], parameter)
-            }
-            if spreads:
-                factors = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
-                who = "" if method == "ol" else "(not in the paper) "
-                text = f"{who}{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"
-                listed = ", ".join(f"{name} {spread:.3g}" for name, spread in spreads.items())
-                measured = f"largest / smallest final held-out loss, {factors}: {listed}"
-                found.append(Claim(text, measured, verdict([spread <= SMALL for spread in spreads.values()])))
+    for (title, parameter), by_divergence in spreads.items():
+        note = "" if title == TITLES["ol"] else ADDED
+        text = f"{note}{title} is insensitive to {parameter}: small variations over wide ranges"
+        listed = ", ".join(f"{name} {spread:.3g}" for name, spread in by_divergence.items())
+        factors = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
+        measured = f"largest / smallest final held-out loss, {factors}: {listed}"
+        found.append(Claim(text, measured, verdict([spread <= SMALL for spread in by_divergence.values()])))
     return found

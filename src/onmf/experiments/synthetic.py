@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.experiments import contest
-from onmf.experiments.contest import NEARLY, SERVE, TITLES, Task, compete, seconds_to, steps
-from onmf.experiments.folder import Folder, Result
+from onmf.experiments.comparison import NEARLY, SIGNIFICANTLY, course, final, speedups, steps, uniform_start
+from onmf.experiments.contest import Task, seconds_to
+from onmf.experiments.contestants import CONTESTANTS, MOST_BYTES, TITLES
+from onmf.experiments.folder import Folder
 from onmf.experiments.judge import Scorer
 from onmf.experiments.report import NOT, UNKNOWN, Block, Claim, Heading, Picture, Report, Table, Text, shown, verdict
+from onmf.experiments.trial import Trial
 from onmf.experiments.watch import Watch
 from onmf.plots import panels
 from onmf.streams import Numbered, OnBad, Source
@@ -29,13 +31,11 @@ NAMES = {
     "l2": "l2",
 }
 METHODS = ("ol", "batch", "ol-lef", "ol-guan", "ol-wang", "ours")
-DICTIONARY, SAMPLES, START = 1, 2, 3  # keys of independent random numbers
+DICTIONARY, SAMPLES = 1, 2  # keys of independent random numbers
 PLANTED = 40  # K of the planted dictionary
 HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
-SIZES = {"small": (1200, 40, 12), "paper": (100_000, 200, 40)}  # N, F, K
 JUDGED = {"small": 60, "paper": 1000}  # samples that a dictionary is judged on
 FASTER = "significantly faster than"
-AS_FAST = 1.5  # times within this factor of each other are called equal
 
 
 class PlantedSource(Source):
@@ -87,15 +87,17 @@ class Data:
         snr = float(20 * np.log10(np.linalg.norm(other.clean) / noise))
         return cls(source, name, Scorer(name, mean, first), Scorer(name, mean, other.V), snr)
 
-    def task(self, K: int, seed: int) -> Task:
-        """The contest, from a uniformly random dictionary."""
-        W0 = 1.0 - np.random.default_rng([seed, START]).random((K, self.source.n_features))
-        return Task(self.source, self.divergence, W0, self.train, self.held_out, seed)
+    def trial(self, K: int, seed: int) -> Trial:
+        """From a uniformly random dictionary of K atoms."""
+        W0 = uniform_start(K, self.source.n_features, seed)
+        return Trial(Task(self.source, self.divergence, K, W0, seed), self.train, self.held_out)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """N samples of F features."""
+    """N samples of F features, K atoms."""
+
+    SIZES: ClassVar = {"small": (1200, 40, 12), "paper": (100_000, 200, 40)}  # N, F, K
 
     size: str = "small"
     seed: int = 0
@@ -104,49 +106,31 @@ class Settings:
     features: int | None = None
 
     @property
-    def n(self) -> int:
-        """N."""
-        return self.samples or SIZES[self.size][0]
+    def shape(self) -> tuple[int, int, int]:
+        """N, F and K."""
+        n, F, K = self.SIZES[self.size]
+        return self.samples or n, self.features or F, K
 
-    @property
-    def F(self) -> int:
-        """The number of features."""
-        return self.features or SIZES[self.size][1]
 
-    @property
-    def K(self) -> int:
-        """The number of atoms."""
-        return SIZES[self.size][2]
-
-    def contestants(self, divergence: str) -> list[str]:
-        """Those that serve."""
-        return [name for name in self.methods if SERVE.get(name, divergence) == divergence]
+Results = dict[str, dict[str, dict[str, Any]]]  # facts by divergence and contestant
 
 
 def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
     """All divergences and contestants, the figure, the tables and the verdicts."""
-    pairs = [(divergence, name) for divergence in DIVERGENCES for name in settings.contestants(divergence)]
-    watch.begin(len(pairs))
-    results: dict[str, dict[str, dict[str, Any]]] = {}
+    n, F, K = settings.shape
+    entered = {d: [name for name in settings.methods if CONTESTANTS[name].serves(d)] for d in DIVERGENCES}
+    watch.begin(sum(map(len, entered.values())))
+    results: Results = {}
     ratios: dict[str, float] = {}
-    for divergence in DIVERGENCES:
-        data = Data.draw(divergence, settings.n, settings.F, settings.seed, JUDGED[settings.size])
+    for divergence, names in entered.items():
+        data = Data.draw(divergence, n, F, settings.seed, JUDGED[settings.size])
         ratios[divergence] = data.snr
         watch.say(f"{NAMES[divergence]}: signal-to-noise ratio {data.snr:.1f} dB")
-        for name in settings.contestants(divergence):
+        for name in names:
             watch.part(f"{NAMES[divergence]}, {TITLES[name]}")
-            find = partial(_one, name, data, settings, folder, watch)
-            found = folder.part(f"{divergence}-{name}", find)
-            results.setdefault(divergence, {})[name] = found.facts
+            find = partial(data.trial(K, settings.seed).compete, name, folder, watch)
+            results.setdefault(divergence, {})[name] = folder.part(f"{divergence}-{name}", find).facts
     return _report(settings, folder, results, ratios)
-
-
-def _one(name: str, data: Data, settings: Settings, folder: Folder, watch: Watch) -> Result:
-    with folder.scratch() as scratch:
-        return compete(name, data.task(settings.K, settings.seed), scratch, watch.step)
-
-
-Results = dict[str, dict[str, dict[str, Any]]]  # by divergence and contestant
 
 
 def _report(settings: Settings, folder: Folder, results: Results, snr: dict[str, float]) -> Report:
@@ -165,17 +149,17 @@ def _report(settings: Settings, folder: Folder, results: Results, snr: dict[str,
         folder.picture(measure, panels(curves(results, measure), "seconds", label))
         for measure, label in (("objective", "objective"), ("held_out", "held-out loss"))
     ]
-    n, F, K = settings.n, settings.F, settings.K
-    short = [TITLES["batch"] for by_name in results.values() if by_name.get("batch", {}).get("n", n) < n]
-    fits_in = f"Batch got the first samples only, {contest.MOST_BYTES / 2**30:g} GiB of them." if short else ""
+    n, F, K = settings.shape
+    short = any(by_name["batch"]["n"] < n for by_name in results.values() if "batch" in by_name)
+    fits_in = f"Batch got only the first samples, {MOST_BYTES / 2**30:g} GiB of them." if short else ""
     blocks: list[Block] = [
         Heading("Set-up"),
         Text(
-            f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted atoms, entries of W and H "
-            f"from the half-normal distribution with sigma 5 shifted by 1, noise as in the paper's Table 4, clipped to "
-            f"[0, 4000]. Learnt with K = {K} atoms from a uniformly random dictionary; OL with {steps(n)}. Huber's "
-            "delta is a tenth of the mean. "
-            f"Batch stops when its objective falls by less than 1e-5 of itself over ten iterations. {fits_in}"
+            f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted atoms; entries of W and H "
+            f"from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's Table 4, clipped "
+            f"to [0, 4000]. Learnt with K = {K} atoms from a uniformly random dictionary; OL with {steps(n)}. Huber's "
+            "delta is a tenth of the mean. Batch stops when its objective falls by less than 1e-5 of itself over ten "
+            f"iterations. {fits_in}"
         ),
         Table(
             "Signal-to-noise ratios.",
@@ -184,12 +168,12 @@ def _report(settings: Settings, folder: Folder, results: Results, snr: dict[str,
         Heading("Objective against time"),
         Picture(
             pictures[0],
-            "The objective as the paper defines it: online, the empirical loss of the samples so far with the "
-            "coefficients of their time; Batch, its own loss. Coefficients found early belong to an early dictionary: "
-            "this measure is hard on methods that move fast.",
+            "The objective as the paper defines it: for online methods the empirical loss of the samples so far, with "
+            "the coefficients found when each was seen; for Batch its own loss. Coefficients found early belong to an "
+            "early dictionary, so this measure is hard on methods that move fast.",
         ),
         Picture(pictures[1], "The loss of samples that nobody has learnt from, at the best coefficients."),
-        Table("Where everybody ended. Train and held-out: mean loss at the best coefficients.", rows),
+        Table("Final results. Train and held-out: mean loss at the best coefficients.", rows),
     ]
     return Report("Synthetic data", blocks, claims(results))
 
@@ -197,71 +181,71 @@ def _report(settings: Settings, folder: Folder, results: Results, snr: dict[str,
 def curves(results: Results, measure: str) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
     """The lines of the panels."""
     return {
-        NAMES[divergence]: {
-            TITLES[name]: tuple([point[key] for point in facts["points"]] for key in ("seconds", measure))  # type: ignore[misc]
-            for name, facts in by_name.items()
-        }
+        NAMES[divergence]: {TITLES[name]: course(facts, measure) for name, facts in by_name.items()}
         for divergence, by_name in results.items()
     }
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """One row a divergence and contestant."""
+    """One row per divergence and contestant."""
     rows = []
     for divergence, by_name in results.items():
-        goal = by_name["batch"]["points"][-1]["train"] if "batch" in by_name else None
         for name, facts in by_name.items():
-            last = facts["points"][-1]
             row = {"divergence": NAMES[divergence], "method": TITLES[name], "seconds": facts["seconds"]}
-            row |= {key: last[key] for key in ("objective", "train", "held_out")}
-            if goal is not None and name != "batch":
-                reached = seconds_to(facts["points"], goal)
+            row |= {measure: final(facts, measure) for measure in ("objective", "train", "held_out")}
+            if "batch" in by_name and name != "batch":
+                reached = seconds_to(facts["points"], "train", final(by_name["batch"], "train"))
                 row["seconds to Batch's final training loss"] = reached if np.isfinite(reached) else "never"
-                row["times faster than Batch"] = times_faster(by_name["batch"]["seconds"], reached)
-                near = seconds_to(facts["points"], (1 + NEARLY) * goal)
-                row[f"to within {NEARLY:.1%} of it"] = times_faster(by_name["batch"]["seconds"], near)
+                row["times faster than Batch"] = _times(_speedup(by_name, name))
+                row[f"to within {NEARLY:.1%} of it"] = _times(_speedup(by_name, name, NEARLY))
             rows.append(row)
     return rows
 
 
-def times_faster(theirs: float, ours: float) -> str:
-    """Their time / ours, in words where it never came to that."""
-    return f"{theirs / ours:.1f}" if np.isfinite(ours) else "not reached"
+def _speedup(by_name: dict[str, dict[str, Any]], name: str, slack: float = 0.0) -> float:
+    (ratio,) = speedups({each: [facts] for each, facts in by_name.items()}, name, slack)
+    return ratio
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio else "not reached"
 
 
 def claims(results: Results) -> list[Claim]:
     """What the paper says of its Figure 2."""
     found = [_faster_than_batch(results)]
     for rival, word in {"ol-wang": "as fast as", "ol-lef": FASTER, "ol-guan": FASTER}.items():
-        found.append(_against(results.get(SERVE[rival], {}), rival, word))
+        found.append(_against(results, rival, word))
     alike = Claim("Different initialisations lead to similar results", "one was run; see --seed", UNKNOWN)
     ours = _faster_than_batch(results, "ours")
     return [*found, alike, Claim("(not in the paper) onmf's default method against Batch", ours.measured, ours.verdict)]
 
 
 def _faster_than_batch(results: Results, name: str = "ol") -> Claim:
-    parts, successes = [], []
-    for divergence, by_name in results.items():
-        if "batch" in by_name and name in by_name:
-            goal = by_name["batch"]["points"][-1]["train"]
-            reached = seconds_to(by_name[name]["points"], goal)
-            parts.append(f"{NAMES[divergence]} {times_faster(by_name['batch']['seconds'], reached)}")
-            successes.append(reached * AS_FAST <= by_name["batch"]["seconds"])
+    ratios = {
+        NAMES[divergence]: _speedup(by_name, name)
+        for divergence, by_name in results.items()
+        if "batch" in by_name and name in by_name
+    }
     text = "OL converges significantly faster than Batch for all the divergences"
-    measured = f"Batch's time / {TITLES[name]}'s to Batch's final training loss: " + ", ".join(parts)
-    return Claim(text, measured if parts else "one of the two was not run", verdict(successes))
+    listed = ", ".join(f"{title} {_times(ratio)}" for title, ratio in ratios.items())
+    measured = f"Batch's time / {TITLES[name]}'s to Batch's final training loss: {listed}"
+    held = verdict([ratio >= SIGNIFICANTLY for ratio in ratios.values()])
+    return Claim(text, measured if ratios else "one of the two was not run", held)
 
 
-def _against(by_name: dict[str, dict[str, Any]], rival: str, word: str) -> Claim:
-    text = f"OL converges {word} {TITLES[rival]} ({NAMES[SERVE[rival]]})"
+def _against(results: Results, rival: str, word: str) -> Claim:
+    (divergence,) = CONTESTANTS[rival].divergences
+    text = f"OL converges {word} {TITLES[rival]} ({NAMES[divergence]})"
+    by_name = results.get(divergence, {})
     if "ol" not in by_name or rival not in by_name:
         return Claim(text, "one of the two was not run", UNKNOWN)
-    ol, other = by_name["ol"]["points"], by_name[rival]["points"]
-    worse = max(ol[-1]["train"], other[-1]["train"])
-    mine, theirs = seconds_to(ol, worse), seconds_to(other, worse)
+    ol, other = by_name["ol"], by_name[rival]
+    ends = [final(facts, "train") for facts in (ol, other)]
+    mine, theirs = (seconds_to(facts["points"], "train", max(ends)) for facts in (ol, other))
     measured = (
-        f"final training loss {shown(ol[-1]['train'])} against {shown(other[-1]['train'])}; seconds to the higher of "
-        f"the two: {shown(mine)} against {shown(theirs)}"
+        f"final training loss {shown(ends[0])} against {shown(ends[1])}; seconds to the higher of the two: "
+        f"{shown(mine)} against {shown(theirs)}"
     )
-    limit = 1 / AS_FAST if word.startswith("as") else AS_FAST
+    limit = SIGNIFICANTLY if word == FASTER else 1 / SIGNIFICANTLY
     return Claim(text, measured, verdict([theirs >= limit * mine]) if np.isfinite(mine) else NOT)

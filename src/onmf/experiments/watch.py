@@ -1,19 +1,19 @@
-"""How an experiment tells its progress; this one is silent, the command line draws bars."""
+"""How an experiment reports its progress; this one is silent, the command line draws bars."""
 
 from __future__ import annotations
 
 
 class Watch:
-    """Told of every part of an experiment: how many there are, which one runs, and how far it is."""
+    """Hears how many parts an experiment has, which one is running, and how far it is."""
 
     def begin(self, parts: int) -> None:
-        """So many parts, finished ones included."""
+        """The number of parts, finished ones included."""
 
     def part(self, title: str) -> None:
-        """The next part."""
+        """The next part begins."""
 
     def step(self, share: float) -> None:
-        """The share of the part that is done."""
+        """How much of the part is done, from 0 to 1."""
 
     def say(self, text: str) -> None:
-        """Something worth knowing on the way."""
+        """A message worth showing."""

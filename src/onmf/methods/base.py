@@ -34,7 +34,8 @@ class State:
     steps: int = 0
     memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
 
-    def __post_init__(self) -> None:
+    def require_counts(self) -> None:
+        """Refuse counts that are none, as a damaged file may hold."""
         require_whole(0, samples=self.samples, steps=self.steps)
         require_at_least(0, clock=self.clock)
 

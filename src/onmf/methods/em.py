@@ -24,10 +24,11 @@ from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging
+from onmf.methods.schedules import Averaging, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
+EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # a chunk's weight after some 17,000 and 110,000 samples: more steps pay from there on
@@ -59,13 +60,10 @@ class EM(Method, name="em"):
         super().__post_init__()
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
-        self._averaging()
-
-    def _averaging(self) -> Averaging:
-        return Averaging(0.75, forgetting=self.forgetting)
+        Averaging(forgetting=self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return self._averaging()(clock, n, self.tau)
+        return averaging(EXPONENT, self.forgetting)(clock, n, self.tau)
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:
@@ -92,7 +90,7 @@ class EM(Method, name="em"):
 
     def _full_weight(self, clock: float) -> float:
         """That of the next full chunk."""
-        return self._averaging()(clock + self.tau, self.tau, self.tau)
+        return averaging(EXPONENT, self.forgetting)(clock + self.tau, self.tau, self.tau)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""

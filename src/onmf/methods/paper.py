@@ -12,7 +12,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics
-from onmf.methods.schedules import StepSize
+from onmf.methods.schedules import StepSize, step_size
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -55,10 +55,7 @@ class Paper(Method, name="paper"):
             require_whole(1, max_iter=self.max_iter)
         if self.delta_tol is not None:
             Polyak(delta_tol=self.delta_tol)
-        self._step_size()
-
-    def _step_size(self) -> StepSize:
-        return StepSize(self.a, self.b, self.power, self.any_power)
+        StepSize(self.a, self.b, self.power, self.any_power)
 
     def refuses(self, divergence: Divergence) -> str | None:
         solver = self.coefficients(divergence)
@@ -85,7 +82,7 @@ class Paper(Method, name="paper"):
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """One projected step."""
-        eta = self._step_size()(state.clock + statistics.samples)
+        eta = step_size(self.a, self.b, self.power, self.any_power)(state.clock + statistics.samples)
         return state.after(statistics.samples, state.C.project(state.W - eta * statistics.parts["gradient"]))
 
     def shorter_step(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from onmf._support.checks import is_number
 
@@ -67,3 +68,8 @@ class Averaging:
         t = samples / chunk
         rho = ((1 + self.delay) / (t + self.delay)) ** self.exponent
         return float(min(1.0, max(rho, self.forgetting) * n / chunk))
+
+
+# Made once, checks included: they are asked for at every step.
+step_size = lru_cache(maxsize=64)(StepSize)
+averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponent, forgetting=forgetting))

@@ -33,7 +33,7 @@ from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
 from onmf.methods import coupled
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging
+from onmf.methods.schedules import Averaging, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -93,7 +93,7 @@ class Surrogate(Method, name="surrogate"):
         Averaging(forgetting=self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return Averaging(divergence.averaging_exponent, forgetting=self.forgetting)(clock, n, self.tau)
+        return averaging(divergence.averaging_exponent, self.forgetting)(clock, n, self.tau)
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Under squared l2 sparse data stay sparse."""

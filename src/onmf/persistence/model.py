@@ -144,7 +144,9 @@ def _state(arrays: Mapping[str, Any], facts: Mapping[str, Any], recipe: Recipe) 
     if not C.contains(W):
         raise ValueError("the dictionary does not lie in the set C of its settings")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
-    return State(W, C, facts["samples"], facts["clock"], facts["steps"], memory)
+    state = State(W, C, facts["samples"], facts["clock"], facts["steps"], memory)
+    state.require_counts()
+    return state
 
 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:

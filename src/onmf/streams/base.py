@@ -128,8 +128,6 @@ def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Pa
 
     ``deep`` also looks in the folder's own folders, except hidden ones and logs such as _delta_log.
     """
-    if path.is_file():
-        return [path]
     if path.is_dir():
         missing = f"has no files that end in {', '.join(suffixes)}"
         found = [each for each in path.glob("**/*" if deep else "*") if each.suffix.lower() in suffixes]
@@ -137,10 +135,11 @@ def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Pa
             found = [each for each in found if not any(part[0] in "._" for part in each.relative_to(path).parts)]
     else:
         missing = "matches no files"
-        found = [Path(name) for name in glob.glob(str(path), recursive=True)]
-    if not any(each.is_file() for each in found):
+        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
+    files = sorted(each for each in found if not each.is_dir())
+    if not files:
         raise SourceError(f"{path} {missing}; give a folder, or a pattern such as 'folder/*{suffixes[0]}'.")
-    return sorted(filter(Path.is_file, found))
+    return files
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:

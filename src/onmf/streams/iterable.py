@@ -23,7 +23,7 @@ class Batches(Sequential):
         self._unread: Iterator[Any] | None = iter(self._again())
         first = next(self._unread, None)
         if first is None:
-            raise SourceError("the iterable has no batches.")
+            raise SourceError("there are no batches in the iterable; if it is a generator, it may be used up.")
         self.n_features = int(_rows(first).shape[1])
         self._unread = chain([first], self._unread)
 

@@ -66,19 +66,19 @@ class Columns(Sequential):
 
 @register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
 def parquet(path: Path) -> Source:
-    """A Parquet file, or those of a folder."""
+    """A Parquet file, or those in a folder or matching a pattern."""
     return Columns(path, "parquet")
 
 
 @register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
 def feather(path: Path) -> Source:
-    """A Feather file, or those of a folder."""
+    """A Feather file, or those in a folder or matching a pattern."""
     return Columns(path, "feather")
 
 
 @register("arrow", [".arrow"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
 def arrow(path: Path) -> Source:
-    """A file in Arrow's IPC format, or those of a folder."""
+    """A file in Arrow's IPC format, or those in a folder or matching a pattern."""
     return Columns(path, "arrow")
 
 

@@ -51,16 +51,17 @@ def hdf5(path: Path, name: str | None = None) -> Source:
     """The data set called ``name`` in an HDF5 file; the name can be left out where there is only one."""
     import h5py
 
-    names: list[str] = []
     with reading(path, "as HDF5"):
         file = h5py.File(path, "r")
-        file.visititems(lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None)
-    if name is None and len(names) == 1:
-        name = names[0]
-    if name is None or name not in file:
-        what = f"{len(names)} data sets" if name is None else f"no data set {name!r} but"
-        listed = ", ".join(names[:10]) or "none"
-        raise SourceError(f"{path} holds {what} ({listed}); name one: hdf5:{path}?name=NAME.")
+        if name is None or name not in file:
+            names: list[str] = []
+            file.visititems(lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None)
+            if name is not None or len(names) != 1:
+                what = f"{len(names)} data sets ({', '.join(names[:10])})" + (
+                    f" but no data set {name!r}" if name else ""
+                )
+                raise SourceError(f"{path} holds {what}; name one: hdf5:{path}?name=NAME.")
+            name = names[0]
     return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
 
 

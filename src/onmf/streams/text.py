@@ -38,11 +38,13 @@ CURE = "save it as UTF-8"
 class Documents(Sequential):
     """Sparse counts of words: of those in ``vocabulary``, or of all, hashed to ``hashed`` features."""
 
-    def __init__(self, where: str | Path, texts: Texts, vocabulary: list[str] | None, hashed: int) -> None:
+    def __init__(
+        self, where: str | Path, texts: Texts, rewinds: bool, vocabulary: list[str] | None, hashed: int
+    ) -> None:
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-        self.where, self.texts, self.feature_names = where, texts, vocabulary
-        self.n_features = hashed if vocabulary is None else len(vocabulary)
+        self.where, self.texts, self.rewinds = where, texts, rewinds
+        self.feature_names, self.n_features = vocabulary, hashed if vocabulary is None else len(vocabulary)
         self.vectoriser: Any = (
             HashingVectorizer(n_features=hashed, alternate_sign=False, norm=None, dtype=np.float64)
             if vocabulary is None
@@ -70,15 +72,13 @@ def documents(
     where, texts, rewinds = _texts(path, field)
     if min(hashed, 1 if words is None else words) < 1:
         raise SourceError(f"{where}: words and hashed must be at least 1.")
-    if vocabulary is not None or words is None:
-        source = Documents(where, texts, vocabulary, hashed)
-    elif not rewinds:
-        raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
-    else:
-        learnt, n_samples = _vocabulary(where, texts, words)
-        source = Documents(where, texts, learnt, hashed)
-        source.n_samples = n_samples
-    source.rewinds = rewinds
+    n_samples = None
+    if words is not None and vocabulary is None:
+        if not rewinds:
+            raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
+        vocabulary, n_samples = _vocabulary(where, texts, words)
+    source = Documents(where, texts, rewinds, vocabulary, hashed)
+    source.n_samples = n_samples
     return source
 
 

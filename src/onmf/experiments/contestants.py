@@ -1,0 +1,135 @@
+"""The methods of this library as contestants: the paper's (OL), the earlier ones it is compared with, and our own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from sklearn.base import clone
+
+from onmf import BatchNMF, OnlineNMF, Progress, methods
+from onmf.experiments.contest import Contestant, Course, Task
+from onmf.methods import Auto, Choice, Paper
+
+MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten
+MOST_BYTES = 2**30  # of samples that Batch is given
+
+
+def canonical(n: int, least_tau: int = 10) -> Paper:
+    """The paper's tau = 1e-4 N and a = b = 0.2 N, which at its N = 1e5 are 10 and 2e4."""
+    return Paper(tau=max(least_tau, round(1e-4 * n)), a=0.2 * n, b=0.2 * n)
+
+
+class Online(Contestant):
+    """``OnlineNMF`` with its defaults, one ``partial_fit`` per batch; ``variant`` holds parameters that differ."""
+
+    title = "onmf"
+    changes_units: ClassVar[bool] = True  # the sizes of its atoms carry no meaning
+    model: OnlineNMF  # of the last run
+
+    def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
+        self.settings = OnlineNMF(task.K, method=self.method(task.n), **_common(task)).set_params(**variant or {})
+        tau = getattr(methods.get(self.settings.method), "tau", None) or 1
+        chunks = -(-tau // task.batch_size)  # no chunk is longer than a batch
+        super().__init__(replace(task, batch_size=chunks * task.batch_size))
+
+    def method(self, n: int) -> Choice:
+        """The method for passes of n samples."""
+        return Auto()
+
+    def run(self, passes: int, course: Course) -> None:
+        told: dict[str, Progress] = {}
+        look = [lambda progress: told.update(last=progress)]
+        self.model = clone(self.settings).set_params(callbacks=look)
+        for seen, batch in course.batches(self.task):
+            self.model.partial_fit(batch)
+            course(seen, told["last"].W, told["last"].H)
+
+    def notes(self) -> dict[str, Any]:
+        return {"method": self.model.method_.name}
+
+
+class OL(Online):
+    """The paper's method with its canonical step."""
+
+    title, changes_units = "OL", False
+    least_tau: ClassVar[int] = 10
+
+    def method(self, n: int) -> Choice:
+        return canonical(n, self.least_tau)
+
+
+class ShortOL(OL):
+    """The same with a step a hundred times shorter."""
+
+    title = "OL, a / 100"
+
+    def method(self, n: int) -> Choice:
+        usual = canonical(n, self.least_tau)
+        return usual.with_constants(a=usual.a / 100)
+
+
+class Lefevre(Online):
+    """Lefevre, Bach and Fevotte (2011): the past weighs r after one pass."""
+
+    title, divergences = "OL-Lef", ("is",)
+
+    def method(self, n: int) -> Choice:
+        return methods.Lefevre(N=n)
+
+
+class Guan(Online):
+    """Guan, Tao, Luo and Yuan (2012), as reconstructed."""
+
+    title, divergences, changes_units = "OL-Guan", ("squared_l2",), False
+
+    def method(self, n: int) -> Choice:
+        return methods.Guan()
+
+
+class Wang(Online):
+    """Wang, Wang and Yeung (2013)."""
+
+    title, divergences, changes_units = "OL-Wang", ("huber",), False
+
+    def method(self, n: int) -> Choice:
+        return methods.Wang()
+
+
+class Batch(Contestant):
+    """``BatchNMF`` on all samples of a pass, or as many as MOST_BYTES hold."""
+
+    title = "Batch"
+    model: BatchNMF  # of the last run
+
+    def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
+        super().__init__(task)
+        self.X = task.gathered(MOST_BYTES)
+        self.settings = _common(task) | {"max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
+
+    def run(self, passes: int, course: Course) -> None:
+        look = [lambda progress: course(progress.samples, progress.W, loss=progress.loss)]
+        self.model = BatchNMF(self.task.K, callbacks=look, **self.settings).fit(self.X)
+        loss = float(self.model.history_["loss"][-1])
+        course(self.model.n_samples_seen_, self.model.components_, loss=loss, end=True)
+
+    def notes(self) -> dict[str, Any]:
+        return {"iterations": int(self.model.n_iter_), "converged": bool(self.model.converged_)}
+
+
+def _common(task: Task) -> dict[str, Any]:
+    start = {} if task.W0 is None else {"init": task.W0}
+    return {"divergence": task.divergence, "random_state": task.seed, **start}
+
+
+ONLINE: dict[str, type[Online]] = {
+    "ol": OL,
+    "ol-short": ShortOL,
+    "ol-lef": Lefevre,
+    "ol-guan": Guan,
+    "ol-wang": Wang,
+    "ours": Online,
+}
+CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, "batch": Batch}
+TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}

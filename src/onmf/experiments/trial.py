@@ -1,0 +1,135 @@
+"""One contestant of an experiment: its run, and its dictionaries judged by two measures.
+
+- *objective*: the paper's. For online methods the empirical loss 1/t sum_i d(v_i || h_i W_t) over the samples so far,
+  with the coefficients found when each sample was seen, which are kept on disk; for Batch its own loss.
+- *train*, *held_out*: the mean loss, at the best coefficients, of samples that were learnt from and of others. It does
+  not depend on how a method finds its coefficients, and so compares them all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from onmf import divergences
+from onmf._support.arrays import Array, Counts
+from onmf.experiments.contest import Mark, Task, race, warm_up
+from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch, Online
+from onmf.experiments.folder import Folder, Result
+from onmf.experiments.judge import Scorer
+from onmf.experiments.watch import Watch
+from onmf.streams import Rows, Source
+
+KEPT = 2000  # samples, the last ones, whose coefficients go on record for pictures of their fits
+TIMED_ITERATIONS = 10
+
+
+class Copies(Source):
+    """Rows of a matrix in a given order, in which each occurs equally often: the copies are never made."""
+
+    def __init__(self, X: Any, order: Counts) -> None:
+        self.X, self.order = X, order
+        self.n_samples, self.n_features = len(order), X.shape[1]
+        self.rows, self.place = np.unique(order, return_inverse=True)  # the distinct rows; which one each sample is
+
+    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+        for first in range(0, len(self.order), size):
+            rows = self.order[first : first + size]
+            yield np.arange(first, first + len(rows)), self.X[rows]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A task, and the judges of the dictionaries learnt from it."""
+
+    task: Task
+    train: Scorer
+    held_out: Scorer
+    passes: int = 1
+
+    def compete(self, name: str, folder: Folder, watch: Watch, variant: Mapping[str, Any] | None = None) -> Result:
+        """Let a contestant learn, with ``variant`` instead of its own settings, and judge it."""
+        with warnings.catch_warnings(), folder.scratch() as scratch:
+            # Limits on iterations and steps too long for the data are part of what is studied.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warm_up(CONTESTANTS[name], self.task, variant, scratch)
+            if name == "batch":
+                return self._batch(scratch, watch, variant)
+            return self._online(ONLINE[name](self.task, variant), scratch, watch)
+
+    def _online(self, contestant: Online, scratch: Path, watch: Watch) -> Result:
+        n = self.passes * self.task.n
+        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.task.K))
+
+        def mass(W: Array) -> Any:
+            return W.sum(axis=1) if contestant.changes_units else np.ones(len(W))
+
+        def look(samples: int, W: Array, H: Array | None) -> None:
+            if H is not None:
+                coefficients[samples - len(H) : samples] = H * mass(W)
+            watch.step(samples / n)
+
+        marks = race(contestant, scratch, self.passes, look=look)
+        found = [(mark.samples, mark.W / mass(mark.W)[:, None]) for mark in marks]
+        divergence = divergences.get(self.task.divergence)
+        objectives = empirical_losses(divergence, self.task.batches(self.passes), coefficients, found)
+        points = [self._judged(mark, W, o) for mark, (_, W), o in zip(marks, found, objectives, strict=True)]
+        return _result(points, found[-1][1], np.asarray(coefficients), {"n": n} | contestant.notes())
+
+    def _batch(self, scratch: Path, watch: Watch, variant: Mapping[str, Any] | None) -> Result:
+        """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
+        copy, at their cost. So it learns from one copy, and the time of an iteration is measured on all.
+        """
+        copies = self.task.source if isinstance(self.task.source, Copies) else None
+        one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
+        contestant = Batch(one, variant)
+        n = contestant.X.shape[0]
+        most = MOST_ITERATIONS * n
+        marks = race(contestant, scratch, look=lambda samples, W, H: watch.step(samples / most))
+        H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
+        if copies is not None:
+            timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})
+            first, *_, last = race(timed, scratch / "timed")
+            each = (last.seconds - first.seconds) / TIMED_ITERATIONS * self.task.n / timed.X.shape[0]
+            marks = [replace(mark, seconds=mark.samples / n * each) for mark in marks]
+            H, facts = H[copies.place], facts | {"n": timed.X.shape[0], "seconds of an iteration": each}
+        points = [self._judged(mark, mark.W, mark.loss) for mark in marks]
+        return _result(points, marks[-1].W, H, facts)
+
+    def _judged(self, mark: Mark, W: Array, objective: float) -> dict[str, Any]:
+        train, held_out = self.train.best(W), self.held_out.best(W)
+        measures = {"objective": objective, "train": train.loss, "held_out": held_out.loss, "psnr": train.psnr}
+        return {"samples": mark.samples, "seconds": mark.seconds} | measures
+
+
+def _result(points: list[dict[str, Any]], W: Array, H: Array, facts: dict[str, Any]) -> Result:
+    places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
+    facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
+    return Result(facts, {"W": W, "H": H[slice(*places)]})
+
+
+def empirical_losses(
+    divergence: divergences.Divergence,
+    batches: Iterator[tuple[int, Any]],
+    H: Array,
+    dictionaries: Sequence[tuple[int, Array]],
+) -> list[float]:
+    """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
+    sums = np.zeros(len(dictionaries))
+    first = 0
+    for seen, batch in batches:
+        V = batch.toarray() if scipy.sparse.issparse(batch) else batch
+        h = np.asarray(H[first:seen])
+        for place, (t, W) in enumerate(dictionaries):
+            if t > first:
+                sums[place] += float(divergence.value(V, np.maximum(h @ W, np.finfo(float).tiny))[: t - first].sum())
+        first = seen
+    return [float(total) / t for total, (t, _) in zip(sums, dictionaries, strict=True)]

@@ -1,0 +1,51 @@
+"""The coefficient problem, min over h in the box of d(x || hW) + penalty(h): all that a coefficient solver sees.
+
+A solver asks for a fit, its loss, its gradient in h and its Hessians, and does not see which kind of X it has. Sparse X
+cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope * y, the zeros enter only through sums.
+"""
+
+from typing import Any
+
+import scipy.sparse
+
+from onmf._support.arrays import Array
+from onmf.divergences import Divergence
+from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal, uniform_start
+from onmf.problem.dense import DenseProblem, weighted_grams
+from onmf.problem.gram import GramProblem, least_squares
+from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.problem.sparse import SparseProblem
+from onmf.sets import Box
+
+__all__ = [
+    "DEFAULT_BOX",
+    "NO_PENALTY",
+    "DenseProblem",
+    "GramProblem",
+    "Penalty",
+    "Problem",
+    "SparseProblem",
+    "least_squares",
+    "packed_diagonal",
+    "pose",
+    "takes_sparse",
+    "uniform_start",
+    "weighted_grams",
+]
+
+
+def pose(divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY) -> Problem:
+    """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2)."""
+    kind: type[Problem] = DenseProblem
+    if scipy.sparse.issparse(X):
+        kind = GramProblem if _separable_least_squares(divergence) else SparseProblem
+    return kind(divergence, X, W, box, penalty)
+
+
+def takes_sparse(divergence: Divergence) -> bool:
+    """Does sparse X cost O(nnz) under this divergence? Others must be densified, batch by batch."""
+    return divergence.slope_at_zero is not None or _separable_least_squares(divergence)
+
+
+def _separable_least_squares(divergence: Divergence) -> bool:
+    return divergence.quadratic and divergence.metric is None

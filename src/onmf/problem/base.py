@@ -1,0 +1,182 @@
+"""What coefficient problems of every kind have: the penalty, the box, a start and a test for convergence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+
+from onmf._support import threads
+from onmf._support.arrays import Array, Counts, Mask, row_sums
+from onmf.divergences import Divergence
+from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.sets import Box
+
+CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is none, the gradient may explode near zero
+DEFAULT_BOX = Box()
+
+
+class Problem(ABC):
+    """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
+
+    # Attributes with one row per sample, as far as they are there: ``rows`` takes some of each.
+    per_sample = frozenset({"X", "totals", "scale", "reach", "prices", "products"})
+
+    def __init__(
+        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
+    ) -> None:
+        self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
+
+    # What the kinds of X differ in
+
+    @abstractmethod
+    def fit(self, H: Array) -> Array:
+        """Y = HW where it is needed: everywhere, or at the non-zeros of X."""
+
+    @abstractmethod
+    def loss(self, H: Array, Y: Array) -> Array:
+        """d(x || hW) per sample, without the penalty."""
+
+    @abstractmethod
+    def _slope(self, H: Array, Y: Array) -> Array:
+        """The derivative of the loss in h."""
+
+    @abstractmethod
+    def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        """The same, and the curvatures of ``newton``."""
+
+    @abstractmethod
+    def _hessians(self, curvatures: Array) -> Array:
+        """``hessians`` of the loss."""
+
+    def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
+        """What ``fit`` or ``newton`` gave, for some of the samples."""
+        return Y[keep]
+
+    # What they have in common
+
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+        return int(self.X.shape[0])
+
+    @property
+    def K(self) -> int:
+        """The number of atoms."""
+        return len(self.W)
+
+    @cached_property
+    def mass(self) -> Array:
+        """sum_f W_kf per atom."""
+        return atom_sums(self.W)
+
+    @cached_property
+    def totals(self) -> Array:
+        """sum_f x_f per sample."""
+        return row_sums(self.X)
+
+    @cached_property
+    def scale(self) -> Array:
+        """d(x || 2x) per sample."""
+        return self.divergence.scale(self.X)
+
+    @cached_property
+    def reach(self) -> Array:
+        """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
+        return self.totals[:, None] / np.where(self.mass > 0, self.mass, 1.0)
+
+    @cached_property
+    def prices(self) -> Array:
+        """What one unit of a coefficient costs, per sample: (n, 1)."""
+        return self.penalty.prices(self.X)
+
+    def objective(self, H: Array, Y: Array) -> Array:
+        """The loss and the penalty, per sample."""
+        loss = self.loss(H, Y)
+        return loss + self.penalty.value(H, self.prices) if self.penalty else loss
+
+    def gradient(self, H: Array, Y: Array) -> Array:
+        """The derivative of the objective in h: (n, K)."""
+        return self._with_penalty(H, self._slope(H, Y))
+
+    def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        """The gradient of the objective, and the curvatures that ``hessians`` turns into its Hessians."""
+        G, curvatures = self._model(H, Y)
+        return self._with_penalty(H, G), curvatures
+
+    def _with_penalty(self, H: Array, G: Array) -> Array:
+        return G + self.penalty.gradient(H, self.prices) if self.penalty else G
+
+    def hessians(self, curvatures: Array) -> Array:
+        """sum_f c_nf w_f w_f' + ridge for every sample, packed: (n, K (K + 1) / 2)."""
+        M = self._hessians(curvatures)
+        if self.penalty.ridge:
+            M[:, packed_diagonal(self.K)] += self.penalty.ridge
+        return M
+
+    def tolerance(self, tol: float) -> Array:
+        """tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
+        return max(tol, 10 * self._eps) * self.scale
+
+    @property
+    def noise(self) -> Array:
+        """What rounding may do to a sample's objective."""
+        return 16 * self._eps * self.scale
+
+    @property
+    def _eps(self) -> float:
+        return float(np.finfo(self.W.dtype).eps)
+
+    def remaining_gain(self, H: Array, G: Array) -> Array:
+        """A first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
+        down = np.maximum(G, 0.0) * (H - self.box.low)
+        up = np.maximum(-G, 0.0) * np.minimum(np.maximum(self.reach - H, H), self.box.high - H)
+        return (down + up).sum(axis=1)
+
+    def start(self, H0: Array | None = None) -> Array:
+        """A fresh array in the box: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
+        H = _uniform(self.totals, self.mass)
+        if H0 is not None:
+            carries = H0 @ self.mass >= CARRIES * self.totals
+            H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
+        return self.box.project(H)
+
+    def blocks(self) -> list[slice]:
+        """Samples for one thread to solve side by side; many if dense, as packed products of atoms serve them all."""
+        n, F = self.X.shape
+        if scipy.sparse.issparse(self.X):
+            return threads.by_work(n, float(self.X.nnz) / max(n, 1) * self.K, 6e4)
+        return threads.by_work(n, F * self.K, 3e6)
+
+    def rows(self, keep: Mask | Counts | slice, known: Collection[str] = ()) -> Self:
+        """The same problem for some of the samples; what is known of them goes along, or of it just ``known``."""
+        part = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            if name not in self.per_sample:
+                part.__dict__[name] = value
+            elif not known or name in known:
+                part.__dict__[name] = value[keep]
+        return part
+
+
+def atom_sums(W: Array) -> Array:
+    """sum_f W_kf per atom, as a product: BLAS does not mind in which order W lies in memory."""
+    return W @ np.ones(W.shape[1], dtype=W.dtype)
+
+
+def uniform_start(X: Any, W: Array) -> Array:
+    """The same coefficient for all atoms, such that the fit has the sample's mass."""
+    return _uniform(row_sums(X), atom_sums(W))
+
+
+def _uniform(totals: Array, mass: Array) -> Array:
+    return np.repeat(totals[:, None] / (float(mass.sum()) or 1.0), len(mass), axis=1)
+
+
+def packed_diagonal(K: int) -> Counts:
+    """Where the diagonal stands in a packed K x K matrix."""
+    return np.cumsum(np.r_[0, np.arange(K, 1, -1)])

@@ -1,0 +1,65 @@
+"""Least squares on the Gram matrix of the atoms."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.divergences import Divergence
+from onmf.problem.base import DEFAULT_BOX, Problem
+from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.sets import Box
+
+
+class GramProblem(Problem):
+    """A quadratic loss as h Q h' / 2 - b h' + d(x || 0) with Q = WAW' and b = xAW': hQ stands for the fit.
+
+    The samples, dense or sparse, are touched once. What is left of the loss of a nearly exact fit has lost digits.
+    """
+
+    def __init__(
+        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
+    ) -> None:
+        super().__init__(divergence, X, W, box, penalty)
+        self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
+        Q = self.AW @ W.T
+        self.Q = 0.5 * (Q + Q.T)
+
+    @cached_property
+    def products(self) -> Array:
+        """The rows b."""
+        return np.asarray(self.X @ self.AW.T)
+
+    def penalised(self) -> tuple[Array, Array]:
+        """Q and the rows b of the whole objective."""
+        Q = self.Q + self.penalty.ridge * np.eye(self.K, dtype=self.Q.dtype) if self.penalty.ridge else self.Q
+        return Q, self.products - self.prices if self.penalty.lasso else self.products
+
+    def fit(self, H: Array) -> Array:
+        return H @ self.Q
+
+    def loss(self, H: Array, Y: Array) -> Array:
+        """d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero."""
+        return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
+
+    def _slope(self, H: Array, Y: Array) -> Array:
+        return Y - self.products
+
+    def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        return Y - self.products, np.ones((len(Y), 1), dtype=Y.dtype)
+
+    def _hessians(self, curvatures: Array) -> Array:
+        return curvatures * self.Q[np.triu_indices(self.K)]
+
+
+def least_squares(problem: Problem) -> GramProblem | None:
+    """A quadratic problem with the same solution, if there is one."""
+    quadratic = problem.divergence.least_squares
+    if isinstance(problem, GramProblem):
+        return problem
+    if quadratic is None or (problem.penalty and not problem.divergence.quadratic):
+        return None
+    return GramProblem(quadratic, problem.X, problem.W, problem.box, problem.penalty)

@@ -1,0 +1,68 @@
+"""Sparse samples at O(nnz K), for divergences that are linear in y at x = 0: d(0, y) = slope * y."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onmf._support.arrays import Array, Mask, row_sums
+from onmf.divergences import Divergence
+from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal
+from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.sets import Box
+
+
+class SparseProblem(Problem):
+    """X in CSR form; Y and the curvatures live at its non-zeros."""
+
+    def __init__(
+        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
+    ) -> None:
+        super().__init__(divergence, X, W, box, penalty)
+        slope = divergence.slope_at_zero
+        if slope is None:
+            raise ValueError(f"{divergence.name} is not linear at zero: its sparse data must be densified.")
+        self.slope_at_zero = slope
+        self.Wt = np.ascontiguousarray(W.T)
+
+    def fit(self, H: Array) -> Array:
+        from onmf.kernels import sampled_product
+
+        return sampled_product(self.X.indptr, self.X.indices, H, self.Wt)
+
+    def loss(self, H: Array, Y: Array) -> Array:
+        """The loss at the non-zeros, and slope times the fit's sum over the zeros."""
+        entries = self.divergence.value(self.X.data[:, None], Y[:, None]) - self.slope_at_zero * Y
+        return row_sums(self._like(entries)) + self.slope_at_zero * (H @ self.mass)
+
+    def _slope(self, H: Array, Y: Array) -> Array:
+        return self._gathered(self.divergence.grad(self.X.data[:, None], Y[:, None]))
+
+    def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        """At the zeros the gradient is constant, and there is no curvature."""
+        slope, curvatures = self.divergence.newton_model(self.X.data[:, None], Y[:, None])
+        return self._gathered(slope), curvatures[:, 0]
+
+    def _gathered(self, slope: Array) -> Array:
+        return self._like(slope[:, 0] - self.slope_at_zero) @ self.Wt + self.slope_at_zero * self.mass
+
+    def _hessians(self, curvatures: Array) -> Array:
+        from onmf.kernels import sampled_hessians
+
+        M = sampled_hessians(self.X.indptr, self.X.indices, curvatures, self.Wt)
+        # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
+        damping = 1e-3 * np.square(self.mass) / np.where(self.totals > 0, self.totals, 1.0)[:, None]
+        M[:, packed_diagonal(self.K)] += damping
+        return M
+
+    def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
+        indptr = self.X.indptr
+        if isinstance(keep, slice):
+            first, last, _ = keep.indices(self.n)
+            return Y[indptr[first] : indptr[last]]
+        return Y[np.repeat(keep, np.diff(indptr))]
+
+    def _like(self, entries: Array) -> Any:
+        return scipy.sparse.csr_matrix((entries, self.X.indices, self.X.indptr), shape=self.X.shape)
