@@ -15,6 +15,8 @@ import numpy as np
 
 from onmf import OnlineNMF, divergences
 from onmf.datasets.synthetic import NOISE_OF, Planted
+from onmf.experiments.judge import Scorer
+from onmf.methods import Paper, Surrogate
 
 
 def main() -> None:
@@ -34,19 +36,16 @@ def main() -> None:
         X, held_out = planted.sample(n, rng).V, planted.sample(300, rng).V
         divergence = divergences.get(name).for_data(float(X[:200].mean()), 200)  # one delta for Huber's loss
         OnlineNMF(40, divergence=divergence, method="surrogate").fit(X[:200])  # compiles what has to be compiled
-        fast = {"method": "surrogate"}
-        paper = {"method": "paper", "a": 0.2 * n, "b": 0.2 * n, "tau": max(1, round(1e-4 * n))}
+        fast, paper = Surrogate(), Paper(a=0.2 * n, b=0.2 * n, tau=max(1, round(1e-4 * n)))
         cells = []
-        scorer = OnlineNMF(40, divergence=divergence, method="surrogate", init=planted.W, random_state=0).fit(X[:200])
-        scorer.components_ = planted.W / planted.W.max(axis=1, keepdims=True)
-        oracle = scorer.loss(held_out)
-        for settings, count in ((fast, n // 5), (fast, n), (paper, n)):
-            model = OnlineNMF(40, divergence=divergence, init="uniform", random_state=arguments.seed, **settings)
+        judge = Scorer(divergence, X[:200].mean(axis=0), held_out)
+        oracle = judge.best(planted.W).loss
+        for method, count in ((fast, n // 5), (fast, n), (paper, n)):
+            model = OnlineNMF(40, divergence=divergence, method=method, init="uniform", random_state=arguments.seed)
             started = time.perf_counter()
             model.fit(X[:count])
             seconds = time.perf_counter() - started
-            scorer.components_ = model.components_  # one precise scorer for all
-            cells.append(f"{scorer.loss(held_out) / oracle:.3f}")
+            cells.append(f"{judge.best(model.components_).loss / oracle:.3f}")
             if count == n:
                 cells.append(f"{seconds:.1f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

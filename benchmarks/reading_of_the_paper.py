@@ -15,6 +15,7 @@ import numpy as np
 
 from onmf import OnlineNMF
 from onmf.datasets.synthetic import CLIP, NOISE_OF, Planted
+from onmf.methods import Paper
 
 HELD_OUT = 200
 MARKS = (0.0, 0.05, 0.25, 1.0)  # shares of the run at which the held-out loss is measured
@@ -26,14 +27,14 @@ def run(name: str, samples: int, features: int, seed: int, scale: str, max_iter:
     planted = Planted.draw(features, 40, NOISE_OF[name], rng)
     held_out = planted.sample(HELD_OUT, rng).V
     tau = max(1, round(1e-4 * samples))
-    step = {"tau": tau, "a": 0.2 * samples, "b": 0.2 * samples, "max_iter": max_iter}
-    settings = {"divergence": name, "method": "paper", "clip": CLIP, "random_state": seed}
-    model = OnlineNMF(40, init="uniform", scale=scale, **settings, **step)
+    paper, still = Paper(tau=tau, a=0.2 * samples, b=0.2 * samples, max_iter=max_iter), Paper(a=1e-12)
+    settings = {"divergence": name, "clip": CLIP, "random_state": seed}
+    model = OnlineNMF(40, init="uniform", scale=scale, method=paper, **settings)
     # Before the first sample: a model whose dictionary is the initial one (a vanishing step), and the planted one.
     first = planted.sample(200, np.random.default_rng(seed + 1)).V
-    still = OnlineNMF(40, init="uniform", scale=scale, a=1e-12, **settings)
-    losses = [still.partial_fit(first).loss(held_out)]
-    oracle = OnlineNMF(40, init=planted.W, a=1e-12, **settings).partial_fit(first).loss(held_out)
+    start = OnlineNMF(40, init="uniform", scale=scale, method=still, **settings)
+    losses = [start.partial_fit(first).loss(held_out)]
+    oracle = OnlineNMF(40, init=planted.W, method=still, **settings).partial_fit(first).loss(held_out)
 
     stream = planted.stream(samples, 200, np.random.default_rng(seed + 1))
     for batch in stream:

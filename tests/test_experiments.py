@@ -34,6 +34,7 @@ from onmf.experiments.synthetic import DIVERGENCES, Data, PlantedSource
 from onmf.experiments.topic_quality import cluster, coherence, keywords
 from onmf.experiments.trial import Copies, Trial, empirical_losses
 from onmf.experiments.watch import Watch
+from onmf.methods import Paper
 from onmf.streams import Rows
 
 CORPUS = Corpus(
@@ -188,8 +189,8 @@ def compete(tmp_path):
 
 
 def test_the_canonical_parameters_are_the_papers():
-    assert canonical(100_000) == {"tau": 10, "a": 2e4, "b": 2e4}
-    assert canonical(1000) == {"tau": 10, "a": 200.0, "b": 200.0}
+    assert canonical(100_000) == Paper(tau=10, a=2e4, b=2e4)
+    assert canonical(1000) == Paper(tau=10, a=200.0, b=200.0)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -273,7 +274,7 @@ def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, compet
 
 
 def test_a_long_chunk_is_read_at_once(compete):
-    result = compete("ol", small_trial(n=1000), variant={"tau": 400})
+    result = compete("ol", small_trial(n=1000), variant={"method__tau": 400})
     assert [point["samples"] for point in result.facts["points"]] == [400, 800, 1000]
 
 
@@ -406,7 +407,7 @@ def test_ours_has_no_step_size_to_vary():
     assert {variant.parameter for variant in sensitivity.variants("ours")} == {"tau", "K"}
     ol = {v.name: v for v in sensitivity.variants("ol")}
     assert ol["ol-a-10"].settings(1000) == {"a": 2000.0}
-    assert ol["ol-tau-0.1"].settings(100_000) == {"tau": 1}
+    assert ol["ol-tau-0.1"].settings(100_000) == {"method__tau": 1}
     assert ol["ol-K-2"].K(40) == 80
     assert ol["ol"].settings(1000) == {}
 

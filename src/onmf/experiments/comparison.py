@@ -83,7 +83,7 @@ def steps(n: int) -> str:
     """OL's parameters in words."""
     own = canonical(n)
     return (
-        f"tau = {own['tau']}, a = b = {own['a']:g} (the paper: tau = 1e-4 N, a = b = 2e4 at N = 1e5; here a = b = "
+        f"tau = {own.tau}, a = b = {own.a:g} (the paper: tau = 1e-4 N, a = b = 2e4 at N = 1e5; here a = b = "
         "0.2 N, tau >= 10)"
     )
 

@@ -21,12 +21,14 @@ import scipy.sparse
 from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver, InteriorPoint, Newton
-from onmf.problem import fits
+from onmf.coefficients import precise
+from onmf.divergences import Divergence
+from onmf.problem import pose
 from onmf.sets import Box
 
 FLOORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # from the least on, until the loss rises
 TOL, MAX_ITER = 1e-6, 300
+BOX = Box(1e-12, 1e12)
 BLOCK = 256
 
 
@@ -44,7 +46,12 @@ class Scorer:
     """Judges dictionaries on samples under one divergence; ``mean_sample`` is that of the training samples."""
 
     def __init__(
-        self, divergence: str, mean_sample: Array, held_out: Any, clean: Array | None = None, peak: float | None = None
+        self,
+        divergence: str | Divergence,
+        mean_sample: Array,
+        held_out: Any,
+        clean: Array | None = None,
+        peak: float | None = None,
     ) -> None:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
@@ -57,8 +64,7 @@ class Scorer:
         self.units = np.full(n, mean) if given.parameters() else own
         self.divergence = given.in_units(mean) if given.parameters() else given
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
-        kind: type[Newton] | type[InteriorPoint] = InteriorPoint if isinstance(given, divergences.L1) else Newton
-        self.solver: CoefficientSolver = kind(Box(1e-12, 1e12), tol=TOL, max_iter=MAX_ITER)
+        self.solver = precise(given).stopping(TOL, MAX_ITER)
         if scipy.sparse.issparse(held_out) and self.solver.takes_sparse(self.divergence):
             self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ held_out)
         else:
@@ -104,9 +110,9 @@ class Scorer:
         for first in range(0, n, BLOCK):
             rows = slice(first, first + BLOCK)
             with threads.taken_from_blas():
-                found = self.solver.solve(self.divergence, self.V[rows], W)
-                problem = fits(self.divergence, self.V[rows], W)
-                losses[rows] = problem.value(found.H, problem.fit(found.H))
+                problem = pose(self.divergence, self.V[rows], W, BOX)
+                found = self.solver.solve(problem)
+                losses[rows] = problem.loss(found.H, problem.fit(found.H))
             H[rows], converged[rows] = found.H, found.converged
         return H, losses, converged
 

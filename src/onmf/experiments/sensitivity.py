@@ -13,6 +13,7 @@ from onmf.experiments.folder import Folder
 from onmf.experiments.report import Block, Claim, Heading, Picture, Report, Table, Text, verdict
 from onmf.experiments.synthetic import DIVERGENCES, NAMES, PLANTED, Data
 from onmf.experiments.watch import Watch
+from onmf.methods import Auto
 from onmf.plots import panels
 
 METHODS = ("ol", "ours")
@@ -50,9 +51,9 @@ class Variant:
         """What differs from the method's own settings."""
         if self.factor == 1 or self.parameter == "K":
             return {}
-        usual = canonical(n) if self.method == "ol" else {"tau": OUR_TAU}
-        value = usual[self.parameter] * self.factor
-        return {self.parameter: max(1, round(value)) if self.parameter == "tau" else value}
+        usual = canonical(n) if self.method == "ol" else Auto(tau=OUR_TAU)
+        value = getattr(usual, self.parameter) * self.factor
+        return {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
 
     def K(self, canonical_K: int) -> int:
         """The number of atoms."""
@@ -101,7 +102,7 @@ def _report(settings: Settings, folder: Folder, results: Results) -> Report:
         Heading("Set-up"),
         Text(
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms. Canonical: K = {K}, and for OL "
-            f"tau = {canonical(n)['tau']}, a = b = {0.2 * n:g}; onmf updates its dictionary every {OUR_TAU} samples "
+            f"tau = {canonical(n).tau}, a = b = {0.2 * n:g}; onmf updates its dictionary every {OUR_TAU} samples "
             "and has no step size a. One parameter at a time is multiplied by the factors in the legends."
         ),
     ]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,7 +25,7 @@ from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, B
 from onmf.experiments.folder import Folder, Result
 from onmf.experiments.judge import Scorer
 from onmf.experiments.watch import Watch
-from onmf.streams import Rows, Source
+from onmf.streams import Numbered, OnBad, Rows, Source
 
 KEPT = 2000  # samples, the last ones, whose coefficients go on record for pictures of their fits
 TIMED_ITERATIONS = 10
@@ -40,7 +39,7 @@ class Copies(Source):
         self.n_samples, self.n_features = len(order), X.shape[1]
         self.rows, self.place = np.unique(order, return_inverse=True)  # the distinct rows; which one each sample is
 
-    def batches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
         for first in range(0, len(self.order), size):
             rows = self.order[first : first + size]
             yield np.arange(first, first + len(rows)), self.X[rows]
