@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse
 import scipy.stats
 
-from onmf import OnlineNMF, Sets, load, save
-from onmf.divergences import Divergence, Huber, Mahalanobis, get
+from onmf import Sets, load, save
+from onmf.divergences import Divergence, Huber, Mahalanobis
 from onmf.methods import EM, Guan, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging
@@ -76,7 +76,9 @@ def test_a_misaligned_state_learns_to_the_same_bits(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
     method, X = small(name, tau=20), data(100, rng) / 4
-    state = learnt(method, divergence, method.start(divergence, rng.random((K, F)) + 0.1, DictionarySet()), X[:40]).state
+    state = learnt(
+        method, divergence, method.start(divergence, rng.random((K, F)) + 0.1, DictionarySet()), X[:40]
+    ).state
     kept = {key: misaligned(array) for key, array in state.memory.items()}
     odd = State(misaligned(state.W), state.C, state.samples, state.clock, state.steps, kept)
     one, other = (learnt(method, divergence, before, X[40:]).state for before in (state, odd))
@@ -97,7 +99,9 @@ def test_weights_go_by_the_clock_not_by_the_samples(
 ) -> None:
     """A shard counts its share of the samples alone; guan and lefevre and wang go by neither."""
     method, X = small(name, tau=20), data(60, rng) / 4
-    state = learnt(method, divergence, method.start(divergence, rng.random((K, F)) + 0.1, DictionarySet()), X[:40]).state
+    state = learnt(
+        method, divergence, method.start(divergence, rng.random((K, F)) + 0.1, DictionarySet()), X[:40]
+    ).state
     slow = State(state.W, state.C, state.samples, 4000.0, state.steps, state.memory)
     found = [learnt(method, divergence, before, X[40:]).state for before in (state, slow)]
     assert [one.clock for one in found] == [60, 4020]

@@ -80,9 +80,7 @@ def test_a_batch_is_cut_into_chunks(name: str, divergence: Divergence, rng: np.r
 
 
 @every_pair
-def test_two_batches_are_one_batch_cut_at_a_chunk(
-    name: str, divergence: Divergence, rng: np.random.Generator
-) -> None:
+def test_two_batches_are_one_batch_cut_at_a_chunk(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
     method, X = small(name, tau=8), data(24, rng)
     start = begun(method, divergence, rng)
     once = learnt(method, divergence, start, X)
