@@ -19,7 +19,7 @@ METHODS: dict[str, Choice] = {
     "paper": Paper(a=2.0, b=200.0, max_iter=20),  # steps that suit so few samples
     "lefevre": Lefevre(N=50),
     "guan": Guan(),
-    "wang": Wang(eta=0.02),  # for three atoms
+    "wang": Wang(eta=0.02, max_iter=100),  # for three atoms
 }
 both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
 

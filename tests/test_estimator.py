@@ -51,11 +51,11 @@ def test_scaling_the_data_scales_the_coefficients_only(divergence, method, rng):
 
 @every_pair
 def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng):
-    X = data(250, rng)
-    train, held_out = X[:200], X[200:]
+    X = data(150, rng)
+    train, held_out = X[:120], X[120:]
     before = start(divergence, init="uniform").fit(train)
     given = small("paper", a=5.0) if method == "paper" else method
-    model = quick(divergence, given, init="uniform", max_passes=5).fit(train)
+    model = quick(divergence, given, init="uniform", max_passes=3).fit(train)
     assert model.loss(held_out) < before.loss(held_out)
     assert DictionarySet().contains(model.components_)
     assert (model.transform(held_out) >= 0).all()
@@ -263,13 +263,13 @@ def test_zeros_inside_the_domain_stay(name, method, rng):
 
 
 @both_methods
-@pytest.mark.parametrize(("name", "a"), [("huber", 200.0), ("l1", 200.0), ("l2", 200.0), ("squared_l2", 20.0)])
-def test_robust_losses_need_no_floor(name, a, method, rng):
-    X = data(40, rng)
-    X[:, 0] = 0
-    given = small("paper", a=a) if method == "paper" else method
-    model = quick(name, given, sets=Sets(eps=0.0, eps_prime=0.0), init="uniform", max_passes=10).fit(X)
-    np.testing.assert_allclose(model.components_[:, 0], 0, atol=1e-15 if method == "auto" else 0)
+@pytest.mark.parametrize("name", ["huber", "l1", "l2", "squared_l2"])
+def test_robust_losses_need_no_floor(name, method, rng):
+    X, W = data(40, rng), rng.random((3, F))
+    X[:, 0], W[:, 0] = 0, 1e-10
+    without, with_floor = (quick(name, method, sets=sets, init=W).fit(X) for sets in (Sets(0.0, 0.0), Sets()))
+    assert without.components_[:, 0].sum() <= 3.1e-10
+    assert with_floor.components_[:, 0].sum() >= 0.999e-8
 
 
 @both_methods

@@ -203,7 +203,9 @@ def test_an_array_with_a_bad_entry_is_refused(rng: np.random.Generator, bad: flo
 
 
 @pytest.mark.parametrize(
-    "bad", [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]], 1j * np.ones((1, 2)), 10**400]
+    "bad",
+    [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]], 1j * np.ones((1, 2)), 10**400],
+    ids=lambda bad: type(bad).__name__,
 )
 def test_what_is_no_array_of_numbers_is_refused(rng: np.random.Generator, bad: object) -> None:
     with pytest.raises(ValueError, match="array of numbers"):

@@ -228,10 +228,8 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _listeners(self) -> list[Callable[[Progress], Any]]:
         """The user's callbacks, and what ``verbose`` prints."""
-        return [
-            *(() if self.callbacks is None else self.callbacks),
-            *([printer(int(self.verbose))] if self.verbose else []),
-        ]
+        listeners = [] if self.callbacks is None else list(self.callbacks)
+        return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
