@@ -4,6 +4,7 @@ are noticed; bad batches are skipped.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches, SourceError, open_source, prefetch, shuffle, take
 
-from .conftest import LogCosh, Soft
+from .conftest import LogCosh, Soft, require_same_learning
 
 X = np.random.default_rng(0).gamma(2.0, 1.0, (90, 3)) @ np.random.default_rng(1).random((3, 8))
 SPARSE = scipy.sparse.csr_matrix(X * (np.quantile(X, 0.9) < X))
@@ -49,23 +50,6 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "own adaptive divergence": ({"divergence": Soft()}, X),
     "matrix": ({"divergence": Mahalanobis(np.eye(8) + 0.1)}, X),
 }
-
-
-def same(one: OnlineNMF, other: OnlineNMF) -> None:
-    """All that was learnt, to the bit."""
-    mine, theirs = one._learned, other._learned
-    assert mine is not None
-    assert theirs is not None
-    np.testing.assert_array_equal(one.components_, other.components_)
-    assert mine.state.memory.keys() == theirs.state.memory.keys()
-    for name, array in mine.state.memory.items():
-        np.testing.assert_array_equal(array, theirs.state.memory[name])
-    for name in ("samples", "loss"):
-        np.testing.assert_array_equal(one.history_[name], other.history_[name])
-    for name in ("n_samples_seen_", "n_steps_", "n_iter_", "method_", "skipped_", "scale_"):
-        assert getattr(one, name) == getattr(other, name), name
-    for name, value in mine.divergence.parameters().items():
-        np.testing.assert_array_equal(value, theirs.divergence.parameters()[name])
 
 
 class CrashError(Exception):
@@ -123,9 +107,9 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(case: str, batches: int, tmp
             resumed(data, path, **settings, callbacks=[crashing(4)])
     told: list[int] = []
     again = {"callbacks": [lambda progress: told.append(progress.samples)], "verbose": False, "transform_tol": 1e-3}
-    same(resumed(data, path, **settings | again), whole)
+    require_same_learning(resumed(data, path, **settings | again), whole)
     assert told == whole.history_["samples"].tolist()[{1: 1, 5: 9, 14: 14}[batches] :]
-    same(resumed(data, path, **settings), whole)  # finished: nothing is left to do
+    require_same_learning(resumed(data, path, **settings), whole)  # finished: nothing is left to do
 
 
 def test_without_a_seed_a_run_goes_on_with_its_own_random_numbers(tmp_path: Path) -> None:
@@ -141,7 +125,7 @@ def test_without_a_seed_a_run_goes_on_with_its_own_random_numbers(tmp_path: Path
         assert len(kept) == 14
         for content in kept[::4]:
             (tmp_path / "run").write_bytes(content)
-            same(resumed(X, tmp_path / "run", **settings), whole)
+            require_same_learning(resumed(X, tmp_path / "run", **settings), whole)
         for path in tmp_path.iterdir():
             path.unlink()
 
@@ -152,7 +136,7 @@ def test_streams_with_a_shuffle_buffer_go_on_too(tmp_path: Path) -> None:
 
     whole = OnlineNMF(**SETTINGS).fit(source())
     cut_short(source(), tmp_path / "run", 6, **SETTINGS)
-    same(resumed(source(), tmp_path / "run", **SETTINGS), whole)
+    require_same_learning(resumed(source(), tmp_path / "run", **SETTINGS), whole)
 
 
 def test_a_checkpoint_is_a_model_file(tmp_path: Path) -> None:
@@ -267,7 +251,7 @@ def test_the_file_before_the_last_takes_over(tmp_path: Path, caplog: pytest.LogC
         assert caplog.text.count("Going on from the one before it") == 1
         assert (tmp_path / "run.previous").read_bytes() == previous  # not the damaged one
         assert (tmp_path / "run.damaged").exists() == (damaged is not None)
-        same(resumed(X, run, **SETTINGS), whole)
+        require_same_learning(resumed(X, run, **SETTINGS), whole)
         assert len(caplog.records) == 1
     run.write_bytes(b"")
     (tmp_path / "run.previous").write_bytes(b"nothing")
@@ -296,7 +280,7 @@ def test_a_disk_that_fails_does_not_stop_learning(
     assert "No checkpoint could be written, learning goes on" in caplog.text
     assert "No space left on device" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]  # no litter
-    same(resumed(X, tmp_path / "run", **SETTINGS), whole)
+    require_same_learning(resumed(X, tmp_path / "run", **SETTINGS), whole)
 
 
 def test_a_folder_that_vanishes_does_not_stop_learning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -451,7 +435,7 @@ def test_skipped_batches_survive_a_resumption(tmp_path: Path) -> None:
     assert whole.n_skipped_ == 2
     for crash_at in (1, 2, 3):
         cut_short(Batches(parts), tmp_path / f"run{crash_at}", crash_at, **settings)
-        same(resumed(Batches(parts), tmp_path / f"run{crash_at}", **settings), whole)
+        require_same_learning(resumed(Batches(parts), tmp_path / f"run{crash_at}", **settings), whole)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -467,11 +451,11 @@ def test_blocks_that_cannot_be_read_are_counted_once_whenever_the_run_is_cut(ahe
     whole = OnlineNMF(**settings).fit(source(), checkpoint=tmp_path / "finished")
     assert whole.n_skipped_ == 8
     for _ in range(2):  # after the faults at the end, and gone on from again
-        same(resumed(source(), tmp_path / "finished", **settings), whole)
+        require_same_learning(resumed(source(), tmp_path / "finished", **settings), whole)
     for crash_at in range(1, 8):
         path = tmp_path / f"run{crash_at}"
         cut_short(source(), path, crash_at, **settings)
-        same(resumed(source(), path, **settings), whole)
+        require_same_learning(resumed(source(), path, **settings), whole)
 
 
 def test_a_batch_that_would_make_the_dictionary_infinite_is_refused() -> None:
@@ -514,7 +498,7 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -
 
 # The command line
 
-FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "20", "--seed", "4"]
+FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "8", "--seed", "4"]
 
 
 @pytest.fixture
@@ -542,11 +526,17 @@ def started(*arguments: object, **pipes: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **pipes)
 
 
+def last_written(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):  # between the two renames
+        return path.stat().st_mtime_ns
+    return 0
+
+
 def wait_for_another(run: Path, process: subprocess.Popen[str]) -> None:
     """Until the process has written the file anew."""
-    before = run.stat().st_mtime_ns if run.exists() else 0
+    before = max(last_written(run), last_written(run.with_name("run.previous")))
     deadline = time.monotonic() + 60
-    while not run.exists() or run.stat().st_mtime_ns == before:
+    while last_written(run) <= before:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -563,7 +553,7 @@ def test_a_run_that_is_killed_and_interrupted_ends_with_the_same_bits(
     fit = ["fit", tmp_path / "x.csv", *FIT, "--shuffle-buffer", "90", "--on-error", "skip"]  # and read ahead
     again = [*fit, "--checkpoint", run, "--resume", "--out", tmp_path / "out"]
     seen = [0]
-    for number in (signal.SIGKILL, signal.SIGKILL, signal.SIGINT):
+    for number in (signal.SIGKILL, signal.SIGINT):
         with started(*again, "--every", "0s") as process:
             wait_for_another(run, process)
             time.sleep(rng.uniform(0, 0.15))
@@ -578,7 +568,7 @@ def test_a_run_that_is_killed_and_interrupted_ends_with_the_same_bits(
     assert status == 0, errors
     assert f"Going on from {run}" in errors.replace("\n", " ")
     assert command(*fit, "--out", tmp_path / "whole")[0] == 0
-    same(onmf.load(tmp_path / "out"), onmf.load(tmp_path / "whole"))
+    require_same_learning(onmf.load(tmp_path / "out"), onmf.load(tmp_path / "whole"))
 
 
 def test_texts_come_from_standard_input_and_a_silent_pipe_can_be_interrupted(tmp_path: Path) -> None:
@@ -616,7 +606,7 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
         ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
         (
             [*base, "--checkpoint", tmp_path / "run", "--resume"],
-            "batch_size None, not 20, max_passes 1, not 20, method",
+            "batch_size None, not 20, max_passes 1, not 8, method",
         ),
         ([*base, "--checkpoint", tmp_path / "x.npy"], "is read from"),
         (["fit", f"npy:{tmp_path / 'x.npy'}", "--out", tmp_path / "x.npy"], "is read from"),
