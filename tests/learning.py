@@ -19,7 +19,7 @@ from tests.conftest import F, LogCosh, example_id, examples
 K = 3
 # Constants that suit such small data, for methods whose own do not; a new method is tested with its own.
 SMALL = {
-    "paper": "paper:a=2,b=200,max_iter=20",
+    "paper": "paper:a=2,b=200,max_iter=10",
     "lefevre": "lefevre:N=200,max_iter=20",
     "wang": "wang:eta=0.02,max_iter=40",
 }
@@ -105,7 +105,7 @@ def sparse_counts(n: int, rng: np.random.Generator, mean: float = 0.5) -> np.nda
 
 def assert_sound(model: OnlineNMF, X: Any) -> None:
     """Finite and feasible: the dictionary, what is remembered, the coefficients and every loss."""
-    assert DictionarySet(model.sets.eps).contains(model.components_)
+    assert DictionarySet(model._sets.eps).contains(model.components_)
     assert all(np.isfinite(array).all() for array in memory(model).values())
     H = model.transform(X)
     assert np.isfinite(H).all()

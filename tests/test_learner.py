@@ -15,7 +15,7 @@ import scipy.stats
 
 from onmf import Sets, load, save
 from onmf.divergences import Divergence, Huber, Mahalanobis
-from onmf.methods import EM, Guan, Lefevre, Method, Paper, State, Surrogate
+from onmf.methods import EM, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging
 from onmf.sets import DictionarySet
@@ -90,7 +90,7 @@ def test_a_misaligned_state_learns_to_the_same_bits(
 @pytest.mark.parametrize("numbers", [{"samples": -1}, {"steps": 0.5}, {"clock": -0.1}, {"clock": np.nan}])
 def test_a_state_of_impossible_counts_is_refused(numbers: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(numbers))} must be at least 0"):
-        State(np.ones((K, F)), DictionarySet(), **numbers)
+        State(np.ones((K, F)), DictionarySet(), **numbers).require_counts()
 
 
 @every_method
@@ -482,7 +482,7 @@ def test_what_may_be_changed_in_mid_stream_takes_effect(name: str, change: str, 
     going_on.partial_fit(X)
     assert not np.array_equal(changed.components_, going_on.components_)
     assert changed.n_steps_ == 3 + (9 if change == "tau" else 3)
-    assert DictionarySet(changed.sets.eps).contains(changed.components_)
+    assert DictionarySet(changed._sets.eps).contains(changed.components_)
     assert changed.method_ == changed.method
 
 
@@ -496,13 +496,26 @@ def test_what_a_changed_setting_no_longer_serves_is_refused_in_mid_stream(rng: n
         paper.set_params(method=Paper(delta_tol=0.1)).partial_fit(X)
 
 
-def test_guans_buffer_may_be_given_another_length_in_mid_stream(rng: np.random.Generator) -> None:
-    X = data(90, rng)
-    model = quick("guan", "squared_l2").partial_fit(X[:30])
-    for buffer in (50, 5):
-        model.set_params(method=Guan(buffer=buffer)).partial_fit(X[30:60]).partial_fit(X[60:])
-        assert len(memory(model)["X"]) == buffer
-        assert np.isfinite(model.components_).all()
+@pytest.mark.parametrize("name", METHODS)
+def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_others_taken(
+    name: str, rng: np.random.Generator
+) -> None:
+    X = data(60, rng)
+    constants = small(name).constants()
+    assert set(small(name).fixed) <= constants.keys()
+    # Another value for each: most take a small number, others have to be named.
+    values = dict.fromkeys(constants, 3) | {"any_power": True, "solver": "armijo"}
+    values |= dict.fromkeys(("power", "forgetting", "r", "rho", "theta", "eta", "gamma", "tol", "delta_tol"), 0.6)
+    for constant in constants.keys() - {"delta_tol"}:  # which belongs to l1
+        model = quick(name, usual(name)).partial_fit(X[:30])
+        model.set_params(method=small(name, **{constant: values[constant]}))
+        if constant in small(name).fixed:
+            with pytest.raises(ValueError, match=f"{constant} cannot be changed while a model learns"):
+                model.partial_fit(X[30:])
+        else:
+            model.partial_fit(X[30:])
+            assert getattr(model.method_, constant) == values[constant]
+            assert_sound(model, X)
 
 
 def test_lefevre_remembers_n_in_mid_stream(rng: np.random.Generator) -> None:

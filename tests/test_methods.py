@@ -162,8 +162,8 @@ def test_a_saved_model_goes_on_to_the_bit_and_reading_does_not_change_it(
 def test_learning_lowers_the_loss_and_stays_in_the_set(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    X, held_out = parted((200, 100), rng)
-    start = quick("paper:a=1e-12,max_iter=1", divergence, batch_size=20).fit(X)
+    X, held_out = parted((150, 60), rng)
+    start = quick("paper:a=1e-12,max_iter=1,tau=150", divergence, batch_size=20).fit(X)
     model = quick(name, divergence, batch_size=20, max_passes=3).fit(X)
     assert model.loss(held_out) < start.loss(held_out)
     assert_sound(model, held_out)

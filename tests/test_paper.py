@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onmf import OnlineNMF, Sets
+from onmf import OnlineNMF, Sets, coefficients
 from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Paper, State
@@ -77,7 +77,8 @@ def test_the_solver_is_the_papers_or_the_one_asked_for() -> None:
     assert Paper().coefficients(get("huber:0.1")) == ConstantStep(1e-3, 300)
     assert Paper().coefficients(get("l1")) == Polyak(1e-3, 100, delta_tol=0.01)
     assert Paper(tol=0.1, max_iter=6).coefficients(get("kl")) == Armijo(0.1, 6)
-    assert Paper(solver="armijo-literal").coefficients(get("kl")) == Armijo(1e-3, 100, literal=True)
+    for name in coefficients.names():
+        assert type(Paper(solver=name).coefficients(get("is"))) is coefficients.find(name)
     assert Paper(delta_tol=0.5).coefficients(get("l1")) == Polyak(1e-3, 100, delta_tol=0.5)
     assert "delta_tol belongs to Polyak's step" in Paper(delta_tol=0.5).refuses(get("kl"))
     assert Paper(solver="constant").refuses(get("kl")) is not None

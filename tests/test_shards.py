@@ -18,7 +18,7 @@ from tests.learning import METHODS, learnt, small, usual
 
 F, K = 24, 4
 FULL, DIAGONAL = Surrogate(), Surrogate(max_memory=0)
-COUPLED = list(Mahalanobis.examples(F))[0]
+COUPLED = next(iter(Mahalanobis.examples(F)))
 ADDITIVE: dict[str, tuple[Method, Divergence]] = {
     "full kl": (FULL, get("kl")),
     "full is": (FULL, get("is")),
