@@ -137,7 +137,7 @@ def test_fit_learns_what_the_library_learns_to_the_bit(
 
 def test_the_defaults_of_the_command_are_those_of_the_library(folder: Path, tmp_path: Path) -> None:
     invoke("fit", folder / "x.npy", "--out", tmp_path / "m")
-    assert load(tmp_path / "m").get_params() == OnlineNMF(method=onmf.methods.Auto()).get_params()
+    assert load(tmp_path / "m").get_params() == OnlineNMF(method=onmf.methods.Auto(), sets=onmf.Sets()).get_params()
 
 
 def test_every_option_reaches_the_model(folder: Path, tmp_path: Path) -> None:
@@ -149,6 +149,7 @@ def test_every_option_reaches_the_model(folder: Path, tmp_path: Path) -> None:
         divergence="alpha:0.5",
         method=onmf.methods.EM(forgetting=0.25),
         init="samples",
+        sets=onmf.Sets(),
         reservoir=7,
         batch_size=11,
         max_passes=3,
@@ -384,11 +385,11 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "transform to a strange suffix": ([*TRANSFORM[:4], "h.xlsx"], "h.xlsx: coefficients are written as .npy"),
     "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "absent does not exist"),
     "missing model": (["info", "absent.safetensors"], "there is no model file absent.safetensors"),
-    "random bytes as model": (["info", "random.safetensors"], "random.safetensors is not a model of onmf"),
-    "empty model": (["info", "empty.safetensors"], "empty.safetensors is not a model of onmf"),
-    "truncated model": (["info", "cut.safetensors"], "cut.safetensors is not a model of onmf"),
+    "random bytes as model": (["info", "random.safetensors"], "random.safetensors is damaged, or not a model of onmf"),
+    "empty model": (["info", "empty.safetensors"], "empty.safetensors is damaged, or not a model of onmf"),
+    "truncated model": (["info", "cut.safetensors"], "cut.safetensors is damaged, or not a model of onmf"),
     "somebody else's model": (["info", "foreign.safetensors"], "not a model of onmf"),
-    "array as model": (["transform", "x.npy", "x.npy", "--out", "new.npy"], "x.npy is not a model of onmf"),
+    "array as model": (["transform", "x.npy", "x.npy", "--out", "new.npy"], "x.npy is damaged, or not a model of onmf"),
     "overwriting the data": (["fit", "x.npy", "--out", "x.npy"], "x.npy is an input; give --out another name"),
     "overwriting the samples": ([*TRANSFORM[:4], "x.npy"], "x.npy is an input; give --out another name"),
     "resuming without a checkpoint": ([*FIT, "--resume"], "name it with --checkpoint FILE"),
