@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import BatchNMF, DataError, DomainWarning
+from onmf import BatchNMF, DataError, DomainWarning, Sets
 from onmf.batch_updates import LEAST_FIT, DenseUpdates, factorise
 from onmf.coefficients import Multiplicative
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get

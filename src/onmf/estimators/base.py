@@ -20,6 +20,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
+from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
@@ -34,8 +35,17 @@ class DomainWarning(UserWarning):
     """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
 
 
+def _delta(fitted: Fitted) -> Any:
+    return getattr(fitted.divergence, "delta", None)
+
+
+def _names(fitted: Fitted) -> Any:
+    names = fitted.features.names
+    return None if names is None else np.asarray(names, dtype=object)
+
+
 class NMF(TransformerMixin, BaseEstimator):
-    """The base of the estimators: it holds one ``Fitted``, shows it through properties, and uses its dictionary."""
+    """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int
     divergence: Divergence | str
@@ -57,62 +67,17 @@ class NMF(TransformerMixin, BaseEstimator):
             raise AttributeError("nothing has been learnt yet.")
         return self._learned
 
-    def _shown(self, name: str) -> Fitted:
-        """What was learnt, for an attribute; before anything is, there is no such attribute."""
-        if self._learned is None:
-            raise AttributeError(f"{name} is available only after fit or partial_fit.")
-        return self._learned
-
-    @property
-    def components_(self) -> Array:
-        """The dictionary W (K, F), entries in [0, 1]."""
-        return self._shown("components_").state.W
-
-    @property
-    def n_components_(self) -> int:
-        """K."""
-        return len(self._shown("n_components_").state.W)
-
-    @property
-    def divergence_(self) -> Divergence:
-        """The divergence in the data's units, with all parameters known."""
-        return self._shown("divergence_").divergence
-
-    @property
-    def scale_(self) -> float:
-        """The internal unit: the mean of the first batch, or 1."""
-        return self._shown("scale_").units.scale
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Samples learnt from, those of all passes."""
-        return self._shown("n_samples_seen_").history.samples
-
-    @property
-    def history_(self) -> dict[str, Array]:
-        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
-        return self._shown("history_").history.columns()
-
-    @property
-    def delta_(self) -> float:
-        """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
-        delta = getattr(self._learned and self._learned.divergence, "delta", None)
-        if delta is None:
-            raise AttributeError("delta_ is available only after a fit with the divergence huber.")
-        return float(delta)
-
-    @property
-    def n_features_in_(self) -> int:
-        """F."""
-        return self._shown("n_features_in_").features.number
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the features, where the data had some."""
-        names = self._shown("feature_names_in_").features.names
-        if names is None:
-            raise AttributeError("feature_names_in_ is available only after a fit on data with names of features.")
-        return np.asarray(names, dtype=object)
+    components_ = Shown[Fitted, Array](lambda fitted: fitted.state.W)
+    n_components_ = Shown[Fitted, int](lambda fitted: len(fitted.state.W))
+    divergence_ = Shown[Fitted, Divergence](lambda fitted: fitted.divergence)
+    scale_ = Shown[Fitted, float](lambda fitted: fitted.units.scale)
+    n_samples_seen_ = Shown[Fitted, int](lambda fitted: fitted.history.samples)
+    history_ = Shown[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
+    delta_ = Shown[Fitted, float](
+        lambda fitted: getattr(fitted.divergence, "delta", None), "a fit with the divergence huber"
+    )
+    n_features_in_ = Shown[Fitted, int](lambda fitted: fitted.features.number)
+    feature_names_in_ = Shown[Fitted, Any](_names, "a fit on data with names of features")
 
     # Using it
 

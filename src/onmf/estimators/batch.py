@@ -20,6 +20,7 @@ from onmf._support.seeds import generators
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
 from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.shown import Shown
 from onmf.initial import initial_dictionary
 from onmf.learner import Features, Fitted, Progress
 from onmf.methods import State
@@ -35,6 +36,11 @@ class Factorised(Fitted):
 
     H: Array  # in the data's units
     converged: bool
+
+
+def _reconstruction_error(factorised: Factorised) -> float:
+    """sqrt(2 sum of d(x || hW)) at the last iteration."""
+    return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
 
 
 class BatchNMF(NMF):
@@ -191,31 +197,10 @@ class BatchNMF(NMF):
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
         return Factorised(**(vars(fitted) | {"state": state}), H=H, converged=now.converged)
 
-    @property
-    def coefficients_(self) -> Array:
-        """The H of the last iteration. ``transform`` solves for them precisely instead."""
-        return self._shown("coefficients_").H
-
-    @property
-    def n_iter_(self) -> int:
-        """Iterations made."""
-        return self._shown("n_iter_").state.steps
-
-    @property
-    def converged_(self) -> bool:
-        """Whether ``tol`` was reached."""
-        return self._shown("converged_").converged
-
-    @property
-    def reconstruction_err_(self) -> float:
-        """sqrt(2 sum of d(x || hW)) at the last iteration."""
-        factorised = self._shown("reconstruction_err_")
-        return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
-
-    def _shown(self, name: str) -> Factorised:
-        super()._shown(name)
-        assert self._learned is not None  # noqa: S101 - for the type checker
-        return self._learned
+    coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
+    n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)
+    converged_ = Shown[Factorised, bool](lambda factorised: factorised.converged)
+    reconstruction_err_ = Shown[Factorised, float](_reconstruction_error)
 
     def _check_settings(self) -> None:
         super()._check_settings()

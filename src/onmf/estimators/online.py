@@ -17,6 +17,7 @@ from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.shown import Shown
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
@@ -27,6 +28,14 @@ from onmf.streams import Batches, Rows, Source
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
+
+
+def _reconstruction_error(learned: Learned) -> float:
+    """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
+    samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
+    n = samples[-1] / learned.passes
+    last = samples > samples[-1] - n
+    return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
 
 class OnlineNMF(NMF):
@@ -248,20 +257,10 @@ class OnlineNMF(NMF):
 
     # What was learnt from a stream
 
-    @property
-    def method_(self) -> methods.Method:
-        """The method in use, with all constants known."""
-        return self._shown("method_").method
-
-    @property
-    def n_steps_(self) -> int:
-        """Dictionary updates."""
-        return self._shown("n_steps_").state.steps
-
-    @property
-    def n_iter_(self) -> int:
-        """Passes over the data."""
-        return self._shown("n_iter_").passes
+    method_ = Shown[Learned, methods.Method](lambda learned: learned.method)
+    n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
+    n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
+    reconstruction_err_ = Shown[Learned, float](_reconstruction_error)
 
     @property
     def n_skipped_(self) -> int:
@@ -273,24 +272,10 @@ class OnlineNMF(NMF):
         """Why the last hundred of them were."""
         return list((self._learned.skipped if self._learned else self._unlearned).reasons)
 
-    @property
-    def reconstruction_err_(self) -> float:
-        """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
-        learned = self._shown("reconstruction_err_")
-        samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
-        n = samples[-1] / learned.passes
-        last = samples > samples[-1] - n
-        return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
-
-    def _shown(self, name: str) -> Learned:
-        super()._shown(name)
-        assert self._learned is not None  # noqa: S101 - for the type checker
-        return self._learned
-
     # Plumbing
 
     def _penalty(self) -> Penalty:
-        return self._shown("components_").method.penalty(self.ridge)
+        return self.method_.penalty(self.ridge)
 
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
@@ -318,7 +303,9 @@ class OnlineNMF(NMF):
         return Rows(X), features
 
     def _warn_of_long_steps(self) -> None:
-        learned = self._shown("history_")
+        learned = self._learned
+        if learned is None:
+            return
         step = learned.method.shorter_step()
         late = float(np.median([entry[2] for entry in learned.history.entries[-10:]]))
         if step is not None and not late <= 2 * learned.loss_to_beat:
