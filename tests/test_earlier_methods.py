@@ -22,7 +22,7 @@ SERVES = {"lefevre": "is", "guan": "squared_l2", "wang": "huber:0.2"}
 FACTORS = {"lefevre": 2.5, "guan": 1.15, "wang": 1.15}
 
 
-def problem(name: str, n: int = 1500) -> tuple[np.ndarray, np.ndarray]:
+def problem(name: str, n: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Samples with the noise that the method is made for, and an initial dictionary."""
     rng = np.random.default_rng(7)
     Y = rng.gamma(0.5, 1.0, (n, K)) @ rng.gamma(0.5, 1.0, (K, F)) + 0.01
@@ -44,14 +44,14 @@ def after(method: Method, divergence: Divergence, state: State, X: np.ndarray, H
 @pytest.mark.parametrize("name", SERVES)
 def test_each_descends_and_ends_near_batch(name: str) -> None:
     X, W = problem(name)
-    train, held_out = X[300:], X[:300]
+    train, held_out = X[200:], X[:200]
     settings: dict[str, Any] = {"divergence": SERVES[name], "init": W, "random_state": 0}
     batch = BatchNMF(K, max_iter=200, tol=0.0, **settings).fit(train).loss(held_out)
     start = BatchNMF(K, update_dictionary=False, max_iter=1, tol=0.0, **settings).fit(train).loss(held_out)
     model, losses = OnlineNMF(K, method=name, max_passes=5, **settings), []
 
     def measure(progress: Any) -> None:
-        if progress.samples in (1200, 6000):
+        if progress.samples in (800, 4000):
             losses.append(model.loss(held_out))
 
     model.set_params(callbacks=[measure]).fit(train)
