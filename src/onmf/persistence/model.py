@@ -153,6 +153,7 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
     """Refuse a dictionary and statistics that are not such as the method keeps."""
     method, state = learned.method, learned.state
+    state.require_counts()
     if not state.C.contains(state.W):
         raise ValueError("the dictionary does not lie in its set C")
     start = method.start(learned.inside, state.W, state.C)
