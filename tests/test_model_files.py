@@ -476,7 +476,7 @@ def take_apart(divergence: Divergence | str, folder: Path, **options: Any) -> Pa
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    return take_apart("kl", tmp_path_factory.mktemp("parts"), reservoir=4)
+    return take_apart("kl", tmp_path_factory.mktemp("parts"), reservoir=4, sets=Sets())
 
 
 @pytest.fixture(scope="module")
@@ -746,7 +746,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.transform_tol": (*NUMBER, *ENDLESS),
     "settings.transform_max_iter": (*WHOLE, 0),
     "settings.random_state": (-1, 1.5, "luck", True, [], 2**2000),
-    "settings.sets": (None, [], {"eps": 1e-8, "more": 1}, {"eps": "small"}),
+    "settings.sets": ([], {"eps": 1e-8, "more": 1}, {"eps": "small"}),
     "settings.sets.eps": (*NUMBER, *ENDLESS, 1.0),
     "settings.sets.eps_prime": (*NUMBER, *ENDLESS, 0.0, 1e9),
     "settings.sets.U": (*NUMBER, 0.0),

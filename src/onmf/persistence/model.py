@@ -54,12 +54,12 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
 
 def stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as a file holds them, but for the divergence; of an array only that ``init`` is one."""
-    init, seed = settings["init"], settings["random_state"]
+    init, seed, sets = (settings[name] for name in ("init", "random_state", "sets"))
     return {key: _plain(settings[key]) for key in PLAIN} | {
         "init": init if isinstance(init, str) else None,
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "method": _method_facts(methods.get(settings["method"])),
-        "sets": _plain(dataclasses.asdict(settings["sets"] or Sets())),
+        "sets": sets and _plain(dataclasses.asdict(sets)),
     }
 
 
@@ -147,7 +147,8 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
         raise ValueError(f"its initial dictionary is {settings['init']!r}")
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(settings["clip"])
-    return settings | {"method": _method(facts["method"], Choice), "sets": Sets(**_number(facts["sets"]))}
+    sets = None if facts["sets"] is None else Sets(**_number(facts["sets"]))
+    return settings | {"method": _method(facts["method"], Choice), "sets": sets}
 
 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
