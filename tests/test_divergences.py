@@ -380,7 +380,7 @@ def test_the_properties_belong_to_these_divergences() -> None:
         return {d.name for d in examples() if d.name in PAPERS and getattr(d, name) not in (None, False)}
 
     assert having("slope_at_zero") == having("alpha_order") == {"alpha", "hellinger", "kl"}
-    assert having("sees_ratios") == {"is"}
+    assert having("sees_ratios") == {"is", "beta"}  # beta:0
     assert having("quadratic") == {"mahalanobis", "squared_l2"}
     assert having("least_squares") == {"l2", "mahalanobis", "squared_l2"}
     assert having("absolute_deviations") == {"l1"}

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, DomainWarning, OnlineNMF, Progress, Sets
 from onmf.divergences import Huber, Mahalanobis
-from onmf.methods import EM, Guan, Paper, Surrogate
+from onmf.methods import EM, Paper, Surrogate
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
 from tests.conftest import F
@@ -315,9 +315,3 @@ def test_the_first_bad_row_is_named_by_its_number_in_a_shuffled_source(rng):
     for seed in range(5):
         with pytest.raises(DataError, match="row 3, column 1"):
             quick(random_state=seed, batch_size=60).fit(Rows(X))
-
-
-def test_a_buffer_longer_than_the_data_is_no_hindrance_to_a_change_of_constants(rng):
-    X = data(20, rng)
-    model = quick("squared_l2", Guan(buffer=50)).partial_fit(X)
-    assert np.isfinite(model.set_params(method__buffer=5).partial_fit(X).components_).all()

@@ -48,7 +48,7 @@ def info(
 
 def _changed(nmf: onmf.OnlineNMF) -> dict[str, Any]:
     """The settings that differ from their defaults."""
-    usual = onmf.OnlineNMF(sets=onmf.Sets()).get_params(deep=False)  # a file has the sets that None means
+    usual = onmf.OnlineNMF().get_params(deep=False)
     given = {name: value for name, value in nmf.get_params(deep=False).items() if name not in SHOWN_ANYWAY}
     return {name: value for name, value in given.items() if isinstance(value, np.ndarray) or value != usual[name]}
 
