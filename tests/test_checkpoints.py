@@ -217,7 +217,7 @@ def test_a_run_is_not_begun_where_it_cannot_be_kept(tmp_path: Path) -> None:
     before = (tmp_path / "run").read_bytes()
     unread = iter([X])
     for checkpoint, words in (
-        (tmp_path / "run", "holds an earlier run; go on with it by resume=True"),
+        (tmp_path / "run", "holds an earlier run; continue it with resume=True"),
         (tmp_path, "holds an earlier run"),
         (tmp_path / "absent" / "run", "there is no folder .*absent"),
     ):
@@ -225,7 +225,7 @@ def test_a_run_is_not_begun_where_it_cannot_be_kept(tmp_path: Path) -> None:
             OnlineNMF(**SETTINGS).fit(unread, checkpoint=checkpoint)
     with pytest.raises(TypeError, match=r"checkpoint takes a file name or an onmf\.Checkpoint, got int"):
         OnlineNMF(**SETTINGS).fit(unread, checkpoint=3)
-    with pytest.raises(ValueError, match="resume=True goes on with the run in a checkpoint; give checkpoint= too"):
+    with pytest.raises(ValueError, match="resume=True continues the run in a checkpoint; pass checkpoint= as well"):
         OnlineNMF(**SETTINGS).fit(unread, resume=True)
     with pytest.raises(ValueError, match="every must be at least 0"):
         Checkpoint(tmp_path / "run", every=-1)
@@ -248,7 +248,7 @@ def test_the_file_before_the_last_takes_over(tmp_path: Path, caplog: pytest.LogC
         caplog.clear()
         with pytest.raises(CrashError):
             resumed(X, run, **SETTINGS, callbacks=[crashing(1)])
-        assert caplog.text.count("Going on from the one before it") == 1
+        assert caplog.text.count("Continuing from the previous one") == 1
         assert (tmp_path / "run.previous").read_bytes() == previous  # not the damaged one
         assert (tmp_path / "run.damaged").exists() == (damaged is not None)
         require_same_learning(resumed(X, run, **SETTINGS), whole)
@@ -277,7 +277,7 @@ def test_a_disk_that_fails_does_not_stop_learning(
         context.setattr(model_file.os, "fsync", full)
         whole = OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
     assert checkpoint.failures > 0
-    assert "No checkpoint could be written, learning goes on" in caplog.text
+    assert "No checkpoint could be written; learning continues" in caplog.text
     assert "No space left on device" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]  # no litter
     require_same_learning(resumed(X, tmp_path / "run", **SETTINGS), whole)
@@ -562,7 +562,7 @@ def test_a_run_that_is_killed_and_interrupted_ends_with_the_same_bits(
         seen.append(Checkpoint(run).read()[1].history.samples)
         assert seen[-1] > seen[-2]
     assert process.returncode == 130
-    words = f"Interrupted after {seen[-1]} samples; the same command with --resume goes on from {run}"
+    words = f"Interrupted after {seen[-1]} samples; the same command with --resume continues from {run}"
     assert words in errors.replace("\n", " ")
     status, errors = command(*again)
     assert status == 0, errors

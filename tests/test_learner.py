@@ -467,7 +467,7 @@ def test_another_method_in_mid_stream_is_refused(name: str, rng: np.random.Gener
     X = data(40, rng)
     model = quick(name, usual(name)).partial_fit(X)
     other = "paper" if name != "paper" else "surrogate"
-    with pytest.raises(ValueError, match=f"begun with method '{name}' and cannot go on with '{other}'; call fit"):
+    with pytest.raises(ValueError, match=f"begun with method '{name}' and cannot continue with '{other}'; call fit"):
         model.set_params(method=other).partial_fit(X)
 
 

@@ -299,7 +299,7 @@ def test_only_a_fitted_online_model_whose_settings_fit_is_saved(tmp_path: Path) 
         with pytest.raises(TypeError, match=r"save\(model, path\) takes an OnlineNMF first"):
             save(wrong, tmp_path / "m")
     for change in ({"n_components": 4}, {"divergence": "is"}, {"clip": (0, 1)}, {"batch_size": 0}, {"method": "paper"}):
-        with pytest.raises(ValueError, match=r"cannot be changed|batch_size must be|cannot go on with 'paper'"):
+        with pytest.raises(ValueError, match=r"cannot be changed|batch_size must be|cannot continue with 'paper'"):
             save(fitted().set_params(**change), tmp_path / "m")  # no file that could not be read again
     assert not list(tmp_path.iterdir())
 

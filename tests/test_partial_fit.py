@@ -141,7 +141,7 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
     X = data(20, rng)
     model = quick(method=before).partial_fit(X)
     kept = model._learned
-    with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot go on with '\w+'; call fit"):
+    with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot continue with '\w+'; call fit"):
         model.set_params(method=after).partial_fit(X)
     assert model._learned is kept
     assert model.set_params(method=kept.method.name).partial_fit(X).n_samples_seen_ == 40

@@ -149,7 +149,7 @@ def _tell_of_interrupt(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> 
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
     elif keep is not None and not keep.failures:
-        how = f"the same command with --resume goes on from {keep.path}"
+        how = f"the same command with --resume continues from {keep.path}"
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     else:
         onmf.save(model, out)

@@ -116,7 +116,7 @@ class Work(ABC):
         return np.zeros(len(self.H), dtype=bool)
 
     def keep(self, stay: Mask) -> None:
-        """Go on with some of the samples."""
+        """Continue with some of the samples."""
         state: dict[str, Any] = vars(self)
         state.update({name: self._part(name, a, stay) for name, a in state.items() if isinstance(a, np.ndarray)})
 

@@ -97,7 +97,7 @@ class _Searches(Descent):
             fit = some.fit(trial)
             H[pending], Y[pending], f[pending] = trial, fit, some.objective(trial, fit)
         self.H, self.Y, self.f = H, Y, f
-        # The next search goes on where this one ended; at some length it is no step any more.
+        # The next search starts where this one ended; below some length a step is none.
         stuck = self.nobody()
         stuck[pending] = not rule.literal and xi[pending, 0] < SHORTEST
         return stuck

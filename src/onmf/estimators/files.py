@@ -12,7 +12,7 @@ from onmf.persistence.file import ModelFileError
 
 
 def save(nmf: OnlineNMF, path: str | Path) -> None:
-    """Write a fitted model to ``path`` (safetensors); a later ``partial_fit`` goes on where this one stopped.
+    """Write a fitted model to ``path`` (safetensors); a later ``partial_fit`` continues where this one stopped.
 
     Callbacks are not stored, nor is a ``random_state`` that is not an integer. An unregistered divergence of your own
     must be given to ``load`` again.

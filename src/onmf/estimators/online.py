@@ -172,7 +172,7 @@ class OnlineNMF(NMF):
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
-        every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning goes on where the
+        every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
         the bit.
         """
@@ -181,7 +181,7 @@ class OnlineNMF(NMF):
         if keep is not None and not isinstance(keep, Checkpoint):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
         if keep is None and resume:
-            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
+            raise ValueError("resume=True continues the run in a checkpoint; pass checkpoint= as well.")
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         begun = None if keep is None else keep.opened(settings, resume)
         source, features = self._source(X)

@@ -75,14 +75,14 @@ def learn(
             coefficients[rows[first : first + fresh]] = H[: new.shape[0]]
         if reservoir:
             reservoir.keep(kept, new)
-    # One layout in memory, whatever the method prefers: a model read from a file then goes on to the bit.
+    # One layout in memory, whatever the method prefers: a model read from a file then continues to the bit.
     state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
     first_loss = losses[0] / min(fresh, X.shape[0]) if losses else 0.0
     return Learnt(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 
 def require_finite(learnt: Learnt, rows: Any) -> None:
-    """Refuse to go on with a dictionary that is no longer made of numbers, or a loss that is not one."""
+    """Refuse to continue with a dictionary that is no longer made of numbers, or a loss that is not one."""
     state = learnt.state
     if not np.isnan(learnt.loss) and all(
         np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())

@@ -1,4 +1,4 @@
-"""All batches of a source, pass after pass, with a position from which an interrupted run goes on to the bit."""
+"""All batches of a source, pass after pass, with a position from which an interrupted run continues to the bit."""
 
 from __future__ import annotations
 

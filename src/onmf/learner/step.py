@@ -105,7 +105,7 @@ def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
-    """``learned`` ready to go on with settings as they are now; what cannot be changed on the way is refused."""
+    """``learned`` ready to continue with settings as they are now; what cannot be changed on the way is refused."""
     state, units = learned.state, learned.units
     given = recipe.divergence.for_data(units.mean, state.W.shape[1])
     fixed = {

@@ -155,7 +155,7 @@ class Method(Choice):
     def continued(self, before: Method) -> Method:
         if type(self) is not type(before):
             raise ValueError(
-                f"this model was begun with method {before.name!r} and cannot go on with {self.name!r}; "
+                f"this model was begun with method {before.name!r} and cannot continue with {self.name!r}; "
                 "call fit to begin anew."
             )
         for name in self.fixed:

@@ -1,4 +1,4 @@
-"""Checkpoints: a fit on disk, so that after a crash it goes on as if nothing had happened."""
+"""Checkpoints: a fit on disk, so that after a crash it continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Checkpoint:
         return self._beside("previous")
 
     def exists(self) -> bool:
-        """Is there a run to go on with?"""
+        """Is there a run to continue?"""
         return Path(self.path).exists() or self.previous.exists()
 
     def opened(self, settings: Mapping[str, Any], resume: bool) -> Learned | None:
@@ -66,7 +66,7 @@ class Checkpoint:
             return None
         if not resume:
             raise ModelFileError(
-                f"{path} holds an earlier run; go on with it by resume=True (--resume), or choose another file."
+                f"{path} holds an earlier run; continue it with resume=True (--resume), or choose another file."
             )
         file.clear_away(path)
         found, then, learned = self._last_good(divergences.get(settings["divergence"]))
@@ -88,7 +88,7 @@ class Checkpoint:
             file.write(self.path, *model.contents(settings, learned), previous=self.previous)
         except (ModelFileError, MemoryError) as error:
             self.failures += 1
-            log.warning("No checkpoint could be written, learning goes on: %s", str(error) or "not enough memory.")
+            log.warning("No checkpoint could be written; learning continues: %s", str(error) or "not enough memory.")
             return False
         self.failures = 0
         return True
@@ -105,7 +105,7 @@ class Checkpoint:
         except ModelFileError as error:
             with contextlib.suppress(ModelFileError):
                 found = self.previous, *model.read(self.previous, own)
-                log.warning("%s Going on from the one before it, %s.", error, self.previous)
+                log.warning("%s Continuing from the previous one, %s.", error, self.previous)
                 return found
             raise
 
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than the run was begun with."""
+    """Refuse to continue with other settings than the run was begun with."""
     kept, given = model.stored(then), model.stored(now)
     other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
     if "init" not in other and not np.array_equal(then["init"], now["init"]):

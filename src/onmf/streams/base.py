@@ -158,7 +158,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_unchanged(path: Path, size: int) -> None:
-    """Refuse to go on with a file that was cut or deleted: what is missing might be read as zeros."""
+    """Refuse to continue with a file that was cut or deleted: what is missing might be read as zeros."""
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
         what = "disappeared" if now is None else f"shrank from {size} to {now} bytes"
