@@ -23,7 +23,8 @@ from onmf import OnlineNMF
 X = np.random.default_rng(0).random((60, 8)) + 0.1
 model = OnlineNMF(3, divergence="squared_l2", random_state=0).fit(X)
 modules = [module for name, module in sys.modules.items() if name.startswith("onmf.kernels.")]
-kernels = {v for module in modules for v in vars(module).values() if isinstance(v, numba.core.dispatcher.Dispatcher)}
+values = [getattr(v, "compiled", v) for module in modules for v in list(vars(module).values())]
+kernels = {v for v in values if isinstance(v, numba.core.dispatcher.Dispatcher)}
 hits, misses = (
     sum(sum(getattr(kernel.stats, kind).values()) for kernel in kernels) for kind in ("cache_hits", "cache_misses")
 )

@@ -36,6 +36,11 @@ class Coefficients:
     iterations: Counts
     converged: Mask
 
+    @classmethod
+    def untested(cls, H: Array, iterations: int = 0) -> Self:
+        """H after so many iterations, with nothing known about convergence."""
+        return cls(H, np.full(len(H), iterations, dtype=np.int64), np.zeros(len(H), dtype=bool))
+
 
 @dataclass(frozen=True)
 class CoefficientSolver(ABC):
@@ -140,7 +145,7 @@ class Descent(Work):
 def iterate(work: Work, max_iter: int) -> Coefficients:
     """Test and step until every sample has converged, or gets no further, or has made ``max_iter`` steps."""
     n = len(work.H)
-    found = Coefficients(np.empty_like(work.H), np.full(n, max_iter, dtype=np.int64), np.zeros(n, dtype=bool))
+    found = Coefficients.untested(np.empty_like(work.H), max_iter)
     active = np.arange(n)
 
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:

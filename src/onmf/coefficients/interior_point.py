@@ -127,7 +127,8 @@ class _Steps(Work):
         from onmf.kernels.interior import measure
 
         q, mass = self.bounds[:, 0], self.scaled.mass
-        deviations, dual = measure(self.X, fit, self.state, self.work)
+        deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
+        measure(self.X, fit, self.state, self.work, sums)
         value = self._with_ridge(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
@@ -151,14 +152,17 @@ class _Steps(Work):
         joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
         pull = self.ridge * (bounds[:, 0] + self.low)
         M = weighted_grams(work[1], scaled.W)
-        factor(M, bounds, self.ridge)
+        numbers = np.finfo(M.dtype)
+        factor(M, bounds, self.ridge, 10 * float(numbers.eps))
         dq = work[2] @ scaled.Wt - pull
         solve_factored(M, dq)
         P = dq @ scaled.W
-        extra = predict(P, work, state, bounds, dq, joint)
+        extra = np.empty((len(dq), 2, dq.shape[1]), dtype=dq.dtype)
+        predict(P, work, state, bounds, dq, extra, joint)
         dq = P @ scaled.Wt - pull + extra[:, 0] - extra[:, 1]
         solve_factored(M, dq)
-        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint)
+        least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
+        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint, least)
         self.proven, stuck = self._assess(bounds[:, 0] @ scaled.W)
         return stuck
 

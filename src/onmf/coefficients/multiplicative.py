@@ -49,14 +49,11 @@ class Multiplicative(CoefficientSolver):
         from onmf.kernels import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
-        penalty = order * problem.penalty.ridge, order * problem.prices[:, 0]
-
-        def block(rows: slice) -> None:
-            arrays = problem.X, H, problem.Wt, problem.mass
-            multiplicative_steps(*arrays, order, *penalty, box.low, box.high, self.max_iter, rows)
-
-        threads.each(block, problem.blocks())
-        return Coefficients(H, np.full(len(H), self.max_iter, dtype=np.int64), np.zeros(len(H), dtype=bool))
+        nothing = np.empty(0, dtype=H.dtype)
+        arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0], nothing, nothing
+        numbers = order, order * problem.penalty.ridge, 0.0, box.low, box.high, self.max_iter
+        threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
+        return Coefficients.untested(H, self.max_iter)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Steps(self, problem, H), self.max_iter)

@@ -91,8 +91,7 @@ class _Steps(Descent):
         M = self.problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
         self._uncouple(M)
-        directions, _ = newton_directions(M, self.G, self.H, self.problem.box.low)
-        return self._arc_search(directions)
+        return self._arc_search(newton_directions(M, self.G, self.H, self.problem.box.low))
 
     def _uncouple(self, M: Array) -> None:
         """Coefficients near the upper bound that want to pass it follow their own scaled gradient, as at the lower one.

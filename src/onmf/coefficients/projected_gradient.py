@@ -150,18 +150,11 @@ class ConstantStep(CoefficientSolver):
         from onmf.kernels import projected_gradient_on_gram
 
         Q, B = problem.penalised()
-        iterations, converged = projected_gradient_on_gram(
-            Q,
-            B,
-            H,
-            problem.reach,
-            problem.tolerance(self.tol),
-            step=1.0 / largest_eigenvalue(Q),
-            low=problem.box.low,
-            high=problem.box.high,
-            max_iter=self.max_iter,
-        )
-        return Coefficients(H, iterations, converged)
+        found = Coefficients.untested(H)
+        arrays = Q, B, H, problem.reach, problem.tolerance(self.tol), found.iterations, found.converged
+        low, high = problem.box.low, problem.box.high
+        projected_gradient_on_gram(*arrays, 1.0 / largest_eigenvalue(Q), low, high, self.max_iter)
+        return found
 
 
 class _Steps(Descent):

@@ -31,8 +31,7 @@ class Ratios(CoefficientSolver):
         return f"Ratios refuses {divergence.name}: its steps are those of is; use newton."
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        H = better_of_two(problem, H, self.max_iter)
-        return Coefficients(H, np.full(len(H), self.max_iter, dtype=np.int64), np.zeros(len(H), dtype=bool))
+        return Coefficients.untested(better_of_two(problem, H, self.max_iter), self.max_iter)
 
 
 def better_of_two(problem: Problem, H: Array, steps: int) -> Array:

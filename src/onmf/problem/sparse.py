@@ -30,7 +30,9 @@ class SparseProblem(Problem):
     def fit(self, H: Array) -> Array:
         from onmf.kernels import sampled_product
 
-        return sampled_product(self.X.indptr, self.X.indices, H, self.Wt)
+        Y = np.empty(self.X.nnz, dtype=H.dtype)
+        sampled_product(self.X, H, self.Wt, Y)
+        return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
         """The loss at the non-zeros, and slope times the fit's sum over the zeros."""
@@ -51,7 +53,8 @@ class SparseProblem(Problem):
     def _hessians(self, curvatures: Array) -> Array:
         from onmf.kernels import sampled_hessians
 
-        M = sampled_hessians(self.X.indptr, self.X.indices, curvatures, self.Wt)
+        M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
+        sampled_hessians(self.X, curvatures, self.Wt, M)
         # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
         damping = 1e-3 * np.square(self.mass) / np.where(self.totals > 0, self.totals, 1.0)[:, None]
         M[:, packed_diagonal(self.K)] += damping
