@@ -45,8 +45,10 @@ def examples(folder: Path) -> list[bytes]:
         OnlineNMF(3, random_state=0).fit(scipy.sparse.csr_matrix(np.round(X * (X > 2)))),
         OnlineNMF(3, divergence="huber", reservoir=5, random_state=0).fit(X),
         OnlineNMF(3, divergence=Mahalanobis(np.eye(F)), random_state=0).fit(X),
-        OnlineNMF(3, method="paper", a=1.0, random_state=0, max_iter=5).fit(X),
+        OnlineNMF(3, method="paper:a=1,max_iter=5", random_state=0).fit(X),
         OnlineNMF(3, divergence="is", method="lefevre", random_state=0).fit(X),
+        OnlineNMF(3, divergence="squared_l2", method="guan:buffer=5", random_state=0).fit(X),
+        OnlineNMF(3, divergence="huber:0.5", method="wang:eta=0.01", on_error="skip", random_state=0).fit(X),
     ]
     found = []
     for model in models:

@@ -5,8 +5,8 @@
 Rounds of two kinds follow each other until the time is up. *Streams*: one model of any method, batches of random sizes,
 some of them bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*:
 a process that learns with checkpoints, from an array or from a table with bad lines through a shuffle buffer, is killed
-at random moments and resumed until it is done; the model must have the bits of an undisturbed run, and must have left
-out the same lines. Prints one line a round and a summary; exit status 1 if anything went wrong.
+at random moments and resumed until it is done; the model must have the bits of an undisturbed run, and must have
+skipped the same lines. Prints one line a round and a summary; exit status 1 if anything went wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import scipy.sparse
 
 import onmf
 from onmf import OnlineNMF
-from onmf.sets import DictionarySet
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:2", "beta:0.5", "beta:1.5")
 EARLIER = {"is": "lefevre", "squared_l2": "guan", "huber": "wang"}  # methods for one divergence
@@ -59,20 +58,19 @@ def bad_batch(rng: np.random.Generator) -> object:
     return X
 
 
-def method_for(divergence: str, rng: np.random.Generator) -> tuple[str, dict[str, float]]:
-    """The usual one mostly, and its constants; steps short enough not to run away."""
+def method_for(divergence: str, rng: np.random.Generator) -> str:
+    """The usual one mostly, with constants; steps short enough not to run away."""
     name = str(rng.choice(["auto", "auto", "auto", "paper", EARLIER.get(divergence, "paper")]))
-    return name, {"lefevre": {"N": 10_000}, "wang": {"eta": 0.01}}.get(name, {})
+    constants = {"paper": ":a=100", "lefevre": ":N=10000", "wang": ":eta=0.01"}
+    return name + (str(rng.choice(["", ":forgetting=0.05"])) if name == "auto" else constants.get(name, ""))
 
 
 def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[str]]:
     """One model for a while."""
     divergence = str(rng.choice(DIVERGENCES))
     sparse = bool(rng.random() < 0.3)
-    method, options = method_for(divergence, rng)
-    settings: dict[str, Any] = {"divergence": divergence, "method": method, "options": options or None, "a": 100.0}
-    if method == "auto":
-        settings |= {"reservoir": int(rng.choice([0, 0, 50])), "forgetting": float(rng.choice([0.0, 0.05]))}
+    method = method_for(divergence, rng)
+    settings: dict[str, Any] = {"divergence": divergence, "method": method, "reservoir": int(rng.choice([0, 0, 50]))}
     model = OnlineNMF(int(rng.integers(1, 9)), random_state=0, **settings)
     model.partial_fit(good_batch(rng, 50, sparse))
     faults, batches, refused = [], 0, 0
@@ -90,7 +88,7 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
         else:
             model.partial_fit(good_batch(rng, int(rng.integers(1, 400)), sparse))
         batches += 1
-        if not np.isfinite(model.components_).all() or not DictionarySet(model.eps).contains(model.components_):
+        if not np.isfinite(model.components_).all() or not model.sets.dictionaries.contains(model.components_):
             faults.append(f"{settings}: the dictionary has left the set C")
             break
         sizes.append(resident())
@@ -105,7 +103,7 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
 def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     """One run, killed until it is done."""
     divergence, number = str(rng.choice(DIVERGENCES)), int(rng.integers(10**6))
-    method, options = method_for(divergence, rng)
+    method = method_for(divergence, rng)
     X = rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01
     table = bool(rng.random() < 0.5)
     data = folder / ("x.csv" if table else "x.npy")
@@ -117,9 +115,7 @@ def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     else:
         np.save(data, X)
     base = [sys.executable, "-m", "onmf", "fit", str(data), "-k", "4", "-d", divergence, "--passes", "20"]
-    base += ["--seed", str(number), "--method", method, "--a", "100"]
-    base += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    base += ["--reservoir", str(int(rng.choice([0, 40])))] if method == "auto" else []
+    base += ["--seed", str(number), "--method", method, "--reservoir", str(int(rng.choice([0, 40])))]
     base += ["--on-error", "skip", "--shuffle-buffer", str(int(rng.choice([0, 500])))] if table else []
     subprocess.run([*base, "--out", str(folder / "whole")], check=True, capture_output=True)
     run = [*base, "--out", str(folder / "out"), "--checkpoint", str(folder / "run"), "--every", "0s", "--resume"]
@@ -138,8 +134,9 @@ def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
         return f"{what}: FAILED", [f"{what}, seed {number}, after {kills} kills: {said.strip()}"]
     whole, out = (onmf.load(folder / name) for name in ("whole", "out"))
     pairs = {"W": (whole.components_, out.components_), "loss": (whole.history_["loss"], out.history_["loss"])}
-    pairs |= {name: (value, out._memory[name]) for name, value in whole._memory.items()}
-    pairs |= {"lines left out": (whole.skipped_, out.skipped_)}
+    kept = out._learned.state.memory
+    pairs |= {name: (value, kept[name]) for name, value in whole._learned.state.memory.items()}
+    pairs |= {"lines skipped": (whole.skipped_, out.skipped_)}
     other = [name for name, (one, another) in pairs.items() if not np.array_equal(one, another)]
     for path in folder.iterdir():
         path.unlink()

@@ -10,7 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from onmf import divergences
+from onmf import OnlineNMF, divergences
 from onmf.divergences import find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
@@ -104,6 +104,26 @@ class Overdispersed(divergences.Separable):
 
     def loss_of_fits(self, X, Y, P, N):
         return float((N * (Y - X * np.log(Y))).sum())
+
+
+def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
+    """Both have learnt the same, to the bit."""
+    mine, theirs = one._learned, other._learned
+    assert mine is not None
+    assert theirs is not None
+    np.testing.assert_array_equal(mine.state.W, theirs.state.W)
+    assert mine.state.memory.keys() == theirs.state.memory.keys()
+    for name, array in mine.state.memory.items():
+        np.testing.assert_array_equal(array, theirs.state.memory[name], err_msg=name)
+    for name in ("samples", "clock", "steps"):
+        assert getattr(mine.state, name) == getattr(theirs.state, name), name
+    for name in ("samples", "loss"):
+        np.testing.assert_array_equal(one.history_[name], other.history_[name])
+    for name in ("n_iter_", "method_", "skipped_", "scale_"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert type(mine.divergence) is type(theirs.divergence)
+    for name, value in mine.divergence.parameters().items():
+        np.testing.assert_array_equal(value, theirs.divergence.parameters()[name])
 
 
 every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import BatchNMF, DataError, DomainWarning
+from onmf import BatchNMF, DataError, DomainWarning, Sets
 from onmf.batch_updates import LEAST_FIT, DenseUpdates, factorise
 from onmf.coefficients import Multiplicative
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
@@ -232,8 +232,7 @@ def test_one_sample_one_feature_and_samples_of_zeros() -> None:
         ({"update_dictionary": False}, "needs the dictionary as an array in init"),
         ({"update_dictionary": False, "n_components": 1, "init": np.full((1, 4), 2.0)}, "entries in \\[0, 1\\]"),
         ({"callbacks": 3}, "callbacks must be a list of functions"),
-        ({"eps": 0.0}, "not defined for a fit of zero"),
-        ({"eps": 2.0}, "eps must lie in"),
+        ({"sets": Sets(eps=0.0)}, "not defined for a fit of zero"),
         ({"clip": (3, 1)}, "clip must be a pair"),
         ({"random_state": "x"}, "random_state must be None"),
         ({"divergence": "nonsense"}, "unknown divergence"),

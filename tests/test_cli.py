@@ -1,4 +1,4 @@
-"""The command line, mostly as the user meets it: another process, its files, its words and its exit status."""
+"""The command line: its files, its words and its exit status; in a process of its own where signals are the promise."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ import onmf
 from onmf import OnlineNMF, load
 from onmf.cli import main as cli
 from onmf.cli import terminal
-from onmf.estimators.base import Progress
 from onmf.experiments import demo
 from onmf.initial import INITS
-from onmf.methods import METHODS
+from onmf.learner import Progress
+from onmf.methods import Paper
 
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
@@ -40,18 +40,37 @@ SPARSE = X * (np.quantile(X, 0.9) < X)
 NAMES = [f"feature {i}" for i in range(8)]
 OPTIONS = ["-k", "3", "--divergence", "huber:0.5", "--batch-size", "25", "--passes", "2", "--seed", "5"]
 SAME_OPTIONS: dict[str, Any] = {"divergence": "huber:0.5", "batch_size": 25, "max_passes": 2, "random_state": 5}
+Run = Callable[..., tuple[int, str, str]]
 
 
-def onmf_command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(ONMF), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False)
+def invoke(*arguments: object) -> str:
+    """Stdout of a command that must succeed; a warning would be an error here."""
+    result = CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exception is None, result.output
+    assert result.exit_code == 0
+    return result.stdout
 
 
-def succeed(*arguments: object) -> str:
-    done = onmf_command(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
-    return done.stdout
+@pytest.fixture
+def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """``main`` with these arguments: its exit status, stdout and stderr; what it changes in the process is undone."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setenv("COLUMNS", "200")
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
+        status: object = None
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = stop.code
+        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
+        captured = capsys.readouterr()
+        return status or 0, captured.out, captured.err
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +85,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# In a process of its own
-
-
-@pytest.fixture(scope="module")
-def learnt(folder: Path) -> Path:
-    """The model that the command learnt from x.npy."""
-    said = succeed("fit", folder / "x.npy", *OPTIONS, "--out", folder / "learnt.safetensors")
-    assert f"{folder / 'learnt.safetensors'}: 3 atoms of 8 features from 120 samples" in said
-    return folder / "learnt.safetensors"
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
@@ -82,64 +94,196 @@ def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
     assert np.array_equal(one.history_["loss"], other.history_["loss"])
 
 
-def test_fit_learns_from_npy_what_the_library_learns(learnt: Path) -> None:
-    require_same_learning(load(learnt), OnlineNMF(3, **SAME_OPTIONS).fit(X))
+# Fit
 
 
-def test_the_same_seed_gives_the_same_bits(folder: Path, tmp_path: Path, learnt: Path) -> None:
-    succeed("fit", folder / "x.npy", *OPTIONS, "--out", tmp_path / "again")
-    require_same_learning(load(learnt), load(tmp_path / "again"))
-    assert [p.name for p in tmp_path.iterdir()] == ["again"]
-
-
-@pytest.mark.parametrize(("divergence", "method"), [("huber:0.5", "surrogate"), ("kl", "em")])
-def test_fit_learns_from_sparse_npz_what_the_library_learns(
-    folder: Path, tmp_path: Path, divergence: str, method: str
+@pytest.mark.parametrize(
+    ("data", "options", "settings", "method"),
+    [
+        ("x.npy", [], {}, "surrogate"),
+        ("x.npy", ["--no-shuffle"], {"shuffle": False}, "surrogate"),
+        ("x.npz", [], {}, "surrogate"),
+        ("x.npz", ["-d", "kl"], {"divergence": "kl"}, "em"),
+        ("x.csv", [], {"shuffle": False}, "surrogate"),  # tables come in their order
+        ("x.tsv", [], {"shuffle": False}, "surrogate"),
+        (
+            "x.npy",
+            ["-d", "kl", "--method", "paper:tau=5,solver=armijo,a=20"],
+            {"divergence": "kl", "method": Paper(tau=5, solver="armijo", a=20)},
+            "paper",
+        ),
+        (
+            "x.npy",
+            ["-d", "is", "--method", "lefevre:r=0.9,N=30"],
+            {"divergence": "is", "method": "lefevre:r=0.9,N=30"},
+            "lefevre",
+        ),
+    ],
+    ids=["npy", "in order", "sparse", "sparse counts", "csv", "tsv", "paper", "lefevre"],
+)
+def test_fit_learns_what_the_library_learns_to_the_bit(
+    folder: Path, tmp_path: Path, data: str, options: list[str], settings: dict[str, Any], method: str
 ) -> None:
-    succeed("fit", folder / "x.npz", *OPTIONS, "--divergence", divergence, "--out", tmp_path / "m")
-    model = OnlineNMF(3, **(SAME_OPTIONS | {"divergence": divergence})).fit(scipy.sparse.csr_array(SPARSE))
-    require_same_learning(load(tmp_path / "m"), model)
-    assert load(tmp_path / "m").method_ == method
+    said = invoke("fit", folder / data, *OPTIONS, *options, "--out", tmp_path / "m")
+    assert f"{tmp_path / 'm'}: 3 atoms of 8 features from 120 samples" in said
+    model = load(tmp_path / "m")
+    expected = OnlineNMF(3, **(SAME_OPTIONS | settings))
+    require_same_learning(model, expected.fit(scipy.sparse.csr_array(SPARSE) if data == "x.npz" else X))
+    assert model.method_ == expected.method_
+    assert model.method_.name == method
+    assert getattr(model, "feature_names_in_", np.array([])).tolist() == (NAMES if data == "x.csv" else [])
+    assert list(contents(tmp_path)) == ["m"]
 
 
 def test_the_defaults_of_the_command_are_those_of_the_library(folder: Path, tmp_path: Path) -> None:
     invoke("fit", folder / "x.npy", "--out", tmp_path / "m")
-    assert load(tmp_path / "m").get_params() == OnlineNMF().get_params()
+    assert load(tmp_path / "m").get_params() == OnlineNMF(method=onmf.methods.Auto(), sets=onmf.Sets()).get_params()
 
 
 def test_every_option_reaches_the_model(folder: Path, tmp_path: Path) -> None:
-    settings = {"method": "em", "init": "samples", "a": 3.0, "b": 4.0, "forgetting": 0.25, "reservoir": 7}
-    options = [part for name, value in settings.items() for part in (f"--{name}", value)]
-    rest = ["-k", 2, "-d", "alpha:0.5", "--batch-size", 11, "--passes", 3, "--no-shuffle", "--seed", 9]
+    options = ["-k", 2, "-d", "alpha:0.5", "--method", "em:forgetting=0.25", "--init", "samples", "--reservoir", 7]
+    rest = ["--batch-size", 11, "--passes", 3, "--no-shuffle", "--on-error", "skip", "--seed", 9]
     invoke("fit", folder / "x.npy", *options, *rest, "--out", tmp_path / "m")
-    settings |= {"n_components": 2, "divergence": "alpha:0.5", "batch_size": 11, "max_passes": 3, "shuffle": False}
-    expected = OnlineNMF(**settings, random_state=9)
+    expected = OnlineNMF(
+        2,
+        divergence="alpha:0.5",
+        method=onmf.methods.EM(forgetting=0.25),
+        init="samples",
+        sets=onmf.Sets(),
+        reservoir=7,
+        batch_size=11,
+        max_passes=3,
+        shuffle=False,
+        on_error="skip",
+        random_state=9,
+    )
     assert load(tmp_path / "m").get_params() == expected.get_params()
     require_same_learning(load(tmp_path / "m"), expected.fit(X))
 
 
-@pytest.mark.parametrize(("name", "names"), [("x.csv", NAMES), ("x.tsv", None)])
-def test_fit_learns_from_a_table_in_its_order_and_keeps_its_names(
-    folder: Path, tmp_path: Path, name: str, names: list[str] | None
+def test_another_seed_gives_another_dictionary(folder: Path, tmp_path: Path) -> None:
+    for seed in (7, 8):
+        invoke("fit", folder / "x.npy", "-k", "3", "--seed", seed, "--out", tmp_path / str(seed))
+    assert not np.array_equal(load(tmp_path / "7").components_, load(tmp_path / "8").components_)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_loss_beyond_the_range_of_doubles_is_infinite_and_learning_goes_on(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X * 1e200)
+    invoke("fit", tmp_path / "x.npy", "-k", "2", "-d", "squared_l2", "--out", tmp_path / "m")
+    assert load(tmp_path / "m").history_["loss"][-1] == np.inf
+
+
+@pytest.mark.parametrize("name", ["topics[k20].safetensors", "[red]m", "a[/b]", "m:x:", "ünïcödé 模型"])
+def test_a_file_may_have_any_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
+    assert name in invoke("fit", folder / "x.npy", "-k", "2", "--out", name)
+    assert name in invoke("info", name)
+    assert f"{name}.npy" in invoke("transform", name, folder / "x.npy", "--out", f"{name}.npy")
+
+
+# Transform
+
+
+@pytest.mark.parametrize("divergence", ["kl", "beta:1.5", "mahalanobis:A.npy"])
+def test_transform_writes_what_the_model_gives_in_every_format(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, divergence: str
 ) -> None:
-    succeed("fit", folder / name, *OPTIONS, "--out", tmp_path / "m")
-    model = load(tmp_path / "m")
-    require_same_learning(model, OnlineNMF(3, **SAME_OPTIONS, shuffle=False).fit(X))
-    assert getattr(model, "feature_names_in_", None) is None or model.feature_names_in_.tolist() == names
-    assert hasattr(model, "feature_names_in_") == (names is not None)
+    monkeypatch.chdir(tmp_path)
+    np.save("A.npy", np.eye(8) + 0.1)
+    invoke("fit", folder / "x.csv", "-k", "3", "-d", divergence, "--seed", "1", "-o", "m")
+    Path("A.npy").unlink()  # the model has its own
+    for data, samples in (("x.csv", X), ("x.npz", scipy.sparse.csr_array(SPARSE))):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            expected = load("m").transform(samples)
+        for out, delimiter in (("h.npy", ""), ("h.csv", ","), ("h.tsv", "\t")):
+            said = invoke("transform", "m", folder / data, "-o", out)
+            assert f"{out}: coefficients of 60 samples, 3 each." in said
+            if out == "h.npy":
+                assert np.array_equal(np.load(out), expected)
+            else:
+                first, *_ = Path(out).read_text().splitlines()
+                assert first.split(delimiter) == ["component_0", "component_1", "component_2"]
+                assert np.allclose(np.loadtxt(out, delimiter=delimiter, skiprows=1), expected, rtol=1e-8, atol=0)
+    assert sorted(contents(tmp_path)) == ["h.csv", "h.npy", "h.tsv", "m"]
 
 
-def test_transform_writes_what_the_loaded_model_gives(folder: Path, tmp_path: Path, learnt: Path) -> None:
-    said = succeed("transform", learnt, folder / "x.npz", "--out", tmp_path / "h.npy")
-    assert f"{tmp_path / 'h.npy'}: coefficients of 60 samples, 3 each." in said
-    assert np.array_equal(np.load(tmp_path / "h.npy"), load(learnt).transform(scipy.sparse.csr_array(SPARSE)))
-    assert [p.name for p in tmp_path.iterdir()] == ["h.npy"]
+@pytest.mark.parametrize(("learnt", "seen"), [("float32", "float64"), ("float64", "float32"), ("float32", "float32")])
+def test_transform_writes_all_digits_that_the_library_gives(tmp_path: Path, learnt: str, seen: str) -> None:
+    np.save(tmp_path / "learnt.npy", X.astype(learnt))
+    np.save(tmp_path / "seen.npy", X.astype(seen))
+    invoke("fit", tmp_path / "learnt.npy", "-k", "2", "-d", "squared_l2", "--seed", "0", "--out", tmp_path / "m")
+    invoke("transform", tmp_path / "m", tmp_path / "seen.npy", "--out", tmp_path / "h.npy")
+    assert np.array_equal(np.load(tmp_path / "h.npy"), load(tmp_path / "m").transform(X.astype(seen)))
 
 
-def test_info_says_what_a_model_holds(learnt: Path) -> None:
-    said = succeed("info", learnt)
-    for fact, value in (("divergence", "huber delta=0.5"), ("atoms", "3"), ("features", "8"), ("samples seen", "120")):
-        assert re.search(rf"{fact}\W+{value}\b", said), fact
+def test_transform_goes_through_many_blocks_in_order(folder: Path, tmp_path: Path) -> None:
+    many = np.tile(X, (40, 1))
+    np.save(tmp_path / "many.npy", many)
+    invoke("transform", folder / "model.safetensors", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
+    assert np.array_equal(np.load(tmp_path / "h.npy"), load(folder / "model.safetensors").transform(many))
+
+
+def test_a_table_whose_names_are_in_another_order_is_not_transformed(
+    folder: Path, tmp_path: Path, run_main: Run
+) -> None:
+    invoke("fit", folder / "x.csv", *OPTIONS, "--out", tmp_path / "m")
+    names = ",".join(reversed(NAMES))
+    np.savetxt(tmp_path / "other.csv", X[:, ::-1], delimiter=",", header=names, comments="")
+    said = run_main("transform", tmp_path / "m", tmp_path / "other.csv", "--out", tmp_path / "h.npy")
+    require_one_sentence(*said, "the feature names of")
+
+
+def test_warnings_of_many_blocks_are_told_once(folder: Path, tmp_path: Path, run_main: Run) -> None:
+    np.save(tmp_path / "many.npy", np.tile(SPARSE, (60, 1)))
+    run_main("fit", folder / "x.npy", "-k", "2", "-d", "is", "--out", tmp_path / "m")
+    status, _, error = run_main("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
+    assert status == 0
+    assert error.count("DomainWarning") == 1
+    assert "more blocks" in error
+
+
+# Info and help
+
+
+def test_info_says_what_a_model_holds(folder: Path) -> None:
+    said = invoke("info", folder / "model.safetensors")
+    facts = {"divergence": r"huber delta=0\.5", "method": r"Surrogate\(\)", "atoms": "3", "features": "8"}
+    facts |= {"samples seen": "120", "passes": "2", "batches skipped": "0"}
+    facts |= {"other settings": "batch_size=25, max_passes=2, random_state=5"}
+    for fact, value in facts.items():
+        assert re.search(rf"{fact}\W+{value}\s", said), (fact, said)
+
+
+def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_path: Path) -> None:
+    divergence = onmf.divergences.Mahalanobis(np.eye(8))
+    model = OnlineNMF(2, divergence=divergence, method="paper:tau=5,a=20", init=X[:2], sets=onmf.Sets(eps=1e-6))
+    onmf.save(model.fit(X), tmp_path / "m")
+    said = invoke("info", tmp_path / "m")
+    assert "Paper(tau=5, a=20)" in said
+    assert "matrix (8, 8)" in said
+    assert "init=matrix (2, 8), sets=Sets(eps=1e-06" in said
+
+
+@pytest.mark.parametrize("command", ["fit", "transform", "info", "demo"])
+def test_the_help_of_every_command_shows_an_example(command: str) -> None:
+    assert re.search(rf"Examples?:\s+onmf {command} ", invoke(command, "--help"))
+
+
+def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
+    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "demo", "experiments"))
+    said = invoke("fit", "--help")
+    schemes = [scheme.name for scheme in onmf.streams.schemes()]
+    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
+
+
+def test_version() -> None:
+    assert onmf.__version__ in invoke("--version")
+
+
+# Errors and warnings
 
 
 def require_one_sentence(status: int, output: str, error: str, words: str) -> None:
@@ -192,7 +336,7 @@ TRANSFORM = ["transform", "model.safetensors", "x.npy", "--out", "new.npy"]
 ERRORS: dict[str, tuple[list[str], str]] = {
     "missing data": (["fit", "absent.npy", "--out", "new"], "absent.npy does not exist"),
     "directory as data": (["fit", "directory", "--out", "new"], "directory is a directory"),
-    "unknown suffix": (["fit", "x.dat", "--out", "new"], "has no suffix that tells its format; put a scheme"),
+    "unknown suffix": (["fit", "x.dat", "--out", "new"], "has no suffix that tells its format; put a scheme before it"),
     "unknown divergence": ([*FIT, "--divergence", "nonsense"], "unknown divergence 'nonsense'; choose one of alpha,"),
     "divergence without its parameter": ([*FIT, "--divergence", "beta"], "write beta:BETA"),
     "divergence with a bad parameter": ([*FIT, "--divergence", "beta:x"], "cannot read beta:x"),
@@ -200,8 +344,19 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "mahalanobis without its file": ([*FIT, "--divergence", "mahalanobis:absent.npy"], "absent.npy"),
     "mahalanobis with an empty file": ([*FIT, "--divergence", "mahalanobis:empty.npy"], "empty.npy"),
     "mahalanobis of another shape": ([*FIT, "--divergence", "mahalanobis:x.npy"], "square matrix"),
-    "unknown method": ([*FIT, "--method", "nonsense"], "unknown method 'nonsense'; choose one of auto, paper"),
-    "forgetting all": ([*FIT, "--forgetting", "1"], "forgetting must lie in [0, 1), got 1.0"),
+    "unknown method": ([*FIT, "--method", "nonsense"], "unknown method 'nonsense'; choose one of auto, em"),
+    "constant of another method": (
+        [*FIT, "--method", "paper:r=1"],
+        "method 'paper' has no constant 'r'; its constants",
+    ),
+    "constant without a value": ([*FIT, "--method", "paper:tau"], "write constants as NAME=VALUE"),
+    "constant out of range": ([*FIT, "--method", "auto:forgetting=1"], "forgetting must lie in [0, 1), got 1"),
+    "word for a number": ([*FIT, "--method", "paper:tau=few"], "tau must be at least 1, a whole number; got 'few'"),
+    "number for a word": ([*FIT, "--method", "paper:solver=3"], "solver must be the name of a coefficient solver"),
+    "unknown solver": ([*FIT, "--method", "paper:solver=armij"], "did you mean 'armijo'?"),
+    "solver that refuses the divergence": ([*FIT, "-d", "is", "--method", "paper:solver=polyak"], "Polyak refuses is"),
+    "method that refuses the divergence": ([*FIT, "-d", "huber", "--method", "em"], "em cannot learn huber"),
+    "unknown treatment of errors": ([*FIT, "--on-error", "ignore"], "on_error must be 'raise' or 'skip'"),
     "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
     "unknown init": ([*FIT, "--init", "nonsense"], "unknown init 'nonsense'; choose one of uniform"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),
@@ -230,26 +385,173 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "transform to a strange suffix": ([*TRANSFORM[:4], "h.xlsx"], "h.xlsx: coefficients are written as .npy"),
     "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "absent does not exist"),
     "missing model": (["info", "absent.safetensors"], "there is no model file absent.safetensors"),
-    "random bytes as model": (["info", "random.safetensors"], "random.safetensors is not a model of onmf"),
-    "empty model": (["info", "empty.safetensors"], "empty.safetensors is not a model of onmf"),
-    "truncated model": (["info", "cut.safetensors"], "cut.safetensors is not a model of onmf"),
+    "random bytes as model": (["info", "random.safetensors"], "random.safetensors is damaged, or not a model of onmf"),
+    "empty model": (["info", "empty.safetensors"], "empty.safetensors is damaged, or not a model of onmf"),
+    "truncated model": (["info", "cut.safetensors"], "cut.safetensors is damaged, or not a model of onmf"),
     "somebody else's model": (["info", "foreign.safetensors"], "not a model of onmf"),
-    "array as model": (["transform", "x.npy", "x.npy", "--out", "new.npy"], "x.npy is not a model of onmf"),
+    "array as model": (["transform", "x.npy", "x.npy", "--out", "new.npy"], "x.npy is damaged, or not a model of onmf"),
+    "overwriting the data": (["fit", "x.npy", "--out", "x.npy"], "x.npy is an input; give --out another name"),
+    "overwriting the samples": ([*TRANSFORM[:4], "x.npy"], "x.npy is an input; give --out another name"),
+    "resuming without a checkpoint": ([*FIT, "--resume"], "name it with --checkpoint FILE"),
+    "checkpoint in place of the model": ([*FIT, "--checkpoint", "new"], "give them different names"),
     "demo to no directory": (["demo", "--out", "absent/demo.png"], "absent does not exist"),
 }
 
 
-@pytest.mark.parametrize("name", ["negative in csv", "truncated model"])
-def test_an_error_of_the_process_is_one_sentence_and_exit_status_2(
-    trouble: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_error_is_one_sentence_and_exit_status_2_and_changes_no_file(
+    trouble: Path, monkeypatch: pytest.MonkeyPatch, run_main: Run, name: str
 ) -> None:
     arguments, words = ERRORS[name]
     monkeypatch.chdir(trouble)
+    before = contents(trouble)
+    require_one_sentence(*run_main(*arguments), words)
+    assert contents(trouble) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(MemoryError(), "MemoryError"), (OSError(28, "No space left on device"), "No space left on device")],
+    ids=["memory", "disk"],
+)
+def test_a_machine_that_is_too_small_is_one_sentence_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Run, error: Exception, words: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(OnlineNMF, "fit", fails)
+    require_one_sentence(*run_main("fit", folder / "x.npy", "--out", tmp_path / "m"), words)
+
+
+def test_a_refusal_to_resume_does_not_claim_that_anything_was_learnt(
+    folder: Path, tmp_path: Path, run_main: Run
+) -> None:
+    fit = ["fit", folder / "x.npy", *OPTIONS, "--out", tmp_path / "m", "--checkpoint", tmp_path / "run"]
+    assert run_main(*fit)[0] == 0
+    status, output, error = run_main(*fit, "--resume", "-k", "4")
+    said = f"Resuming from {tmp_path / 'run'}."
+    assert said in error
+    require_one_sentence(
+        status, output, error.replace(said, ""), "was begun with other settings (n_components 3, not 4)"
+    )
+
+
+def test_a_warning_is_one_line(folder: Path, tmp_path: Path, run_main: Run) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        status, _, error = run_main("fit", folder / "x.npz", "-k", "3", "-d", "is", "--out", tmp_path / "m")
+    assert status == 0
+    lines = [line for line in error.splitlines() if "Warning" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("onmf: DomainWarning: ")
+    assert "outside the domain of is" in lines[0]
+
+
+def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Run) -> None:
+    status, output, error = run_main("info", folder / "model.safetensors")
+    assert (status, error) == (0, "")
+    assert "huber delta=0.5" in output
+
+
+@pytest.mark.parametrize("loss", [0.123456789, np.nan])
+def test_the_progress_line_shows_samples_and_rate_and_the_loss_where_there_is_one(loss: float) -> None:
+    with terminal.errors.capture() as captured, terminal.progress_line("title") as show:
+        show(Progress(1500, 3000, 150, 3.0, loss, X))
+    said = without_colours(captured.get().encode()).decode()
+    assert "title" in said
+    assert "1,500 samples · 500/s" in said
+    assert ("loss 0.12346" in said) == np.isfinite(loss)
+
+
+# Interrupted
+
+
+def fit_interrupted(folder: Path, out: Path) -> str:
+    result = CliRunner().invoke(cli.app, ["fit", str(folder / "x.npy"), *OPTIONS, "--out", str(out)])
+    assert result.exit_code == 130, result.exception
+    return result.stderr
+
+
+def interrupt_at_call(number: int, honest: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, but Ctrl-C at one of its calls."""
+    calls = 0
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise KeyboardInterrupt
+        return honest(*arguments, **named)
+
+    return function
+
+
+def test_an_interrupt_between_batches_saves_the_batches_before_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning = sys.modules["onmf.learner.run"]
+    monkeypatch.setattr(learning, "step", interrupt_at_call(3, learning.step))
+    assert "Interrupted after 50 samples" in fit_interrupted(folder, tmp_path / "m")
+    monkeypatch.undo()
+    expected = OnlineNMF(3, **SAME_OPTIONS, callbacks=[lambda progress: progress.samples == 50])
+    assert np.array_equal(load(tmp_path / "m").components_, expected.fit(X).components_)
+
+
+def test_an_interrupt_before_the_first_batch_writes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning = sys.modules["onmf.learner.run"]
+    monkeypatch.setattr(learning, "step", interrupt_at_call(1, learning.step))
+    assert "before anything was learnt" in fit_interrupted(folder, tmp_path / "m")
+    assert not contents(tmp_path)
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_an_interrupt_amid_a_batch_leaves_a_whole_model_or_none(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    class Clock:
+        """Looked at when a batch begins and when it has been learnt from."""
+
+        perf_counter = staticmethod(interrupt_at_call(call, time.perf_counter))
+
+    monkeypatch.setattr(sys.modules["onmf.learner.step"], "time", Clock)
+    fit_interrupted(folder, tmp_path / "m")
+    assert (tmp_path / "m").exists() == (call > 2)
+    if call > 2:
+        model = load(tmp_path / "m")
+        assert model.history_["samples"][-1] == model.n_samples_seen_ == 25 * ((call - 1) // 2)
+
+
+def test_sigterm_interrupts_like_ctrl_c(folder: Path, run_main: Run) -> None:
+    run_main("info", folder / "model.safetensors")
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+
+
+# In a process of its own
+
+
+def onmf_command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [str(ONMF), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False)
+
+
+def test_the_installed_command_learns_the_same_bits_in_another_process(folder: Path, tmp_path: Path) -> None:
+    done = onmf_command("fit", folder / "x.npy", *OPTIONS, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    require_same_learning(load(tmp_path / "m"), load(folder / "model.safetensors"))
+
+
+def test_an_error_of_the_process_is_one_sentence_and_exit_status_2(
+    trouble: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, words = ERRORS["negative in csv"]
+    monkeypatch.chdir(trouble)
     done = onmf_command(*arguments)
     require_one_sentence(done.returncode, done.stdout, done.stderr, words)
-
-
-# Stopped from outside
 
 
 class Running:
@@ -293,22 +595,14 @@ def without_colours(text: bytes) -> bytes:
     return re.sub(rb"\x1b\[[\d;?]*[a-zA-Z]", b"", text)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("earlier", [True, False])
-def test_a_killed_fit_leaves_an_earlier_model_and_nothing_else(folder: Path, tmp_path: Path, earlier: bool) -> None:
+def test_a_killed_fit_leaves_an_earlier_model_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
-    if earlier:
-        out.write_bytes((folder / "model.safetensors").read_bytes())
+    out.write_bytes((folder / "model.safetensors").read_bytes())
     before = contents(tmp_path)
     with Running("fit", folder / "x.npy", "-k", "3", "--passes", 10**9, "--out", out) as run:
         status, _ = run.stop(signal.SIGKILL)
     assert status == -signal.SIGKILL
     assert contents(tmp_path) == before
-    if earlier:
-        assert load(out).n_samples_seen_ == 120
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -341,276 +635,7 @@ def test_an_interrupted_transform_leaves_nothing_behind(folder: Path, tmp_path: 
     assert not contents(tmp_path / "out")
 
 
-# In this process, where every line counts
-
-
-@pytest.fixture
-def run_main(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """``main`` with these arguments: its exit status, stdout and stderr; what it changes in the process is undone."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setenv("COLUMNS", "200")
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
-        status: object = None
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = stop.code
-        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
-        captured = capsys.readouterr()
-        return status or 0, captured.out, captured.err
-
-    yield run
-    signal.signal(signal.SIGTERM, handler)
-
-
-def invoke(*arguments: object) -> str:
-    """Stdout of a command that must succeed."""
-    result = CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "200"})
-    assert result.exception is None, result.output
-    assert result.exit_code == 0
-    return result.stdout
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_every_error_is_one_sentence_and_exit_status_2(
-    trouble: Path, monkeypatch: pytest.MonkeyPatch, run_main: Callable[..., tuple[int, str, str]], name: str
-) -> None:
-    arguments, words = ERRORS[name]
-    monkeypatch.chdir(trouble)
-    before = contents_of_files(trouble)
-    require_one_sentence(*run_main(*arguments), words)
-    assert contents_of_files(trouble) == before
-
-
-def contents_of_files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [(MemoryError(), "MemoryError"), (OSError(28, "No space left on device"), "No space left on device")],
-    ids=["memory", "disk"],
-)
-def test_a_machine_that_is_too_small_is_one_sentence_too(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run_main: Callable[..., tuple[int, str, str]],
-    error: Exception,
-    words: str,
-) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(OnlineNMF, "fit", fails)
-    require_one_sentence(*run_main("fit", folder / "x.npy", "--out", tmp_path / "m"), words)
-
-
-def test_a_warning_is_one_line(folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        status, _, error = run_main("fit", folder / "x.npz", "-k", "3", "-d", "is", "--out", tmp_path / "m")
-    assert status == 0
-    lines = [line for line in error.splitlines() if "Warning" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("onmf: DomainWarning: ")
-    assert "outside the domain of is" in lines[0]
-
-
-def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
-    status, output, error = run_main("info", folder / "model.safetensors")
-    assert (status, error) == (0, "")
-    assert "huber delta=0.5" in output
-
-
-def test_sigterm_interrupts_like_ctrl_c(folder: Path, run_main: Callable[..., tuple[int, str, str]]) -> None:
-    run_main("info", folder / "model.safetensors")
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize("command", ["fit", "transform", "info", "demo"])
-def test_the_help_of_every_command_shows_an_example(command: str) -> None:
-    said = invoke(command, "--help")
-    assert re.search(rf"Examples?:\s+onmf {command} ", said)
-
-
-def test_the_help_names_every_command_and_divergence() -> None:
-    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "demo"))
-    said = invoke("fit", "--help")
-    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *METHODS))
-    assert all(f"--{option}" in said for option in ("method", "init", "forgetting", "reservoir"))
-
-
-def test_version_in_this_process() -> None:
-    assert onmf.__version__ in invoke("--version")
-
-
-@pytest.mark.parametrize("divergence", ["kl", "huber", "beta:1.5", "mahalanobis:A.npy"])
-def test_fit_transform_and_info_go_together(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, divergence: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.save("A.npy", np.eye(8) + 0.1)
-    said = invoke("fit", folder / "x.tsv", "-k", "3", "-d", divergence, "--init", "samples", "--seed", "1", "-o", "m")
-    assert "m: 3 atoms of 8 features from 60 samples" in said
-    name = divergence.partition(":")[0]
-    said = invoke("info", "m")
-    assert name in said
-    assert ("matrix (8, 8)" in said) == (name == "mahalanobis")
-    expected = load("m").transform(X)
-    for out, delimiter in (("h.npy", ""), ("h.csv", ","), ("h.tsv", "\t")):
-        assert "coefficients of 60 samples, 3 each" in invoke("transform", "m", folder / "x.csv", "-o", out)
-        if out == "h.npy":
-            assert np.array_equal(np.load(out), expected)
-        else:
-            first, *_ = Path(out).read_text().splitlines()
-            assert first.split(delimiter) == ["onlinenmf0", "onlinenmf1", "onlinenmf2"]
-            assert np.allclose(np.loadtxt(out, delimiter=delimiter, skiprows=1), expected, rtol=1e-8, atol=0)
-
-
-def test_another_seed_gives_another_dictionary(folder: Path, tmp_path: Path) -> None:
-    for seed in (7, 8):
-        invoke("fit", folder / "x.npy", "-k", "3", "--seed", seed, "--out", tmp_path / str(seed))
-    assert not np.array_equal(load(tmp_path / "7").components_, load(tmp_path / "8").components_)
-
-
-def test_without_shuffling_the_samples_are_taken_in_their_order(folder: Path, tmp_path: Path) -> None:
-    invoke("fit", folder / "x.npy", *OPTIONS, "--no-shuffle", "--out", tmp_path / "m")
-    require_same_learning(load(tmp_path / "m"), OnlineNMF(3, **SAME_OPTIONS, shuffle=False).fit(X))
-
-
-def test_a_table_with_names_is_transformed_by_its_own_model_without_a_warning(folder: Path, tmp_path: Path) -> None:
-    invoke("fit", folder / "x.csv", *OPTIONS, "--out", tmp_path / "m")
-    invoke("transform", tmp_path / "m", folder / "x.csv", "--out", tmp_path / "h.npy")  # a warning is an error here
-
-
-def test_a_table_whose_names_are_in_another_order_is_not_transformed(
-    folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]
-) -> None:
-    invoke("fit", folder / "x.csv", *OPTIONS, "--out", tmp_path / "m")
-    names = ",".join(reversed(NAMES))
-    np.savetxt(tmp_path / "other.csv", X[:, ::-1], delimiter=",", header=names, comments="")
-    arguments = ("transform", tmp_path / "m", tmp_path / "other.csv", "--out", tmp_path / "h.npy")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        status, _, error = run_main(*arguments)
-    assert status == 2
-    assert "names" in error
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_numbers_too_large_to_square_are_learnt_from_or_refused(
-    tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]
-) -> None:
-    np.save(tmp_path / "x.npy", X * 1e200)
-    status, _, _ = run_main("fit", tmp_path / "x.npy", "-k", "2", "-d", "squared_l2", "--out", tmp_path / "m")
-    assert status == 0
-    assert load(tmp_path / "m").history_["loss"][-1] == np.inf  # beyond the range of doubles, and said so
-
-
-@pytest.mark.parametrize(("learnt", "seen"), [("float32", "float64"), ("float64", "float32"), ("float32", "float32")])
-def test_transform_writes_all_digits_that_the_library_gives(tmp_path: Path, learnt: str, seen: str) -> None:
-    np.save(tmp_path / "learnt.npy", X.astype(learnt))
-    np.save(tmp_path / "seen.npy", X.astype(seen))
-    invoke("fit", tmp_path / "learnt.npy", "-k", "2", "-d", "squared_l2", "--seed", "0", "--out", tmp_path / "m")
-    invoke("transform", tmp_path / "m", tmp_path / "seen.npy", "--out", tmp_path / "h.npy")
-    assert np.array_equal(np.load(tmp_path / "h.npy"), load(tmp_path / "m").transform(X.astype(seen)))
-
-
-def test_transform_goes_through_many_blocks_in_order(folder: Path, tmp_path: Path) -> None:
-    many = np.tile(X, (40, 1))
-    np.save(tmp_path / "many.npy", many)
-    invoke("transform", folder / "model.safetensors", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
-    assert np.array_equal(np.load(tmp_path / "h.npy"), load(folder / "model.safetensors").transform(many))
-
-
-@pytest.mark.parametrize("name", ["topics[k20].safetensors", "[red]m", "a[/b]", "m:x:", "ünïcödé 模型"])
-def test_a_file_may_have_any_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path(name).parent.mkdir(exist_ok=True)
-    assert name in invoke("fit", folder / "x.npy", "-k", "2", "--out", name)
-    assert name in invoke("info", name)
-    assert f"{name}.npy" in invoke("transform", name, folder / "x.npy", "--out", f"{name}.npy")
-
-
-def fit_interrupted(folder: Path, out: Path) -> str:
-    result = CliRunner().invoke(cli.app, ["fit", str(folder / "x.npy"), *OPTIONS, "--out", str(out)])
-    assert result.exit_code == 130, result.exception
-    return result.stderr
-
-
-def interrupt_at_batch(number: int) -> Callable[..., bool]:
-    """For ``OnlineNMF._learn``: Ctrl-C instead of this batch."""
-    honest = OnlineNMF._learn
-    calls = 0
-
-    def learn(self: OnlineNMF, *arguments: Any, **named: Any) -> bool:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            raise KeyboardInterrupt
-        return honest(self, *arguments, **named)
-
-    return learn
-
-
-def test_an_interrupt_between_batches_saves_the_batches_before_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OnlineNMF, "_learn", interrupt_at_batch(3))
-    said = fit_interrupted(folder, tmp_path / "m")
-    assert "Interrupted after 50 samples" in said
-    expected = OnlineNMF(3, **SAME_OPTIONS, callbacks=[lambda progress: progress.samples == 50])
-    monkeypatch.undo()
-    assert np.array_equal(load(tmp_path / "m").components_, expected.fit(X).components_)
-
-
-def test_an_interrupt_before_the_first_batch_writes_nothing(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OnlineNMF, "_learn", interrupt_at_batch(1))
-    assert "before anything was learnt" in fit_interrupted(folder, tmp_path / "m")
-    assert not contents(tmp_path)
-
-
-@pytest.mark.parametrize("call", range(1, 7))
-def test_an_interrupt_amid_the_bookkeeping_of_a_batch_leaves_a_whole_model_or_none(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
-) -> None:
-    calls = 0
-
-    class Clock:
-        """``_learn`` looks at the clock twice: when it begins, and amid the lines that take over what was learnt."""
-
-        @staticmethod
-        def perf_counter() -> float:
-            nonlocal calls
-            calls += 1
-            if calls == call:
-                raise KeyboardInterrupt
-            return float(calls)
-
-    monkeypatch.setattr("onmf.learning.time", Clock)
-    fit_interrupted(folder, tmp_path / "m")
-    if (tmp_path / "m").exists():
-        model = load(tmp_path / "m")
-        assert model.history_["samples"][-1] == model.n_samples_seen_
-
-
-@pytest.mark.parametrize("loss", [0.123456789, np.nan])
-def test_the_progress_line_shows_samples_and_rate_and_the_loss_where_there_is_one(loss: float) -> None:
-    with terminal.errors.capture() as captured, terminal.progress_line("title") as show:
-        show(Progress(1500, 3000, 150, 3.0, loss, X))
-    said = without_colours(captured.get().encode()).decode()
-    assert "title" in said
-    assert "1,500 samples · 500/s" in said
-    assert ("loss 0.12346" in said) == np.isfinite(loss)
+# Demo
 
 
 @pytest.fixture
@@ -636,7 +661,7 @@ def test_demo_writes_a_picture_and_prints_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_photograph")
 def test_demo_without_matplotlib_says_what_to_install_before_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Callable[..., tuple[int, str, str]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Run
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(demo, "denoise", lambda *_: pytest.fail("it worked first"))
@@ -645,41 +670,7 @@ def test_demo_without_matplotlib_says_what_to_install_before_it_works(
 
 @pytest.mark.usefixtures("small_photograph")
 def test_demo_refuses_a_picture_format_that_it_cannot_write_before_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Callable[..., tuple[int, str, str]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Run
 ) -> None:
     monkeypatch.setattr(demo, "denoise", lambda *_: pytest.fail("it worked first"))
     require_one_sentence(*run_main("demo", "--out", tmp_path / "demo.docx"), "docx")
-
-
-@pytest.mark.parametrize("command", ["fit", "transform"])
-def test_an_input_is_not_overwritten(
-    folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]], command: str
-) -> None:
-    np.save(tmp_path / "x.npy", X)
-    before = (tmp_path / "x.npy").read_bytes()
-    model = [folder / "model.safetensors"] if command == "transform" else []
-    result = run_main(command, *model, tmp_path / "x.npy", "--out", tmp_path / "x.npy")
-    require_one_sentence(*result, "is read from; give --out another name")
-    assert (tmp_path / "x.npy").read_bytes() == before
-
-
-def test_warnings_of_many_blocks_are_told_once(
-    folder: Path, tmp_path: Path, run_main: Callable[..., tuple[int, str, str]]
-) -> None:
-    np.save(tmp_path / "many.npy", np.tile(SPARSE, (60, 1)))
-    run_main("fit", folder / "x.npy", "-k", "2", "-d", "is", "--out", tmp_path / "m")
-    status, _, error = run_main("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "h.npy")
-    assert status == 0
-    assert error.count("DomainWarning") == 1
-    assert "more blocks" in error
-
-
-def test_constants_of_earlier_methods_are_options(folder: Path, tmp_path: Path) -> None:
-    model = tmp_path / "m.safetensors"
-    base = ["fit", folder / "x.npy", "-k", "2", "-d", "is", "--method", "lefevre", "--out", model]
-    succeed(*base, "--option", "r=0.9", "--option", "N=30")
-    assert onmf.load(model).options == {"r": 0.9, "N": 30}
-    for words, said in (("r", "write NAME=NUMBER"), ("r=x", "write NAME=NUMBER"), ("eta=1", "its options are r, N")):
-        failed = onmf_command(*base, "--option", words)
-        assert failed.returncode == 2
-        assert said in failed.stderr

@@ -102,7 +102,8 @@ def test_denoising_reports_its_progress_and_is_repeatable(photograph: np.ndarray
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_huber_restores_the_photograph_better_than_squared_l2_and_than_a_median_filter(photograph: np.ndarray) -> None:
-    noisy = demo.add_noise(photograph, np.random.default_rng(0))
-    huber, squared = (demo.psnr(demo.denoise(noisy, d, 0).picture, photograph) for d in ("huber", "squared_l2"))
+    middle = photograph[50:170, 80:240]
+    noisy = demo.add_noise(middle, np.random.default_rng(0))
+    huber, squared = (demo.psnr(demo.denoise(noisy, d, 0).picture, middle) for d in ("huber", "squared_l2"))
     assert huber >= squared + 2.5
-    assert huber >= demo.psnr(demo.median(noisy).picture, photograph)
+    assert huber >= demo.psnr(demo.median(noisy).picture, middle) + 0.5

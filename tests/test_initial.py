@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -25,35 +27,46 @@ def batch(rng: np.random.Generator, n: int, F: int, dtype: type = np.float64) ->
     return rng.gamma(1.0, 1.0, (n, F)).astype(dtype)
 
 
-@every_dtype
-@every_init
-@pytest.mark.parametrize(("n", "F", "K"), [(30, 8, 4), (30, 8, 8), (3, 8, 5), (30, 4, 9), (1, 1, 3), (2, 3, 7)])
-def test_the_dictionary_has_its_shape_and_type_and_entries_between_0_and_1(
-    rng: np.random.Generator, init: str, n: int, F: int, K: int, dtype: type
-) -> None:
-    require_a_start(initial_dictionary(init, batch(rng, n, F, dtype), K, rng), (K, F), dtype)
+def shaped(n: int, F: int) -> Any:
+    return lambda rng: batch(rng, n, F)
 
 
-@every_dtype
-@every_init
-def test_samples_of_zeros_do_no_harm(rng: np.random.Generator, init: str, dtype: type) -> None:
-    X = batch(rng, 12, 5, dtype)
+def mostly_empty(rng: np.random.Generator) -> np.ndarray:
+    X = batch(rng, 12, 5)
     X[3:] = 0
-    require_a_start(initial_dictionary(init, X, 6, rng), (6, 5), dtype)
+    return X
 
 
-@every_init
-def test_a_feature_absent_from_the_first_batch_can_still_be_learnt(rng: np.random.Generator, init: str) -> None:
+def without_a_feature(rng: np.random.Generator) -> np.ndarray:
     X = batch(rng, 20, 6)
     X[:, 2] = 0
-    require_a_start(initial_dictionary(init, X, 4, rng), (4, 6), np.float64)
+    return X
 
 
-@every_init
-def test_counts_that_are_mostly_zero_are_a_fine_start(rng: np.random.Generator, init: str) -> None:
+def counts(rng: np.random.Generator) -> np.ndarray:
     X = rng.poisson(0.1, (60, 15)).astype(np.float64)
     X[0] = 1.0  # every feature occurs
-    require_a_start(initial_dictionary(init, X, 8, rng), (8, 15), np.float64)
+    return X
+
+
+@every_dtype
+@every_init
+@pytest.mark.parametrize(
+    ("make", "K"),
+    [
+        *((shaped(n, F), K) for n, F, K in [(30, 8, 4), (30, 8, 8), (3, 8, 5), (30, 4, 9), (1, 1, 3), (2, 3, 7)]),
+        (mostly_empty, 6),
+        (without_a_feature, 4),
+        (counts, 8),
+    ],
+)
+def test_the_dictionary_has_its_shape_and_type_and_entries_between_0_and_1_but_no_zeros(
+    rng: np.random.Generator, init: str, make: Any, K: int, dtype: type
+) -> None:
+    X = make(rng).astype(dtype)
+    before = X.copy()
+    require_a_start(initial_dictionary(init, X, K, rng), (K, X.shape[1]), dtype)
+    assert np.array_equal(X, before)
 
 
 @every_init
@@ -68,24 +81,11 @@ def test_a_single_positive_entry_is_enough(rng: np.random.Generator, init: str) 
 
 @every_init
 def test_the_same_generator_gives_the_same_dictionary_and_another_another(rng: np.random.Generator, init: str) -> None:
-    X = batch(rng, 30, 8)
+    X = batch(rng, 5, 8)
     one, same, other = (initial_dictionary(init, X, 12, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-
-
-@every_init
-def test_the_first_batch_is_left_as_it_was(rng: np.random.Generator, init: str) -> None:
-    X = batch(rng, 30, 8)
-    before = X.copy()
-    initial_dictionary(init, X, 4, rng)
-    assert np.array_equal(X, before)
-
-
-@every_init
-def test_no_two_atoms_are_the_same(rng: np.random.Generator, init: str) -> None:
-    W = initial_dictionary(init, batch(rng, 5, 8), 12, rng)
-    assert len(np.unique(W, axis=0)) == 12
+    assert len(np.unique(one, axis=0)) == 12  # no two atoms are the same
 
 
 @given(
@@ -175,21 +175,14 @@ def test_nndsvda_finds_the_parts_of_block_data(rng: np.random.Generator) -> None
 # The user's own array
 
 
-def test_the_users_array_is_taken_in_the_type_of_the_data(rng: np.random.Generator) -> None:
+@every_dtype
+def test_the_users_array_is_copied_in_the_type_of_the_data(rng: np.random.Generator, dtype: type) -> None:
     mine = rng.random((3, 5))
-    W = initial_dictionary(mine, batch(rng, 9, 5, np.float32), 3, rng)
-    assert W.dtype == np.float32
-    assert np.array_equal(W, mine.astype(np.float32))
-
-
-def test_the_users_array_is_copied(rng: np.random.Generator) -> None:
-    mine = rng.random((3, 5))
-    assert not np.shares_memory(initial_dictionary(mine, batch(rng, 9, 5), 3, rng), mine)
-
-
-def test_nested_lists_are_an_array(rng: np.random.Generator) -> None:
-    W = initial_dictionary([[1, 0.5], [0, 1]], batch(rng, 9, 2), 2, rng)
-    assert np.array_equal(W, [[1, 0.5], [0, 1]])
+    W = initial_dictionary(mine, batch(rng, 9, 5, dtype), 3, rng)
+    assert W.dtype == dtype
+    assert np.array_equal(W, mine.astype(dtype))
+    assert not np.shares_memory(W, mine)
+    assert np.array_equal(initial_dictionary(mine.tolist(), batch(rng, 9, 5), 3, rng), mine)  # lists are an array
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 5), (3, 4), (15,), (3, 5, 1), ()])
@@ -209,7 +202,11 @@ def test_an_array_with_a_bad_entry_is_refused(rng: np.random.Generator, bad: flo
         initial_dictionary(mine, batch(rng, 9, 5), 3, rng)
 
 
-@pytest.mark.parametrize("bad", [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]]])
+@pytest.mark.parametrize(
+    "bad",
+    [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]], 1j * np.ones((1, 2)), 10**400],
+    ids=lambda bad: type(bad).__name__,
+)
 def test_what_is_no_array_of_numbers_is_refused(rng: np.random.Generator, bad: object) -> None:
     with pytest.raises(ValueError, match="array of numbers"):
         initial_dictionary(bad, batch(rng, 9, 2), 1, rng)

@@ -26,21 +26,19 @@ kept = []
 def batches(number):
     rng = np.random.default_rng(0)
     for _ in range(number // 200):
-        X = rng.poisson(0.2, (200, 1000)).astype(float)
+        X = (rng.random((200, 1000)) < 0.2).astype(float)
         yield scipy.sparse.csr_matrix(X) if kind == "sparse" else X
 def data(number):
     if kind in ("dense", "sparse"):
         return batches(number)
     return streams.prefetch(streams.open_source(folder / f"{number}.{kind}"))
-def keep(model):
-    checkpoint(model)
+def keep(progress):
     if leaks:
         kept.append(np.ones((200, 200)))
-model = OnlineNMF(5, random_state=0, batch_size=200)
-checkpoint = Checkpoint(folder / "run", every=0.2)
-model.fit(data(small), checkpoint=keep)
+model = OnlineNMF(5, random_state=0, batch_size=200, callbacks=[keep])
+model.fit(data(small), checkpoint=Checkpoint(folder / "first", every=0.2))
 first = peak()
-model.fit(data(times * small), checkpoint=keep)
+model.fit(data(times * small), checkpoint=Checkpoint(folder / "second", every=0.2))
 print(first, peak(), len(model.history_["loss"]))
 """
 
@@ -51,7 +49,7 @@ def write(kind: str, folder: Path) -> None:
     small = SMALL.get(kind, 2000)
     for number in (small, TIMES * small):
         if kind == "npy":
-            np.save(folder / f"{number}.npy", rng.poisson(0.2, (number, 1000)).astype(np.float64))
+            np.save(folder / f"{number}.npy", (rng.random((number, 500)) < 0.2).astype(np.float64))
         elif kind == "csv":
             line = ",".join("3" * 300)
             (folder / f"{number}.csv").write_text(f"{line}\n" * number)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onmf.divergences import Divergence, get
-from onmf.sets import Box, DictionarySet, project_on_simplex, require_positive_fit
+from onmf.sets import Box, DictionarySet, Sets, project_on_simplex
 from tests.conftest import every_divergence
 
 EPS = (0.0, 1e-8, 0.3, 0.9)
@@ -240,25 +240,25 @@ def test_box_refuses_bounds_out_of_order(low: float, high: float) -> None:
 
 
 @every_divergence
-@pytest.mark.parametrize(("eps", "low"), [(0.0, 1e-8), (1e-8, 0.0), (0.0, 0.0)])
-def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(
-    divergence: Divergence, eps: float, low: float
-) -> None:
-    if divergence.domain.y.closed:
-        require_positive_fit(divergence, DictionarySet(eps), Box(low))
-    else:
-        with pytest.raises(ValueError, match=f"{divergence.name} is not defined for a fit of zero: eps and eps_prime"):
-            require_positive_fit(divergence, DictionarySet(eps), Box(low))
-
-
-@every_divergence
-def test_a_positive_fit_suits_every_divergence(divergence: Divergence) -> None:
-    require_positive_fit(divergence, DictionarySet(), Box())
+def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(divergence: Divergence) -> None:
+    Sets().require_positive_fit(divergence)  # a positive fit suits every divergence
+    for zeros in (Sets(eps=0.0), Sets(eps_prime=0.0), Sets(eps=0.0, eps_prime=0.0)):
+        if divergence.domain.y.closed:
+            zeros.require_positive_fit(divergence)
+        else:
+            with pytest.raises(ValueError, match=f"{divergence.name} is not defined for a fit of zero, so eps and"):
+                zeros.require_positive_fit(divergence)
 
 
 def test_the_names_that_allow_a_fit_of_zero_are_those_of_the_message() -> None:
+    zeros = Sets(eps=0.0, eps_prime=0.0)
     for name in ("huber", "l1", "l2", "squared_l2"):
-        require_positive_fit(get(name), DictionarySet(0.0), Box(0.0))
+        zeros.require_positive_fit(get(name))
     for name in ("kl", "is", "hellinger"):
-        with pytest.raises(ValueError, match="0 is for losses that are, such as huber, l1, l2 and squared_l2"):
-            require_positive_fit(get(name), DictionarySet(0.0), Box(0.0))
+        with pytest.raises(ValueError, match="zeros suit losses that are, such as huber, l1, l2 and squared_l2"):
+            zeros.require_positive_fit(get(name))
+
+
+def test_the_constants_make_both_sets() -> None:
+    sets = Sets(eps=1e-3, eps_prime=1e-2, U=9.0)
+    assert (sets.dictionaries, sets.coefficients) == (DictionarySet(1e-3), Box(1e-2, 9.0))

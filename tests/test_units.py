@@ -455,6 +455,6 @@ def test_sparse_data_stay_sparse_under_a_divergence_of_ones_own_that_is_linear_a
     rng: np.random.Generator,
 ) -> None:
     X = rng.poisson(20 * rng.random((80, 3)) ** 4 @ rng.random((3, F)) ** 4).astype(float)
-    model = OnlineNMF(3, divergence=Overdispersed(), random_state=0, tol=1e-8, max_passes=2).fit(X)
+    model = OnlineNMF(3, divergence=Overdispersed(), random_state=0, transform_tol=1e-8, max_passes=2).fit(X)
     dense, sparse = (model.transform(data) for data in (X, scipy.sparse.csr_matrix(X)))
     np.testing.assert_allclose(sparse, dense, rtol=1e-3, atol=1e-3 * dense.mean())

@@ -103,11 +103,12 @@ def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
 
 def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     try:
-        W = np.array(init, dtype=dtype)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"init must be one of {', '.join(INITS)} or an array of numbers, got {type(init).__name__}."
-        ) from None
+        given = np.asarray(init)
+        W = given.astype(dtype) if given.dtype.kind in "buifO" else None
+    except (TypeError, ValueError, OverflowError):
+        W = None
+    if W is None:
+        raise ValueError(f"init must be one of {', '.join(INITS)} or an array of numbers, got {type(init).__name__}.")
     if W.shape != shape:
         raise ValueError(f"the initial dictionary must have shape (n_components, n_features) = {shape}, got {W.shape}.")
     if not np.isfinite(W).all() or (W < 0).any():

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from onmf._support.arrays import Array
+from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 
 FLOOR = 1e-6  # of the data's mean: 60 dB below it
@@ -66,7 +67,7 @@ class Units:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < np.inf and 0 < self.mean < np.inf):
+        if not all(is_number(value) and 0 < value < np.inf for value in (self.scale, self.mean)):
             raise ValueError(f"the scale is {self.scale!r}, the mean {self.mean!r}")
 
     @classmethod

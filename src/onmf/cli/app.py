@@ -1,4 +1,4 @@
-"""The application that the commands of this folder add themselves to."""
+"""The application; the commands of this folder add themselves to it."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of all commands."""
+    """Options that come before the command."""

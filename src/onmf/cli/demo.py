@@ -17,10 +17,12 @@ from onmf.cli.terminal import console, progress_line, require_writable
 
 @app.command(epilog="Example:\n\n`onmf demo --out demo.png`")
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path("demo.png"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise and of the initial dictionaries.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture to write (.png, .pdf, .svg, ...).")] = Path(
+        "demo.png"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise and the initial dictionaries.")] = 0,
 ) -> None:
-    """Denoise a photograph, 30 % of whose pixels are noise, with Huber's loss and with squared l2."""
+    """Denoise a photograph with 30 % of its pixels replaced by noise, under Huber's loss and squared l2."""
     from onmf.experiments import demo as steps
     from onmf.plots import gallery, require_writable_format, tiles
 

@@ -38,17 +38,20 @@ class Size(StrEnum):
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
 SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the data and the initial dictionaries.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
 Samples = Annotated[
-    int | None, typer.Option(min=400, help="N; a and b keep their ratios to it.", show_default="by size")
+    int | None,
+    typer.Option(min=400, help="N, the number of samples; a and b keep their ratios to it.", show_default="by size"),
 ]
-Features = Annotated[int | None, typer.Option(min=2, help="F.", show_default="by size")]
+Features = Annotated[int | None, typer.Option(min=2, help="F, the number of features.", show_default="by size")]
 Starts = Annotated[
-    int | None, typer.Option("--initialisations", min=1, help="Initial dictionaries.", show_default="by size")
+    int | None, typer.Option("--initialisations", min=1, help="Number of initial dictionaries.", show_default="by size")
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
-StandIn = Annotated[bool, typer.Option("--stand-in", help="Trial run on data that everybody has.")]
+StandIn = Annotated[
+    bool, typer.Option("--stand-in", help="A trial run on data that come with Python and scikit-learn.")
+]
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
@@ -60,7 +63,7 @@ def synthetic(
     samples: Samples = None,
     features: Features = None,
 ) -> None:
-    """Six divergences, planted dictionaries: the objective against time (Figure 2)."""
+    """Six divergences on planted dictionaries: the objective against time (Figure 2)."""
     from onmf.experiments import synthetic as experiment
 
     chosen = _chosen(methods, experiment.METHODS)
@@ -76,7 +79,7 @@ def sensitivity(
     samples: Samples = None,
     features: Features = None,
 ) -> None:
-    """tau, K and a, one at a time (Figures S-1 to S-3)."""
+    """Vary tau, K and a, one at a time (Figures S-1 to S-3)."""
     from onmf.experiments import sensitivity as experiment
 
     chosen = _chosen(methods, experiment.METHODS)
@@ -98,7 +101,7 @@ def topics(
     ] = "bbc,20newsgroups",
     initialisations: Starts = None,
 ) -> None:
-    """Topics of news: keywords, clusterings, running times (Tables 5 to 7)."""
+    """News topics: keywords, clusterings, running times (Tables 5 to 7)."""
     from onmf.experiments import topics as experiment
 
     chosen = _chosen(methods, experiment.METHODS)
@@ -117,11 +120,13 @@ def faces(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    fresh_noise: Annotated[bool, typer.Option("--fresh-noise", help="Draw the noise anew for every copy.")] = False,
-    subjects: Annotated[int | None, typer.Option(min=1, help="How many.", show_default="by size")] = None,
+    fresh_noise: Annotated[
+        bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")
+    ] = False,
+    subjects: Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")] = None,
     initialisations: Starts = None,
 ) -> None:
-    """Faces without noise and shadows: pictures, PSNR, running times (Figure 3, Table 8)."""
+    """Removing noise and shadows from faces: pictures, PSNR, running times (Figure 3, Table 8)."""
     from onmf.experiments import faces as experiment
 
     chosen = _chosen(methods, experiment.METHODS)

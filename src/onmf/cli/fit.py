@@ -1,4 +1,4 @@
-"""``onmf fit``: learn a dictionary from a source of samples, with checkpoints to go on from."""
+"""``onmf fit``: learn a dictionary from a source of samples, with checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from onmf.cli.app import app
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
 from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
+from onmf.learner import Progress
 from onmf.persistence.checkpoint import Checkpoint
 
-DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}, parameters after a colon: beta:1.5, huber:0.1."
+DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; paper is the one with a theorem. Constants after a colon: "
-    "paper:a=200,tau=5, auto:forgetting=0.1."
+    f"One of {', '.join(methods.names())}; constants follow a colon: paper:a=200,tau=5, auto:forgetting=0.1. "
+    "The convergence theorem is about paper; auto is faster."
 )
 EXAMPLES = (
     "Examples:\n\n"
@@ -27,7 +28,7 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
-    "`onmf fit spectra.npy --divergence is --method lefevre:r=0.9 --out old.safetensors`"
+    "`onmf fit counts.npz --method paper:tau=5,a=200 --out theorem.safetensors`"
 )
 
 
@@ -35,28 +36,35 @@ EXAMPLES = (
 def fit(
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
-    components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of atoms K.")] = 40,
+    components: Annotated[
+        int, typer.Option("--components", "-k", min=1, help="K, the number of atoms in the dictionary.")
+    ] = 40,
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
     method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples read at a time.", show_default="max(5 K, 200)")
+        int | None, typer.Option(min=1, help="Samples per batch.", show_default="max(5 K, 200)")
     ] = None,
-    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
+    passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
-    shuffle: Annotated[bool, typer.Option(help="Shuffle each pass, where rows can be read in any order.")] = True,
+    shuffle: Annotated[
+        bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
+    ] = True,
     shuffle_buffer: Annotated[
-        int, typer.Option(min=0, help="Where they cannot: draw each batch from so many samples that wait.")
+        int, typer.Option(min=0, help="If they cannot: draw each batch at random from a buffer of this many samples.")
     ] = 0,
     reservoir: Annotated[
-        int, typer.Option(min=0, help="For data in temporal order: old samples to keep and mix with new ones.")
+        int,
+        typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
     ] = 0,
-    on_error: Annotated[str, typer.Option(help="A bad batch: raise an error, or skip it.")] = "raise",
+    on_error: Annotated[
+        str, typer.Option(help="What to do with a bad batch: raise (stop with an error) or skip.")
+    ] = "raise",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Keep the state of the run in this file, to go on after a crash.")
+        Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
-    every: Annotated[str, typer.Option(help="How often: 30s, 5m or 1h.")] = "30s",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Makes the run repeatable to the bit.")] = None,
+    every: Annotated[str, typer.Option(help="How often to save it: 30s, 5m, 1h.")] = "30s",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
     place = streams.path_of(data)
@@ -76,17 +84,23 @@ def fit(
         random_state=seed,
     )
     if resume and keep is not None and keep.exists():
-        errors.print(f"Going on from {keep.path}.")
+        errors.print(f"Resuming from {keep.path}.")
+    learnt = False
+
+    def note(_: Progress) -> None:
+        nonlocal learnt
+        learnt = True
+
     with progress_line() as show:
-        model.set_params(callbacks=[show])
+        model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume)
             onmf.save(model, out)
         except KeyboardInterrupt:
             _tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
-            if keep is not None and keep.exists():
-                how = "--resume goes on from it" if source.rewinds else "it is a model file, for onmf.load"
+            if learnt and keep is not None and keep.exists():
+                how = "--resume continues from it" if source.rewinds else "it is a model file, for onmf.load"
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
             raise
     if model.n_skipped_:
@@ -113,20 +127,20 @@ def _checkpoint(
 ) -> Checkpoint | None:
     if path is None:
         if resume:
-            fail("--resume goes on from a checkpoint; name it with --checkpoint FILE.")
+            fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
         return None
     if resume and not source.rewinds:
-        fail("standard input cannot be read again from its beginning, so --resume has nothing to go on in.")
+        fail("standard input cannot be read again from the beginning, as --resume has to do.")
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = every[:-1], units.get(every[-1:], 0.0)
     if not unit or not number.replace(".", "", 1).isdecimal():
         fail(f"--every {every}: write a number and s, m or h, as in 30s.")
     if path.resolve() == out.resolve():
-        fail(f"--checkpoint and --out are both {out}; give them two names.")
+        fail(f"--checkpoint and --out are both {out}; give them different names.")
     require_writable(path, place)
     keep = Checkpoint(path, float(number) * unit)
     if keep.exists() and not resume:
-        fail(f"{path} holds a run that was begun before; --resume goes on with it, or give --checkpoint another name.")
+        fail(f"{path} holds a run that was begun before; continue it with --resume, or give --checkpoint another name.")
     return keep
 
 

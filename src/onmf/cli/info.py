@@ -14,20 +14,26 @@ import onmf
 from onmf.cli.app import app
 from onmf.cli.terminal import console
 
+SHOWN_ANYWAY = ("n_components", "divergence", "method")
+
 
 @app.command(epilog="Example:\n\n`onmf info topics.safetensors`")
-def info(model: Annotated[Path, typer.Argument(help="A model file.", show_default=False)]) -> None:
-    """Say what a model file holds."""
+def info(
+    model: Annotated[Path, typer.Argument(help="A model file or a checkpoint.", show_default=False)],
+) -> None:
+    """Show what a model file holds."""
     nmf = onmf.load(model)
     history = nmf.history_
-    parameters = nmf.divergence_.parameters()
     facts = {
-        "divergence": " ".join([nmf.divergence_.name, *(f"{k}={_short(v)}" for k, v in parameters.items())]),
-        "method": nmf.method_,
-        "atoms": len(nmf.components_),
+        "divergence": " ".join([nmf.divergence_.name, *_pairs(nmf.divergence_.parameters())]),
+        "method": repr(nmf.method_),
+        "other settings": ", ".join(_pairs(_changed(nmf))) or "defaults",
+        "atoms": nmf.n_components_,
         "features": nmf.n_features_in_,
         "type": nmf.components_.dtype,
         "samples seen": nmf.n_samples_seen_,
+        "passes": nmf.n_iter_,
+        "batches skipped": nmf.n_skipped_,
         "dictionary updates": nmf.n_steps_,
         "scale (mean of the first batch)": f"{nmf.scale_:.6g}",
         "loss of the first batch": f"{history['loss'][0]:.6g}",
@@ -40,5 +46,18 @@ def info(model: Annotated[Path, typer.Argument(help="A model file.", show_defaul
     console.print(table)
 
 
+def _changed(nmf: onmf.OnlineNMF) -> dict[str, Any]:
+    """The settings that differ from their defaults."""
+    usual = onmf.OnlineNMF(sets=onmf.Sets()).get_params(deep=False)  # a file has the sets that None means
+    given = {name: value for name, value in nmf.get_params(deep=False).items() if name not in SHOWN_ANYWAY}
+    return {name: value for name, value in given.items() if isinstance(value, np.ndarray) or value != usual[name]}
+
+
+def _pairs(values: dict[str, Any]) -> list[str]:
+    return [f"{name}={_short(value)}" for name, value in values.items()]
+
+
 def _short(value: Any) -> str:
-    return f"matrix {value.shape}" if isinstance(value, np.ndarray) else f"{value:.6g}"
+    if isinstance(value, np.ndarray):
+        return f"matrix {value.shape}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What the commands share: two consoles, the progress line, and the end with one sentence and exit status 2."""
+"""What the commands share: two consoles, the progress line, and failing with one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlig
 
 SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
 DATA_HELP = (
-    "Samples as rows: a file whose suffix tells its format, such as x.npy or x.parquet, or SCHEME:PATH?OPTION=VALUE, "
-    "such as images:faces?size=32x32 or 'text:docs.txt?field=body&words=5000'; - reads texts from standard input. "
-    f"Schemes (options): {', '.join(SCHEMES)}."
+    "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
+    "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'text:docs.jsonl?field=body&words=5000'; "
+    f"- reads texts from standard input, one per line. Schemes (and their options): {', '.join(SCHEMES)}."
 )
 
 
@@ -47,7 +47,7 @@ def progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
 def require_writable(out: Path, *inputs: Path) -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
     if out.resolve() in {path.resolve() for path in inputs}:
-        fail(f"{out} is read from; give --out another name.")
+        fail(f"{out} is an input; give --out another name.")
     if out.is_dir() or not out.parent.is_dir():
         fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
     try:
@@ -57,7 +57,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """End with one sentence."""
+    """Print one sentence and exit with status 2."""
     errors.print(f"onmf: {message}")
     raise typer.Exit(2)
 

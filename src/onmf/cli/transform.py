@@ -26,11 +26,13 @@ BATCH = 1024
 
 @app.command(epilog="Example:\n\n`onmf transform topics.safetensors counts.npz --out weights.npy`")
 def transform(
-    model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` wrote.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file for H: .npy, .csv or .tsv.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file to write H to: .npy, .csv or .tsv.", show_default=False)
+    ],
 ) -> None:
-    """Write the coefficients H of DATA in a learnt dictionary, one row a sample."""
+    """Write the coefficients H of DATA in a learnt dictionary, one row per sample."""
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
     require_writable(out, streams.path_of(data), model)
@@ -38,13 +40,11 @@ def transform(
     names = getattr(nmf, "feature_names_in_", None)
     source = streams.open_source(data, None if names is None else names.tolist())
     if source.n_samples is None and out.suffix.lower() == ".npy":
-        fail(f"{data} does not tell how many samples it has; write coefficients as .csv or .tsv.")
+        fail(f"{data} does not say how many samples it has, which .npy has to know; write .csv or .tsv instead.")
     if source.n_features != nmf.n_features_in_:
         fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
-    if names is not None:
-        if source.feature_names is not None and source.feature_names != names.tolist():
-            fail(f"{data} has other feature names, or another order of them, than {model} was learnt from.")
-        del nmf.feature_names_in_  # compared here: batches carry no names
+    if names is not None and source.feature_names is not None and source.feature_names != names.tolist():
+        fail(f"the feature names of {data} differ from those that {model} was learnt from, or are in another order.")
     with _first_warnings(), progress_line() as show, file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
@@ -54,7 +54,7 @@ def transform(
             done += len(rows)
             show(Progress(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
         if source.n_samples not in (None, done):
-            fail(f"{data} announced {source.n_samples} samples and ended after {done}.")
+            fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
     console.print(f"{out}: coefficients of {done} samples, {len(nmf.components_)} each.", soft_wrap=True)
 
 
@@ -82,7 +82,7 @@ def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable
 
 @contextmanager
 def _first_warnings() -> Iterator[None]:
-    """Of the warnings that come with every block, show the first of each kind, when all is done."""
+    """Of warnings that every block repeats, show the first of each kind, once all is done."""
     first: dict[type[Warning], Any] = {}
     counts: Counter[type[Warning]] = Counter()
 
@@ -92,8 +92,9 @@ def _first_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # compared with the source's
         warnings.showwarning = count
         yield
     for category, message in first.items():
-        more = f" (and so in {counts[category] - 1} more blocks of {BATCH} samples)" if counts[category] > 1 else ""
+        more = f" (likewise in {counts[category] - 1} more blocks of {BATCH} samples)" if counts[category] > 1 else ""
         one_line(f"{message}{more}", category)

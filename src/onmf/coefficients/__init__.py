@@ -1,16 +1,25 @@
-"""Solvers of the coefficient step, h = argmin d(x || hW) + penalty(h) over h in H."""
+"""Solvers of the coefficient step, h = argmin d(x || hW) + penalty(h) over h in H, found by name."""
+
+import importlib
+import pkgutil
 
 from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.coefficients.interior_point import InteriorPoint
-from onmf.coefficients.multiplicative import Multiplicative
-from onmf.coefficients.newton import Newton
-from onmf.coefficients.projected_gradient import Armijo, ConstantStep
-from onmf.coefficients.ratios import Ratios
-from onmf.coefficients.subgradient import Polyak
 from onmf.divergences import Divergence
+
+# A solver registers itself when its module is imported, so a new file in this folder is all it takes.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
+from onmf.coefficients.multiplicative import Multiplicative  # noqa: E402
+from onmf.coefficients.newton import Newton  # noqa: E402
+from onmf.coefficients.projected_gradient import Armijo, ArmijoLiteral, ConstantStep  # noqa: E402
+from onmf.coefficients.ratios import Ratios  # noqa: E402
+from onmf.coefficients.subgradient import Polyak  # noqa: E402
 
 __all__ = [
     "Armijo",
+    "ArmijoLiteral",
     "CoefficientSolver",
     "Coefficients",
     "ConstantStep",
@@ -19,8 +28,12 @@ __all__ = [
     "Newton",
     "Polyak",
     "Ratios",
+    "find",
+    "names",
     "precise",
 ]
+
+find, names = CoefficientSolver.find, CoefficientSolver.names
 
 
 def precise(divergence: Divergence) -> CoefficientSolver:

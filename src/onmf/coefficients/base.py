@@ -24,6 +24,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.registry import Registered
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem
 
@@ -43,8 +44,8 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
-class CoefficientSolver(ABC):
-    """Immutable settings of a solver; ``solve`` does not change them."""
+class CoefficientSolver(Registered, kind="solver"):
+    """Immutable settings of a solver; ``solve`` does not change them. A ``name`` makes it ``paper:solver=NAME``."""
 
     tol: float = 1e-3
     max_iter: int = 100

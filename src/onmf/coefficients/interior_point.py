@@ -19,7 +19,7 @@ PATIENCE = 10  # iterations without progress until rounding is to blame
 
 
 @dataclass(frozen=True)
-class InteriorPoint(CoefficientSolver):
+class InteriorPoint(CoefficientSolver, name="interior-point"):
     """Mehrotra's predictor-corrector for min sum_f |x_f - (hW)_f| + (m/2) ||h||^2 over the box: l1 with a proof.
 
     The dual problem has a variable a_f in [-1, 1] for every feature, and any such a bounds the minimum from below by

@@ -16,7 +16,7 @@ from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem
 
 
 @dataclass(frozen=True)
-class Multiplicative(CoefficientSolver):
+class Multiplicative(CoefficientSolver, name="multiplicative"):
     """h <- h o factor(P W' / (N W' + p / c)), with the parts and the factor of the divergence.
 
     p is the derivative of the penalty and c the number with d/dy = c (N - P). A ridge pulls the stronger, the larger

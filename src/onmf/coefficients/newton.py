@@ -19,7 +19,7 @@ NEAR = 0.1  # of the mean coefficient: see kernels.newton
 
 
 @dataclass(frozen=True)
-class Newton(CoefficientSolver):
+class Newton(CoefficientSolver, name="newton"):
     """Nonnegative least squares by an active set, then projected Newton steps with a line search on the arc.
 
     For squared l2, Mahalanobis and l2 (without a penalty the same minimiser) the first part is the solution. For the

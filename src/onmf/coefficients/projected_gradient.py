@@ -17,7 +17,7 @@ TRIED = ("X", "prices")  # what a line search needs to know of the samples
 
 
 @dataclass(frozen=True)
-class Armijo(CoefficientSolver):
+class Armijo(CoefficientSolver, name="armijo"):
     """h <- P(h - xi grad) with the step xi found by backtracking: at most q times, xi <- gamma xi.
 
     A step is taken when f(h(xi)) <= f(h) + alpha <grad, h(xi) - h> at the *projected* trial point h(xi): the condition
@@ -52,6 +52,13 @@ class Armijo(CoefficientSolver):
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Searches(self, problem, H), self.max_iter)
+
+
+@dataclass(frozen=True)
+class ArmijoLiteral(Armijo, name="armijo-literal"):
+    """Algorithm 3 to the letter."""
+
+    literal: bool = True
 
 
 class _Searches(Descent):
@@ -123,13 +130,14 @@ class _Searches(Descent):
 
 
 @dataclass(frozen=True)
-class ConstantStep(CoefficientSolver):
+class ConstantStep(CoefficientSolver, name="constant"):
     """h <- P(h - grad / L) with a Lipschitz constant L of the gradient: majorisation-minimisation, no line search.
 
     L = (Lipschitz constant of d in y) * (largest eigenvalue of WW') + ridge. For squared l2 and Mahalanobis the
     gradient is hQ - b with the K x K matrix Q = WAW' and b = xAW': a compiled kernel iterates without touching F.
     """
 
+    max_iter: int = 300  # an iteration without a line search costs a third
     check_every: int = 10
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:

@@ -20,7 +20,7 @@ from onmf.problem import NO_PENALTY, Penalty, Problem
 
 
 @dataclass(frozen=True)
-class Ratios(CoefficientSolver):
+class Ratios(CoefficientSolver, name="ratios"):
     """A fixed number of multiplicative steps, or scaled least squares; nothing is tested."""
 
     max_iter: int = 10

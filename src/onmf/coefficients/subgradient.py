@@ -17,7 +17,7 @@ SLOW = 0.998  # a faster fall of delta outruns the iterates, and its end says no
 
 
 @dataclass(frozen=True)
-class Polyak(CoefficientSolver):
+class Polyak(CoefficientSolver, name="polyak"):
     """h <- P(h - (f(h) - target) / ||g||^2 g), aiming at target = (best value so far) - delta.
 
     When a step reaches its target, delta grows by a fifth; when it misses, delta shrinks, never below delta_tol times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
+from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
@@ -34,13 +35,22 @@ class DomainWarning(UserWarning):
     """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
 
 
+def _delta(fitted: Fitted) -> Any:
+    return getattr(fitted.divergence, "delta", None)
+
+
+def _names(fitted: Fitted) -> Any:
+    names = fitted.features.names
+    return None if names is None else np.asarray(names, dtype=object)
+
+
 class NMF(TransformerMixin, BaseEstimator):
-    """The base of the estimators: it holds one ``Fitted``, shows it through properties, and uses its dictionary."""
+    """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int
     divergence: Divergence | str
     clip: tuple[float, float] | None
-    sets: Sets
+    sets: Sets | None
     transform_tol: float
     transform_max_iter: int
     random_state: Any
@@ -57,62 +67,17 @@ class NMF(TransformerMixin, BaseEstimator):
             raise AttributeError("nothing has been learnt yet.")
         return self._learned
 
-    def _shown(self, name: str) -> Fitted:
-        """What was learnt, for an attribute; before anything is, there is no such attribute."""
-        if self._learned is None:
-            raise AttributeError(f"{name} is available only after fit or partial_fit.")
-        return self._learned
-
-    @property
-    def components_(self) -> Array:
-        """The dictionary W (K, F), entries in [0, 1]."""
-        return self._shown("components_").state.W
-
-    @property
-    def n_components_(self) -> int:
-        """K."""
-        return len(self._shown("n_components_").state.W)
-
-    @property
-    def divergence_(self) -> Divergence:
-        """The divergence in the data's units, with all parameters known."""
-        return self._shown("divergence_").divergence
-
-    @property
-    def scale_(self) -> float:
-        """The internal unit: the mean of the first batch, or 1."""
-        return self._shown("scale_").units.scale
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Samples learnt from, those of all passes."""
-        return self._shown("n_samples_seen_").history.samples
-
-    @property
-    def history_(self) -> dict[str, Array]:
-        """The course of the learning: equally long arrays "samples", "seconds" and "loss"."""
-        return self._shown("history_").history.columns()
-
-    @property
-    def delta_(self) -> float:
-        """Huber's delta in the data's units: the given one, or what it has come to by following the residuals."""
-        delta = getattr(self._learned and self._learned.divergence, "delta", None)
-        if delta is None:
-            raise AttributeError("delta_ is available only after a fit with the divergence huber.")
-        return float(delta)
-
-    @property
-    def n_features_in_(self) -> int:
-        """F."""
-        return self._shown("n_features_in_").features.number
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the features, where the data had some."""
-        names = self._shown("feature_names_in_").features.names
-        if names is None:
-            raise AttributeError("feature_names_in_ is available only after a fit on data with names of features.")
-        return np.asarray(names, dtype=object)
+    components_ = Shown[Fitted, Array](lambda fitted: fitted.state.W)
+    n_components_ = Shown[Fitted, int](lambda fitted: len(fitted.state.W))
+    divergence_ = Shown[Fitted, Divergence](lambda fitted: fitted.divergence)
+    scale_ = Shown[Fitted, float](lambda fitted: fitted.units.scale)
+    n_samples_seen_ = Shown[Fitted, int](lambda fitted: fitted.history.samples)
+    history_ = Shown[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
+    delta_ = Shown[Fitted, float](
+        lambda fitted: getattr(fitted.divergence, "delta", None), "a fit with the divergence huber"
+    )
+    n_features_in_ = Shown[Fitted, int](lambda fitted: fitted.features.number)
+    feature_names_in_ = Shown[Fitted, Any](_names, "a fit on data with names of features")
 
     # Using it
 
@@ -130,8 +95,10 @@ class NMF(TransformerMixin, BaseEstimator):
 
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
         """
-        H = self.transform(X) * self.components_.sum(axis=1)
-        return H / np.maximum(H.sum(axis=1, keepdims=True), np.finfo(H.dtype).tiny)
+        H = np.asarray(self.transform(X))  # it may be a data frame
+        parts = H * self.components_.sum(axis=1, dtype=H.dtype)
+        total = parts.sum(axis=1, keepdims=True)
+        return np.divide(parts, total, out=np.full_like(parts, 1 / parts.shape[1]), where=total > 0)
 
     def inverse_transform(self, X: Any) -> Array:
         """The fit H @ W of coefficients H (n, K)."""
@@ -168,7 +135,11 @@ class NMF(TransformerMixin, BaseEstimator):
         gradient = np.zeros_like(W)
         for _, H, problem in self._solved(X):
             gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
-        return float(np.linalg.norm(W - self.sets.dictionaries.project(W - gradient / X.shape[0])))
+        return float(np.linalg.norm(W - self._sets.dictionaries.project(W - gradient / X.shape[0])))
+
+    @property
+    def _sets(self) -> Sets:
+        return Sets() if self.sets is None else self.sets
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""
@@ -184,7 +155,7 @@ class NMF(TransformerMixin, BaseEstimator):
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             V, count = fitted.units.inside(X[rows] if sparse else dense(X[rows]), fitted.divergence)
-            problem = pose(divergence, V, W, self.sets.coefficients, penalty)
+            problem = pose(divergence, V, W, self._sets.coefficients, penalty)
             with threads.taken_from_blas():
                 found = solver.solve(problem)
             raised += count
@@ -206,9 +177,10 @@ class NMF(TransformerMixin, BaseEstimator):
         """Refuse settings that no data could make work; the learner checks its own."""
         require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
         require_at_least(0, transform_tol=self.transform_tol)
-        if not isinstance(self.sets, Sets):
+        if not isinstance(self._sets, Sets):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")
-        if not isinstance(self.callbacks or (), Iterable) or not all(map(callable, self.callbacks or ())):
+        callbacks = () if self.callbacks is None else self.callbacks
+        if not isinstance(callbacks, Collection) or not all(map(callable, callbacks)):
             raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
         require_whole(0, verbose=int(self.verbose) if isinstance(self.verbose, (bool, np.bool_)) else self.verbose)
         checked_clip(self.clip)
@@ -221,7 +193,8 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _listeners(self) -> list[Callable[[Progress], Any]]:
         """The user's callbacks, and what ``verbose`` prints."""
-        return [*(self.callbacks or ()), *([printer(int(self.verbose))] if self.verbose else [])]
+        listeners = [] if self.callbacks is None else list(self.callbacks)
+        return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -259,22 +232,22 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
-        plain = {key: value for key, value in params.items() if "__" not in key}
-        super().set_params(**plain)
-        for key, value in params.items():
-            name, nested, constant = key.partition("__")
-            if not nested:
-                continue
-            parts = dict(self._parts(self.get_params(deep=False)))
-            if name not in self.get_params(deep=False):
-                super().set_params(**{key: value})  # scikit-learn's own refusal
-            if name not in parts:
+        known = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if key.partition("__")[0] in known and "__" in key]:
+            name, _, constant = key.partition("__")
+            nested.setdefault(name, {})[constant] = params.pop(key)
+        super().set_params(**params)
+        parts = dict(self._parts(self.get_params(deep=False)))
+        for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
+            if not dataclasses.is_dataclass(parts.get(name)):
                 raise ValueError(f"{name} has no constants to set.")
-            known = [field.name for field in dataclasses.fields(parts[name])]
-            if constant not in known:
-                has = f"it has {', '.join(known)}" if known else "it has none"
-                raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
-            setattr(self, name, dataclasses.replace(parts[name], **{constant: value}))
+            fields = [field.name for field in dataclasses.fields(parts[name])]
+            for constant in constants:
+                if constant not in fields:
+                    has = f"it has {', '.join(fields)}" if fields else "it has none"
+                    raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
+            setattr(self, name, dataclasses.replace(parts[name], **constants))
         return self
 
     @staticmethod
@@ -282,11 +255,15 @@ class NMF(TransformerMixin, BaseEstimator):
         """The parameters that have constants of their own, as objects."""
         from onmf import methods
 
-        meanings: dict[str, Callable[[Any], Any]] = {"method": methods.get, "divergence": divergences.get}
-        for name in ("method", "divergence", "sets"):
+        meanings: dict[str, Callable[[Any], Any]] = {
+            "method": methods.get,
+            "divergence": divergences.get,
+            "sets": lambda given: Sets() if given is None else given,
+        }
+        for name, meaning in meanings.items():
             if name in params:
                 try:
-                    meant = meanings.get(name, lambda given: given)(params[name])
+                    meant = meaning(params[name])
                 except (ValueError, TypeError):  # a wrong name is refused when it is used
                     continue
                 yield name, meant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from onmf._support.seeds import generators
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
 from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.shown import Shown
 from onmf.initial import initial_dictionary
 from onmf.learner import Features, Fitted, Progress
 from onmf.methods import State
@@ -35,6 +36,11 @@ class Factorised(Fitted):
 
     H: Array  # in the data's units
     converged: bool
+
+
+def _reconstruction_error(factorised: Factorised) -> float:
+    """sqrt(2 sum of d(x || hW)) at the last iteration."""
+    return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
 
 
 class BatchNMF(NMF):
@@ -61,13 +67,13 @@ class BatchNMF(NMF):
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
-    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
-        The constants of the sets C and H, in internal units.
+    sets : Sets or None, default None
+        The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary.
-    callbacks : iterable of callables or None
+    callbacks : list of callables or None
         Each is called with a ``Progress`` at the start and after every iteration; one that returns True ends ``fit``.
     verbose : int, default 0
         1 prints a line of progress every second, 2 after every iteration.
@@ -106,11 +112,11 @@ class BatchNMF(NMF):
         tol: float = 1e-5,
         update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
-        sets: Sets = Sets(),
+        sets: Sets | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         random_state: Any = None,
-        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -134,7 +140,7 @@ class BatchNMF(NMF):
         refuse_bad_entries(X)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
-        self.sets.require_positive_fit(divergence)
+        self._sets.require_positive_fit(divergence)
         with threads.taken_from_blas():
             self._factorise(X, units, divergence, features)
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
@@ -149,10 +155,14 @@ class BatchNMF(NMF):
 
     def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, C, n = divergence.in_units(units.scale), self.sets.dictionaries, X.shape[0]
+        inside, C, n = divergence.in_units(units.scale), self._sets.dictionaries, X.shape[0]
         updates, internal, raised = _updates(X, units, divergence, inside)
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
+        if not self.update_dictionary and first.max() > 1:
+            raise ValueError(
+                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
+            )
         W = C.rescale_into(first.astype(X.dtype, copy=False))
         fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / n
@@ -187,31 +197,10 @@ class BatchNMF(NMF):
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
         return Factorised(**(vars(fitted) | {"state": state}), H=H, converged=now.converged)
 
-    @property
-    def coefficients_(self) -> Array:
-        """The H of the last iteration. ``transform`` solves for them precisely instead."""
-        return self._shown("coefficients_").H
-
-    @property
-    def n_iter_(self) -> int:
-        """Iterations made."""
-        return self._shown("n_iter_").state.steps
-
-    @property
-    def converged_(self) -> bool:
-        """Whether ``tol`` was reached."""
-        return self._shown("converged_").converged
-
-    @property
-    def reconstruction_err_(self) -> float:
-        """sqrt(2 sum of d(x || hW)) at the last iteration."""
-        factorised = self._shown("reconstruction_err_")
-        return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
-
-    def _shown(self, name: str) -> Factorised:
-        super()._shown(name)
-        assert self._learned is not None  # noqa: S101 - for the type checker
-        return self._learned
+    coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
+    n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)
+    converged_ = Shown[Factorised, bool](lambda factorised: factorised.converged)
+    reconstruction_err_ = Shown[Factorised, float](_reconstruction_error)
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -221,10 +210,6 @@ class BatchNMF(NMF):
         if not self.update_dictionary and isinstance(self.init, str):
             raise ValueError(
                 f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
-            )
-        if not self.update_dictionary and np.max(self.init, initial=0.0) > 1:
-            raise ValueError(
-                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,20 +12,30 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences, learner, methods
+from onmf import learner, methods
 from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.shown import Shown
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import Sets
 from onmf.streams import Batches, Rows, Source
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
+
+
+def _reconstruction_error(learned: Learned) -> float:
+    """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
+    samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
+    n = samples[-1] / learned.passes
+    last = samples > samples[-1] - n
+    return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
 
 class OnlineNMF(NMF):
@@ -63,8 +73,8 @@ class OnlineNMF(NMF):
         Clip the data first: the paper's compact set V, in the data's units.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
-    sets : Sets, default Sets(eps=1e-8, eps_prime=1e-8, U=1e8)
-        The constants of the paper's sets C and H, in internal units.
+    sets : Sets or None, default None
+        The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
         For streams in temporal order: so many samples are remembered, drawn evenly from all seen, and three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
@@ -76,7 +86,7 @@ class OnlineNMF(NMF):
         features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
-    callbacks : iterable of callables or None
+    callbacks : list of callables or None
         Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
     verbose : int, default 0
         1 prints a line of progress every second, 2 after every batch.
@@ -126,13 +136,13 @@ class OnlineNMF(NMF):
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         ridge: float = 0.0,
-        sets: Sets = Sets(),
+        sets: Sets | None = None,
         reservoir: int = 0,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         on_error: str = "raise",
         random_state: Any = None,
-        callbacks: Iterable[Callable[[Progress], Any]] | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -161,19 +171,25 @@ class OnlineNMF(NMF):
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
-        With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is kept in that file, every
-        thirty seconds and at the end. With ``resume`` too, learning goes on where the run in that file stopped in the
-        same data, if there is one; the result is then that of one uninterrupted ``fit``, to the bit.
+        With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
+        every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning goes on where the
+        run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
+        the bit.
         """
         recipe, reading = self._recipe(), self._reading(checkpoint is not None)
         keep = Checkpoint(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if keep is not None and not isinstance(keep, Checkpoint):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
+        if keep is None and resume:
+            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
+        settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
+        begun = None if keep is None else keep.opened(settings, resume)
         source, features = self._source(X)
-        begun = self._resumed(keep, recipe, source) if resume else None
-        if keep is not None and begun is None:
-            keep.require_new()
-        before, self._learned = self._learned, begun
+        if begun is not None:
+            learner.require_position(begun, source, features)
+            begun = learner.continued(recipe, begun)
+        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        self._learned = begun or before
         listeners = self._listeners()
         try:
             for learned, progress in learner.run(
@@ -185,18 +201,16 @@ class OnlineNMF(NMF):
                 if progress.raised:
                     warn_raised(learned.divergence, learned.units, progress.raised)
                 wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
-                if keep is not None:
-                    keep.write_if_due(self.get_params(deep=False), learned)
+                if keep is not None and keep.write_if_due(settings, learned):
+                    kept = learned
                 if any(wishes):
                     break
-        except BaseException as error:
-            if keep is not None and self._learned is not None:  # what was learnt before the error is not lost
-                keep.write(self.get_params(deep=False), self._learned)
-            if isinstance(error, Exception) or self._learned is None:
-                self._learned = before  # an interrupt keeps what was learnt, an error leaves the model as it was
+        except Exception:
+            self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
-        if keep is not None and self._learned is not None:
-            keep.write(self.get_params(deep=False), self._learned)
+        finally:
+            if keep is not None and learned is not None and learned is not kept:
+                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
         self._warn_of_long_steps()
         return self
 
@@ -222,11 +236,16 @@ class OnlineNMF(NMF):
                 raise
             self._skip(error)
             return self
-        self._learned = learned if self._learned else replace(learned, skipped=self._unlearned)
-        if progress.raised:
-            warn_raised(learned.divergence, learned.units, progress.raised)
-        for listener in self._listeners():
-            listener(progress)
+        before = self._learned
+        self._learned = learned if before else replace(learned, skipped=self._unlearned)
+        try:
+            if progress.raised:
+                warn_raised(learned.divergence, learned.units, progress.raised)
+            for listener in self._listeners():
+                listener(progress)
+        except Exception:
+            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
+            raise
         return self
 
     def _skip(self, error: Exception) -> None:
@@ -238,20 +257,10 @@ class OnlineNMF(NMF):
 
     # What was learnt from a stream
 
-    @property
-    def method_(self) -> methods.Method:
-        """The method in use, with all constants known."""
-        return self._shown("method_").method
-
-    @property
-    def n_steps_(self) -> int:
-        """Dictionary updates."""
-        return self._shown("n_steps_").state.steps
-
-    @property
-    def n_iter_(self) -> int:
-        """Passes over the data."""
-        return self._shown("n_iter_").passes
+    method_ = Shown[Learned, methods.Method](lambda learned: learned.method)
+    n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
+    n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
+    reconstruction_err_ = Shown[Learned, float](_reconstruction_error)
 
     @property
     def n_skipped_(self) -> int:
@@ -263,28 +272,15 @@ class OnlineNMF(NMF):
         """Why the last hundred of them were."""
         return list((self._learned.skipped if self._learned else self._unlearned).reasons)
 
-    @property
-    def reconstruction_err_(self) -> float:
-        """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
-        learned = self._shown("reconstruction_err_")
-        samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
-        n = samples[-1] / learned.passes
-        return float(np.sqrt(2 * n * losses[samples > samples[-1] - n].mean()))
-
-    def _shown(self, name: str) -> Learned:
-        super()._shown(name)
-        assert self._learned is not None  # noqa: S101 - for the type checker
-        return self._learned
-
     # Plumbing
 
     def _penalty(self) -> Penalty:
-        return self._shown("components_").method.penalty(self.ridge)
+        return self.method_.penalty(self.ridge)
 
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
-        if self.on_error not in ("raise", "skip"):
+        if not isinstance(self.on_error, str) or self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
         return Recipe.of(vars(self))
 
@@ -306,19 +302,10 @@ class OnlineNMF(NMF):
             refuse_bad_entries(X)
         return Rows(X), features
 
-    def _resumed(self, keep: Checkpoint | None, recipe: Recipe, source: Source) -> Learned | None:
-        """What an interrupted run had learnt from this source by the same settings; None if there was no such run."""
-        if keep is None:
-            raise ValueError("resume=True goes on with the run in a checkpoint; give checkpoint= too.")
-        if not keep.exists():
-            return None
-        settings, learned = keep.read(divergences.get(self.divergence))
-        keep.require_same(settings, self.get_params(deep=False))
-        learner.require_position(learned, source)
-        return learner.continued(recipe, learned)
-
     def _warn_of_long_steps(self) -> None:
-        learned = self._shown("history_")
+        learned = self._learned
+        if learned is None:
+            return
         step = learned.method.shorter_step()
         late = float(np.median([entry[2] for entry in learned.history.entries[-10:]]))
         if step is not None and not late <= 2 * learned.loss_to_beat:

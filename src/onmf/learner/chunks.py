@@ -81,9 +81,12 @@ def learn(
     return Learnt(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 
-def require_finite(state: State, rows: Any) -> None:
-    """Refuse to go on with a dictionary that is no longer made of numbers."""
-    if all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+def require_finite(learnt: Learnt, rows: Any) -> None:
+    """Refuse to go on with a dictionary that is no longer made of numbers, or a loss that is not one."""
+    state = learnt.state
+    if not np.isnan(learnt.loss) and all(
+        np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())
+    ):
         return
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
     raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.checks import require_whole
+from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
 from onmf.units import Units
@@ -50,11 +50,11 @@ class History:
     def of_columns(cls, columns: Mapping[str, Array]) -> History:
         """What ``columns`` came from, checked."""
         samples, seconds, losses = (columns[name] for name in COLUMNS)
-        alike = len({column.shape for column in columns.values()}) == 1 and samples.ndim == 1 and len(samples)
-        if not alike or any(column.dtype.kind not in "iuf" for column in columns.values()):
+        alike = samples.shape == seconds.shape == losses.shape and samples.ndim == 1 and len(samples)
+        if not alike or "".join(column.dtype.kind for column in (samples, seconds, losses)) != "iff":
             raise ValueError("the columns of its history are not equally long rows of numbers")
-        forwards = (np.diff(samples) > 0).all() and (np.diff(seconds) >= 0).all()
-        if not (forwards and samples[0] >= 0 and seconds[0] >= 0 and np.isfinite(seconds).all()):
+        forwards = (samples[1:] > samples[:-1]).all() and (seconds[1:] >= seconds[:-1]).all()
+        if not (forwards and samples[0] > 0 and samples[-1] < MOST and seconds[0] >= 0 and np.isfinite(seconds).all()):
             raise ValueError("its history does not run forwards")
         if np.isnan(losses).any():
             raise ValueError("its history has losses that are not numbers")
@@ -74,7 +74,8 @@ class Position:
 
     def __post_init__(self) -> None:
         require_whole(1, passes=self.passes, batches=self.batches)
-        require_whole(0, faults=self.faults)
+        known = {name: getattr(self, name) for name in ("n_samples", "mark") if getattr(self, name) is not None}
+        require_whole(0, faults=self.faults, **known)
 
     def shuffling(self) -> np.random.Generator:
         """The generator that shuffles this pass, as it was when the pass began."""
@@ -92,6 +93,8 @@ class Skipped:
 
     def __post_init__(self) -> None:
         require_whole(0, skipped=self.count)
+        if len(self.reasons) != min(self.count, KEPT_REASONS):
+            raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} batches were skipped")
 
     def and_also(self, error: Exception) -> Skipped:
         """With one more."""
@@ -138,6 +141,10 @@ class Learned(Fitted):
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
     skipped: Skipped = Skipped()
+
+    def __post_init__(self) -> None:
+        if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
+            raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
 
     @property
     def passes(self) -> int:

@@ -117,18 +117,19 @@ def run(
         yield learned, None
 
 
-def require_position(learned: Learned, source: Source) -> None:
-    """Refuse to go on in data where this model never was."""
+def require_position(learned: Learned, source: Source, features: Features) -> None:
+    """Refuse to go on in data other than those that this model was learning from."""
     position, F = learned.position, learned.state.W.shape[1]
     if position is None:
         raise ValueError("only a fit that was interrupted can be resumed; this model was not learnt by one.")
-    if source.n_features != F:
-        raise ValueError(f"the data have {source.n_features} features, those of the checkpoint {F}.")
+    if features.number != F:
+        raise ValueError(f"the data have {features.number} features, those of the checkpoint {F}.")
     if source.n_samples != position.n_samples:
-        raise ValueError(f"the data have {source.n_samples} samples, those of the checkpoint {position.n_samples}.")
-    names = learned.features.names
-    if names is not None and source.feature_names is not None and list(names) != source.feature_names:
-        theirs, ours = next(pair for pair in zip(source.feature_names, names, strict=True) if pair[0] != pair[1])
+        now, then = ("an unknown number of" if n is None else n for n in (source.n_samples, position.n_samples))
+        raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
+    if None not in (learned.features.names, features.names) and features.names != learned.features.names:
+        pairs = zip(features.names or (), learned.features.names or (), strict=True)
+        theirs, ours = next((one, other) for one, other in pairs if one != other)
         raise ValueError(f"the data have a feature {theirs!r} where those of the checkpoint have {ours!r}.")
 
 

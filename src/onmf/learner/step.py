@@ -45,7 +45,7 @@ class Recipe:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
         """What the parameters of an estimator mean."""
-        if settings["scale"] not in ("mean", "none"):
+        if not isinstance(settings["scale"], str) or settings["scale"] not in ("mean", "none"):
             raise ValueError(f"scale must be 'mean' or 'none', got {settings['scale']!r}.")
         return cls(
             settings["n_components"],
@@ -55,7 +55,7 @@ class Recipe:
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
             settings["ridge"],
-            settings["sets"],
+            Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
         )
 
@@ -163,7 +163,7 @@ def step(
             adapt=adapt,
             repeated=position is not None and position.passes > 1,
         )
-    require_finite(learnt.state, rows)
+    require_finite(learnt, rows)
     unit = divergence.loss_unit(units.scale)
     to_beat = learned.loss_to_beat
     if not history.entries:

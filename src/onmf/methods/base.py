@@ -134,6 +134,7 @@ class Method(Choice):
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
+    fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
     not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": see summary
 
@@ -157,6 +158,9 @@ class Method(Choice):
                 f"this model was begun with method {before.name!r} and cannot go on with {self.name!r}; "
                 "call fit to begin anew."
             )
+        for name in self.fixed:
+            if getattr(self, name) != getattr(before, name):
+                raise ValueError(f"{name} cannot be changed while a model learns; call fit to begin anew.")
         return self
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:

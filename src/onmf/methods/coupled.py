@@ -53,7 +53,7 @@ def _minimised(A: Array, state: State, n: int, memory: dict[str, Array], W: Arra
             if S[k, k] > 0:
                 W[k] = np.maximum(W[k] - (S[k] @ W - R[k]) @ A / (S[k, k] * d), 0)
     s = np.maximum(W.max(axis=1), 1.0)
-    memory = {"S": S * np.outer(s, s), "R": R * s[:, None], "log_unit": memory["log_unit"] + np.log(s)}
+    memory = memory | {"S": S * np.outer(s, s), "R": R * s[:, None], "log_unit": memory["log_unit"] + np.log(s)}
     return state.after(n, state.C.project(W / s[:, None]), memory)
 
 
@@ -68,5 +68,6 @@ def summary(before: State, after: State) -> Sums:
 def merged(A: Array, before: State, sums: Sums) -> State:
     """W minimised anew from the averages over all shards."""
     arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-    state = _minimised(A, before, sums.samples, dict(before.memory) | arrays, arrays["W"])
+    W = arrays.pop("W")
+    state = _minimised(A, before, sums.samples, before.memory | arrays, W)
     return replace(state, steps=before.steps + sums.steps + 1)

@@ -33,6 +33,7 @@ class Guan(Method, name="guan"):
     seed: int = 0
 
     skips_empty: ClassVar[bool] = True
+    fixed: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
     not_additive: ClassVar[str] = "it keeps samples"
 
@@ -69,7 +70,7 @@ class Guan(Method, name="guan"):
         memory = {
             name: np.concatenate([state.memory[name], statistics.parts[name]])[-self.buffer :] for name in ("X", "H")
         }
-        known = min(state.samples + n, len(memory["X"]))  # the buffer may have been given another length meanwhile
+        known = min(state.samples + n, self.buffer)
         X, H = (memory[name][-known:] for name in ("X", "H"))
         # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
         largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
@@ -14,8 +15,6 @@ from onmf.methods.base import Method, State, Statistics
 from onmf.methods.schedules import StepSize, step_size
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
-
-SOLVERS = ("auto", "armijo", "armijo-literal", "constant", "polyak")
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,10 +25,11 @@ class Paper(Method, name="paper"):
     must stay small (docs/decisions/0002-reading-of-the-paper.md). A power outside (1/2, 1] breaks the Robbins-Monro
     conditions and is refused unless ``any_power``.
 
-    ``solver`` finds the coefficients until the stopping rule of ``onmf.coefficients.base`` falls below ``tol``, in
-    ``max_iter`` iterations at most (None: 300 for the constant step, 100 for the others). "auto" is the paper's choice:
-    1/L where one Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), the Armijo rule for the other
-    smooth losses and l2, Polyak's step for l1, which stops at ``delta_tol`` (0.01) of a sample's mean entry instead.
+    ``solver`` is the name of a coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule
+    of ``onmf.coefficients.base`` falls below ``tol``, for ``max_iter`` iterations at most (None: the solver's own
+    limit). "auto" is the paper's choice: "constant" where one Lipschitz constant serves everywhere (Huber, squared l2,
+    Mahalanobis), "armijo" for the other smooth losses and l2, "polyak" for l1, which stops at ``delta_tol`` (None:
+    0.01) of a sample's mean entry instead.
     """
 
     tau: int = 10
@@ -44,8 +44,10 @@ class Paper(Method, name="paper"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in SOLVERS:
-            raise ValueError(f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}.")
+        if not isinstance(self.solver, str):
+            raise ValueError(f"solver must be the name of a coefficient solver, got {self.solver!r}.")
+        if self.solver != "auto":
+            coefficients.find(self.solver)
         if not isinstance(self.any_power, (bool, np.bool_)):
             raise ValueError(f"any_power must be True or False, got {self.any_power!r}.")
         require_at_least(0, tol=self.tol)
@@ -62,15 +64,10 @@ class Paper(Method, name="paper"):
         return solver.refuses(divergence)
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
-        name = self.solver
-        if name == "auto":
-            name = "armijo" if divergence.smooth_unless_exact else "polyak"
-            name = name if divergence.lipschitz is None else "constant"
-        if name == "constant":
-            return ConstantStep(self.tol, self.max_iter or 300)  # an iteration without a line search costs a third
-        if name == "polyak":
-            return Polyak(self.tol, self.max_iter or 100, delta_tol=self.delta_tol or 0.01)
-        return Armijo(self.tol, self.max_iter or 100, literal=name == "armijo-literal")
+        solver = _papers_choice(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
+        if isinstance(solver, Polyak) and self.delta_tol is not None:
+            solver = replace(solver, delta_tol=self.delta_tol)
+        return solver.stopping(self.tol, self.max_iter or solver.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """W_0 may be any element of C; one outside is brought in by a change of units."""
@@ -90,3 +87,9 @@ class Paper(Method, name="paper"):
 
     def shorter_step(self) -> str:
         return f"a ({self.a:g})"
+
+
+def _papers_choice(divergence: Divergence) -> CoefficientSolver:
+    if divergence.lipschitz is not None:
+        return ConstantStep()
+    return Armijo() if divergence.smooth_unless_exact else Polyak()

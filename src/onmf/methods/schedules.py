@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from onmf._support.checks import is_number
 
 
@@ -40,7 +42,8 @@ class StepSize:
 
     def __call__(self, samples: float) -> float:
         """eta after ``samples`` samples."""
-        return float(self.a / (samples + self.b) ** self.power)
+        with np.errstate(all="ignore"):  # of a very large power: 0, or inf if it is negative
+            return float(self.a / np.float64(samples + self.b) ** self.power)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ SWEEPS = 5  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
+AVERAGES = ("A", "S", "a", "b", "size", "mass")  # as far as they are kept
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
+    fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
 
@@ -183,8 +185,7 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
-        largest = V.max(axis=1)
-        memory["unit"] = np.where(largest > NEGLIGIBLE * unit, largest, unit)
+        memory["unit"] = _unit(V, unit)
         W = state.C.project(V / memory["unit"][:, None])
         _rebase(memory)
         return state.after(n, W, memory)
@@ -195,7 +196,7 @@ class Surrogate(Method, name="surrogate"):
         if divergence.metric is not None:
             return coupled.summary(before, after)
         _change_units(memory, np.exp2(before.memory["base"] - memory["base"]).astype(after.W.dtype))
-        sums = {name: n * memory[name] for name in memory if name not in ("unit", "base")}
+        sums = {name: n * memory[name] for name in AVERAGES if name in memory}
         return Sums(n, after.steps - before.steps, sums | {"V": n * after.W * memory["unit"][:, None]})
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
@@ -203,8 +204,11 @@ class Surrogate(Method, name="surrogate"):
             return coupled.merged(divergence.metric, before, sums)
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
         V = arrays.pop("V")
-        memory = dict(before.memory) | arrays
-        low = _floor(divergence).low(memory["size"], float((memory["mass"] * memory["unit"]).sum()))
+        unit = _unit(V, before.memory["unit"])
+        memory = before.memory | arrays | {"unit": unit}
+        # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
+        state = replace(before, W=V / unit[:, None])
+        low = _floor(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
 
         def block(f: slice) -> None:
             A = None
@@ -215,8 +219,14 @@ class Surrogate(Method, name="surrogate"):
             _update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
 
         threads.each(block, _blocks(memory))
-        merged = self._finished(divergence, before, sums.samples, V, memory)
+        merged = self._finished(divergence, state, sums.samples, V, memory)
         return replace(merged, steps=before.steps + sums.steps + 1)
+
+
+def _unit(V: Array, before: Array) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left."""
+    largest = V.max(axis=1)
+    return np.where(largest > NEGLIGIBLE * before, largest, before)
 
 
 def _floor(divergence: Divergence) -> Floor:

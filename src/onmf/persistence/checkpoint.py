@@ -1,7 +1,8 @@
-"""Checkpoints: a running fit on disk, so that it can go on after a crash as if nothing had happened."""
+"""Checkpoints: a fit on disk, so that after a crash it goes on as if nothing had happened."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -21,22 +22,22 @@ from onmf.persistence.file import ModelFileError
 
 log = logging.getLogger("onmf")
 
-MAY_DIFFER = ("callbacks", "verbose", "transform_tol", "transform_max_iter")  # settings that do not change a run
+MAY_DIFFER = ("transform_tol", "transform_max_iter")  # they do not change a run; callbacks and verbose are not stored
 
 
 @dataclass
 class Checkpoint:
-    """A file that holds all of a model that learns: ``model.fit(X, checkpoint=Checkpoint("run.safetensors"))``.
+    """A file that holds the whole state of a fit: ``model.fit(X, checkpoint=Checkpoint("run.safetensors"))``.
 
-    It is written atomically after a batch when ``every`` seconds have passed since the last time, and at the end; what
-    was there before is kept beside it as ``.previous``. A disk that is full or a folder that cannot be written is
-    logged, and learning goes on; the last good file stays. It is a model file too: ``onmf.load`` reads it.
+    It is written atomically after a batch once ``every`` seconds have passed since the last time, and at the end; the
+    file before it is kept as ``.previous``. If the disk is full or the folder cannot be written, that is logged,
+    learning goes on, and the last good file stays. A checkpoint is a model file too: ``onmf.load`` reads it.
     """
 
     path: str | Path
     every: float = 30.0
     failures: int = 0  # in a row
-    _last: float = field(default_factory=time.monotonic, repr=False)
+    _last: float = field(default=0.0, repr=False)  # when it was written, or the fit began
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -45,27 +46,43 @@ class Checkpoint:
     @property
     def previous(self) -> Path:
         """The file before the last."""
-        path = Path(self.path).resolve()  # beside the file itself, not beside a link to it
-        return path.with_name(f"{path.name}.previous")
+        return self._beside("previous")
 
     def exists(self) -> bool:
-        """Is there anything to go on from?"""
+        """Is there a run to go on with?"""
         return Path(self.path).exists() or self.previous.exists()
 
-    def require_new(self) -> None:
-        """Refuse to begin anew over a run that was begun before."""
-        if self.exists():
-            raise ModelFileError(
-                f"{self.path} holds an earlier run; go on with it by resume=True (--resume), or choose another file."
-            )
+    def opened(self, settings: Mapping[str, Any], resume: bool) -> Learned | None:
+        """What the run in this file had learnt with the same settings, to go on from; None to begin.
 
-    def write_if_due(self, settings: Mapping[str, Any], learned: Learned) -> None:
-        """After a batch: write if it is time."""
-        if time.monotonic() - self._last >= self.every:
-            self.write(settings, learned)
+        Refused, before anything is learnt: another run's file unless ``resume``, other settings than that run had, and
+        what could not be written.
+        """
+        path, self._last = Path(self.path), time.monotonic()
+        model.require_storable(settings)
+        if not self.exists():
+            if not path.resolve().parent.is_dir():
+                raise ModelFileError(f"cannot write {path}: there is no folder {path.parent}.")
+            return None
+        if not resume:
+            raise ModelFileError(
+                f"{path} holds an earlier run; go on with it by resume=True (--resume), or choose another file."
+            )
+        file.clear_away(path)
+        found, then, learned = self._last_good(divergences.get(settings["divergence"]))
+        _require_same(path, then, settings)
+        if found == self.previous:  # it takes the place of the damaged file: the next one must not push it out
+            if path.exists():
+                path.replace(self._beside("damaged"))
+            found.replace(path.resolve())
+        return learned
+
+    def write_if_due(self, settings: Mapping[str, Any], learned: Learned) -> bool:
+        """Write if it is time; True if that was done."""
+        return time.monotonic() - self._last >= self.every and self.write(settings, learned)
 
     def write(self, settings: Mapping[str, Any], learned: Learned) -> bool:
-        """Write now; False, and a line in the log, if that cannot be done."""
+        """Write now; if that cannot be done, say so in the log and give False."""
         self._last = time.monotonic()
         try:
             file.write(self.path, *model.contents(settings, learned), previous=self.previous)
@@ -77,35 +94,42 @@ class Checkpoint:
         return True
 
     def read(self, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
-        """The settings and what was learnt; from the file before the last, if the last one is lost or damaged."""
+        """The settings and what was learnt; from the file before the last if the last one is lost or damaged."""
+        return self._last_good(own)[1:]
+
+    def _last_good(self, own: Divergence | None) -> tuple[Path, dict[str, Any], Learned]:
         if not self.exists():
             raise ModelFileError(f"there is no checkpoint {self.path} to go on from.")
-        file.clear_away(Path(self.path))
         try:
-            return model.read(self.path, own)
+            return Path(self.path), *model.read(self.path, own)
         except ModelFileError as error:
-            if not self.previous.exists():
-                raise
-            log.warning("%s Going on from the one before it, %s.", error, self.previous)
-            return model.read(self.previous, own)
+            with contextlib.suppress(ModelFileError):
+                found = self.previous, *model.read(self.previous, own)
+                log.warning("%s Going on from the one before it, %s.", error, self.previous)
+                return found
+            raise
 
-    def require_same(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Refuse to go on by other settings than the run was begun with."""
-        other = [name for name in now if name not in MAY_DIFFER and not _equal(name, then[name], now[name])]
-        if other:
-            listed = ", ".join(f"{name} {then[name]!r}, not {now[name]!r}" for name in other)
-            raise ValueError(
-                f"{self.path} was begun with other settings ({listed}); give the same ones, or another checkpoint."
-            )
+    def _beside(self, suffix: str) -> Path:
+        path = Path(self.path).resolve()  # beside the file itself, not beside a link to it
+        return path.with_name(f"{path.name}.{suffix}")
 
 
-def _equal(name: str, then: Any, now: Any) -> bool:
-    if name == "divergence":
-        return same(divergences.get(then), divergences.get(now))
-    if name == "method":
-        return methods.get(then) == methods.get(now)
-    if name == "random_state" and not isinstance(now, (int, np.integer)):
-        return then is None  # generators are not stored
-    if isinstance(then, np.ndarray) or isinstance(now, np.ndarray):
-        return np.array_equal(then, now)
-    return bool(then == now)
+def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than the run was begun with."""
+    kept, given = model.stored(then), model.stored(now)
+    other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
+    if "init" not in other and not np.array_equal(then["init"], now["init"]):
+        other.append("init")
+    if not same(divergences.get(then["divergence"]), divergences.get(now["divergence"])):
+        other.append("divergence")
+    if other:
+        listed = ", ".join(_difference(name, then[name], now[name]) for name in other)
+        raise ValueError(f"{path} was begun with other settings ({listed}); give the same ones, or another checkpoint.")
+
+
+def _difference(name: str, then: Any, now: Any) -> str:
+    """The setting and, where that helps, its two values."""
+    words = {"method": methods.get, "divergence": divergences.get}.get(name, lambda value: value)
+    before, after = repr(words(then)), repr(words(now))
+    arrays = isinstance(then, np.ndarray) or isinstance(now, np.ndarray)
+    return name if arrays or before == after else f"{name} {before}, not {after}"

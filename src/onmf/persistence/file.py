@@ -25,8 +25,18 @@ FORMAT = "onmf-model"
 VERSION = 3
 
 
+BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
+
+
 class ModelFileError(ValueError):
     """A model file that cannot be read or written; the message names the file and the reason."""
+
+
+def damaged(path: str | Path, error: Exception) -> ModelFileError:
+    """What to raise when reading ``path`` has led to ``error``: one sentence."""
+    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    reason = " ".join(reason.split())[:300].rstrip(".")
+    return ModelFileError(f"{path} is damaged, or not a model of onmf: {reason}.")
 
 
 @contextlib.contextmanager
@@ -57,14 +67,15 @@ def _prefix(path: Path) -> str:
 
 
 def clear_away(path: Path) -> None:
-    """Remove what writers of ``path`` that were killed have left beside it; none may be at work."""
+    """Remove what writers of ``path`` left beside it when they were killed; none may be at work."""
     path = path.resolve()
-    for left in path.parent.glob(f"{glob.escape(_prefix(path))}*"):
+    random = "?" * 8  # mkstemp's: any more characters belong to a longer name, whose writer may well be at work
+    for left in path.parent.glob(glob.escape(_prefix(path)) + random):
         left.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
-    """Let the new name survive a loss of power too, where folders can be synchronised."""
+    """Make the new name survive a loss of power too, on systems that can synchronise folders."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -74,7 +85,7 @@ def _sync(folder: Path) -> None:
 
 
 def _mode_of_new_files() -> int:
-    """What an ordinary new file gets, not mkstemp's private mode."""
+    """What the umask gives an ordinary new file, unlike mkstemp's private mode."""
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
@@ -84,36 +95,45 @@ def write(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], previous: Path | None = None
 ) -> None:
     """Write arrays and JSON-able facts to a file, replacing it atomically; the old one goes to ``previous``."""
-    path = Path(path)
-    metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__}
-    metadata["facts"] = json.dumps(facts, allow_nan=False)
-    content = to_bytes({name: np.ascontiguousarray(a) for name, a in arrays.items()}, metadata=metadata)
+    metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__, "facts": as_text(facts)}
     try:
-        with replacing(path, previous) as temporary:
+        content = to_bytes({name: np.asarray(a, order="C") for name, a in arrays.items()}, metadata=metadata)
+        with replacing(Path(path), previous) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         raise ModelFileError(f"cannot write {path}: {error.strerror or error}.") from None
+    except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:  # odd arrays, odd paths
+        raise ModelFileError(f"cannot write {path}: {error}.") from None
+
+
+def as_text(facts: Any) -> str:
+    """Facts as JSON; what it does not have, such as functions and NaN, is refused."""
+    try:
+        return json.dumps(facts, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"this model cannot be kept in a file, which takes numbers and text: {error}.") from None
 
 
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """The arrays and facts of a file; nothing in it is executed."""
+    """The arrays, aligned, and the facts of a file; nothing in it is executed."""
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a directory, not a model file.")
     if not path.is_file():
-        raise ModelFileError(
-            f"{path} is a directory, not a model file." if path.is_dir() else f"there is no model file {path}."
-        )
+        raise ModelFileError(f"there is no model file {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             _require_our_format(path, metadata)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            # NumPy sums arrays that are not aligned in another order: the last bits would depend on the file's header.
+            arrays = {name: np.require(file.get_tensor(name), requirements=["C", "A"]) for name in file.keys()}  # noqa: SIM118
         facts = json.loads(metadata["facts"])
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are not a JSON object")
     except ModelFileError:
         raise
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not a model of onmf, or it is damaged: {error}.") from None
-    if not isinstance(facts, dict):
-        raise ModelFileError(f"{path} is damaged: its facts are not a JSON object.")
+    except (SafetensorError, OSError, *BROKEN) as error:
+        raise damaged(path, error) from None
     return arrays, facts
 
 

@@ -17,141 +17,146 @@ from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from onmf.sets import Sets
+from onmf.sets import DictionarySet, Sets
 from onmf.units import Units
 
-NOT_STORED = ("callbacks", "divergence", "init", "method", "random_state", "sets", "verbose")
+PLAIN = (
+    *("n_components", "batch_size", "max_passes", "shuffle", "scale", "clip", "ridge", "reservoir"),
+    *("transform_tol", "transform_max_iter", "on_error"),
+)
+SETTINGS = frozenset((*PLAIN, "init", "method", "random_state", "sets"))  # callbacks and verbose are not stored
 
 
 def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays and the facts that are the model; ``settings`` are the parameters of its estimator."""
-    divergence, state = learned.divergence, learned.state
-    parameters = divergence.parameters()
-    init, seed, position = settings["init"], settings["random_state"], learned.position
-    arrays = {f"divergence.{key}": value for key, value in parameters.items() if isinstance(value, np.ndarray)}
+    """The arrays and the facts that make up the model; ``settings`` are the parameters of its estimator."""
+    state, init, position = learned.state, settings["init"], learned.position
+    matrices = {key: value for key, value in learned.divergence.parameters().items() if isinstance(value, np.ndarray)}
+    arrays = {f"divergence.{key}": value for key, value in matrices.items()}
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
     arrays |= {f"memory.{key}": value for key, value in state.memory.items()}
     arrays["components"] = state.W
     if not isinstance(init, str):
         arrays["init"] = np.asarray(init, dtype=np.float64)
     facts = {
-        "settings": {key: _plain(value) for key, value in settings.items() if key not in NOT_STORED}
-        | {
-            "init": init if isinstance(init, str) else None,
-            "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
-            "method": _method_facts(methods.get(settings["method"])),
-            "sets": dataclasses.asdict(settings["sets"]),
-        },
-        "divergence": {
-            "name": None if _own(divergence) else divergence.name,
-            "class": type(divergence).__name__,
-            "given": {} if _own(divergence) else _given(settings["divergence"]),
-            "parameters": _scalars(parameters),
-        },
+        "settings": stored(settings),
+        "divergence": _divergence_facts(settings["divergence"], learned.divergence),
         "method": _method_facts(learned.method),
         "units": {"scale": learned.units.scale, "mean": learned.units.mean},
-        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps},
+        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, "eps": _plain(state.C.eps)},
         "loss_to_beat": _plain(learned.loss_to_beat),
         "raised": learned.raised,
-        "skipped": [learned.skipped.count, learned.skipped.reasons],
+        "skipped": dataclasses.asdict(learned.skipped),
         "position": None if position is None else dataclasses.asdict(position),
         "feature_names": learned.features.names,
     }
     return arrays, facts
 
 
-def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
-    """The settings and what was learnt, from a file. Everything read is checked; nothing is executed.
+def stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as a file holds them, but for the divergence; of an array only that ``init`` is one."""
+    init, seed, sets = (settings[name] for name in ("init", "random_state", "sets"))
+    return {key: _plain(settings[key]) for key in PLAIN} | {
+        "init": init if isinstance(init, str) else None,
+        "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
+        "method": _method_facts(methods.get(settings["method"])),
+        "sets": sets and _plain(dataclasses.asdict(sets)),
+    }
 
-    A model that was learnt with a divergence of the user's own needs it again.
+
+def require_storable(settings: Mapping[str, Any]) -> None:
+    """Refuse, before anything is learnt, what a file could not hold."""
+    divergence = settings["divergence"]
+    file.as_text([stored(settings), _divergence_facts(divergence, divergences.get(divergence))])
+
+
+def lasting(given: Divergence | str, meant: Divergence) -> Divergence | str:
+    """The divergence as it was given, unless in words that name a file, which may be gone when it is needed."""
+    return given if not isinstance(given, str) or _holds_numbers(given) else meant
+
+
+def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
+    """The settings and what was learnt. Everything read is checked; nothing is executed.
+
+    A model learnt with a divergence of the user's own, one that no name leads to, needs it again as ``own``; the
+    settings then hold that very object.
     """
     arrays, facts = file.read(path)
-    kept = facts.get("divergence")
-    name, kind = (kept.get("name", ""), kept.get("class")) if isinstance(kept, dict) else ("", None)
-    if isinstance(name, str) and name and name not in divergences.names():
-        raise ModelFileError(
-            f"{path} was learnt with the divergence {name!r}, unknown here; import the module that defines it first."
-        )
-    if name is None and (own is None or type(own).__name__ != kind):
-        given = "" if own is None else f", not with {type(own).__name__}"
+    try:
+        _require_known(path, facts, own)
+        return _restored(arrays, facts, own)
+    except ModelFileError:
+        raise
+    except file.BROKEN as error:
+        raise file.damaged(path, error) from None
+
+
+def _require_known(path: str | Path, facts: Mapping[str, Any], own: Divergence | None) -> None:
+    """Refuse a model whose divergence or method is not there."""
+    kept = facts["divergence"]
+    names = {"divergence": kept["name"], "method": facts["method"]["name"]}
+    for family, kind in ((divergences, "divergence"), (methods, "method")):
+        name = names[kind]
+        if isinstance(name, str) and name not in family.names():
+            raise ModelFileError(
+                f"{path} was learnt with the {kind} {name!r}, unknown here; import the module that defines it first."
+            )
+    if kept["name"] is None and type(own).__name__ != kept["class"]:
+        given, kind = "" if own is None else f", not with {type(own).__name__}", kept["class"]
         raise ModelFileError(
             f"{path} was learnt with a divergence of your own, {kind}{given}; give it: load(path, divergence={kind}())."
         )
-    try:
-        return _restored(arrays, facts, own if name is None else None)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"{path} is damaged or not a model of this onmf: {str(error).rstrip('.')}.") from None
-
-
-def named(path: str | Path) -> bool:
-    """Was the model learnt with a divergence that is found by its name?"""
-    _, facts = file.read(path)
-    kept = facts.get("divergence")
-    return isinstance(kept, dict) and kept.get("name") is not None
 
 
 def _restored(
     arrays: Mapping[str, Any], facts: Mapping[str, Any], own: Divergence | None
 ) -> tuple[dict[str, Any], Learned]:
-    given, divergence = (own, own) if own is not None else _divergences(arrays, facts["divergence"])
-    if own is not None and _scalars(own.parameters()) != facts["divergence"]["parameters"]:
-        raise ValueError(
-            f"it was learnt with the parameters {facts['divergence']['parameters']}, not {own.parameters()}"
-        )
+    given, divergence = _divergences(arrays, facts["divergence"], own)
     settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
-    W, units = arrays["components"], facts["units"]
+    recipe = Recipe.of(settings)
+    W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
-    recipe = Recipe.of(settings)
-    units = Units(float(units["scale"]), float(units["mean"]), recipe.clip)
-    names, (skipped, reasons) = facts["feature_names"], facts["skipped"]
+    memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     learned = Learned(
-        state=_state(arrays, facts["state"], recipe),
-        divergence=divergence.for_data(units.mean, W.shape[1]),
-        units=units,
+        state=State(W, DictionarySet(state["eps"]), state["samples"], state["clock"], state["steps"], memory),
+        divergence=divergence,
+        units=Units(**facts["units"], clip=recipe.clip),
         method=_method(facts["method"], Method),
-        features=Features(W.shape[1], None if names is None else tuple(str(name) for name in names)),
+        features=Features(W.shape[1], None if names is None else _texts(names)),
         history=History.of_columns({key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}),
         raised=bool(facts["raised"]),
-        loss_to_beat=float(_number(facts["loss_to_beat"])),
+        loss_to_beat=_number(facts["loss_to_beat"]),
         position=None if facts["position"] is None else Position(**facts["position"]),
-        skipped=Skipped(skipped, tuple(str(reason) for reason in reasons)),
+        skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
     )
-    if not learned.loss_to_beat >= 0:
-        raise ValueError(f"its first loss is {learned.loss_to_beat!r}")
+    divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
     if learned.position is not None:
         learned.position.shuffling()  # refuses what is not the state of a generator
-    learned = continued(recipe, learned)  # refuses settings that do not fit what was learnt
     _require_statistics(learned, recipe)
+    continued(recipe, learned)  # refuses settings that do not fit what was learnt
     return settings, learned
 
 
 def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    if facts.keys() != SETTINGS:
+        raise ValueError(f"its settings are {', '.join(map(str, facts))}")
     settings = {key: _number(value) for key, value in facts.items()}
     if settings["init"] is None:
         settings["init"] = arrays["init"]
     elif settings["init"] not in INITS:
         raise ValueError(f"its initial dictionary is {settings['init']!r}")
     if isinstance(settings["clip"], list):
-        settings["clip"] = tuple(_number(bound) for bound in settings["clip"])
-    settings["method"] = _method(facts["method"], Choice)
-    settings["sets"] = Sets(**facts["sets"])
-    return settings
-
-
-def _state(arrays: Mapping[str, Any], facts: Mapping[str, Any], recipe: Recipe) -> State:
-    C, W = recipe.sets.dictionaries, arrays["components"]
-    if not C.contains(W):
-        raise ValueError("the dictionary does not lie in the set C of its settings")
-    memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
-    state = State(W, C, facts["samples"], facts["clock"], facts["steps"], memory)
-    state.require_counts()
-    return state
+        settings["clip"] = tuple(settings["clip"])
+    sets = None if facts["sets"] is None else Sets(**_number(facts["sets"]))
+    return settings | {"method": _method(facts["method"], Choice), "sets": sets}
 
 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
-    """Refuse statistics that are not such as the method keeps."""
+    """Refuse a dictionary and statistics that are not such as the method keeps."""
     method, state = learned.method, learned.state
+    state.require_counts()
+    if not state.C.contains(state.W):
+        raise ValueError("the dictionary does not lie in its set C")
     start = method.start(learned.inside, state.W, state.C)
     if not np.allclose(start.W, state.W, rtol=1e-4, atol=1e-7):  # a start in the method's own set stays where it is
         raise ValueError(f"the dictionary does not lie in the set of the method {method.name}")
@@ -168,58 +173,81 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
 
 
 def _method_facts(method: Choice) -> dict[str, Any]:
-    constants = {key: _plain(value) for key, value in method.constants().items()}
-    return {"name": method.name, "constants": constants}
+    if "name" not in vars(type(method)):  # inherited, it would lead to another class
+        kind = type(method).__name__
+        raise ModelFileError(f"a model file names its method; give the class a name: class {kind}(..., name=...).")
+    return {"name": method.name, "constants": _plain(method.constants())}
 
 
 def _method(facts: Mapping[str, Any], kind: type) -> Any:
-    constants = {key: _number(value) for key, value in facts["constants"].items()}
-    method = methods.find(facts["name"]).make(constants)
+    if not isinstance(facts["name"], str):
+        raise ValueError(f"the name of its method is {facts['name']!r}")
+    method = methods.find(facts["name"]).make(_number(facts["constants"]))
     if not isinstance(method, kind):
-        raise ValueError(f"it was learnt by {method.name!r}, which does not learn")
+        raise ValueError(f"it was learnt by {method.name!r}, which chooses a method and is none")
     return method
 
 
-def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any]) -> tuple[Any, Divergence]:
-    """What the user had asked for, in his words or as an object, and what it has become."""
-    parameters = dict(kept["parameters"])
-    parameters |= {k.removeprefix("divergence."): v for k, v in arrays.items() if k.startswith("divergence.")}
+def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:
+    """By name, or by class if no name leads to it: as the user gave it, and what it has become."""
+    own = not learned.name or divergences.find(learned.name) is not type(learned)
+    return {
+        "name": None if own else learned.name,
+        "class": type(learned).__name__,
+        "given": given if isinstance(given, str) else _scalars(divergences.get(given)),
+        "parameters": _scalars(learned),
+    }
+
+
+def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any], own: Divergence | None) -> tuple[Any, Divergence]:
+    """The divergence as the user gave it, in words or as an object, and what it has become."""
+    matrices = {key.removeprefix("divergence."): a for key, a in arrays.items() if key.startswith("divergence.")}
+    given, parameters = kept["given"], _number(kept["parameters"]) | matrices
+    if kept["name"] is None and own is not None:
+        if _scalars(own) != given:
+            raise ValueError(f"it was begun with the parameters {given}, not {_scalars(own)}")
+        kept_as_given = all(np.array_equal(value, parameters[key]) for key, value in own.parameters().items())
+        return own, own if kept_as_given else dataclasses.replace(own, **parameters)  # type: ignore[type-var]
     divergence = divergences.restore(kept["name"], parameters)
-    matrices = {key: value for key, value in parameters.items() if isinstance(value, np.ndarray)}
-    if isinstance(kept["given"], str) and not matrices:
-        given = divergences.get(kept["given"])  # reads no file: only divergences with matrices do
-    else:
-        given = divergences.restore(kept["name"], kept["given"] | matrices)
-    if given.name != divergence.name:
-        raise ValueError(f"it was asked for {given.name} and computes {divergence.name}")
-    return kept["given"] if isinstance(kept["given"], str) else given, divergence
+    if not isinstance(given, str):
+        return divergences.restore(kept["name"], _number(given) | matrices), divergence
+    if not _holds_numbers(given) or type(divergences.get(given)) is not type(divergence):
+        raise ValueError(f"it was asked for {given!r} and computes {divergence.name}")
+    return given, divergence
 
 
-def _own(divergence: Divergence) -> bool:
-    """Is it a class that its name does not lead to?"""
-    return not divergence.name or divergences.find(divergence.name) is not type(divergence)
+def _holds_numbers(text: str) -> bool:
+    """Is it a name, or a name and numbers? Other words may name a file, which no model file may have us read."""
+    name, colon, _ = text.partition(":")
+    return not colon or next(kind for kind in divergences.find(name).__mro__ if "parse" in vars(kind)) is Divergence
 
 
-def _given(divergence: Divergence | str) -> str | dict[str, Any]:
-    """The user's own words, unless they name a file, which may be gone when the model is read."""
-    meant = divergences.get(divergence)
-    plain = _scalars(meant.parameters())
-    return divergence if isinstance(divergence, str) and len(plain) == len(meant.parameters()) else plain
-
-
-def _scalars(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _scalars(divergence: Divergence) -> dict[str, Any]:
+    parameters = divergence.parameters()
     return {key: _plain(value) for key, value in parameters.items() if not isinstance(value, np.ndarray)}
 
 
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ValueError(f"it has {value!r} where texts belong")
+    return tuple(value)
+
+
 def _plain(value: Any) -> Any:
-    """A setting as JSON takes it: NumPy's numbers become Python's, pairs become lists, infinity a word."""
+    """A value as JSON takes it: NumPy's numbers become Python's, tuples lists, infinity a word."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(part) for part in value]
-    return "inf" if isinstance(value, float) and value == np.inf else value
+    return str(value) if isinstance(value, float) and np.isinf(value) else value
 
 
 def _number(value: Any) -> Any:
-    """The setting that ``_plain`` wrote."""
-    return np.inf if isinstance(value, str) and value == "inf" else value
+    """The value that ``_plain`` was given, but for the types that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _number(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_number(part) for part in value]
+    return float(value) if value in ("inf", "-inf") else value

@@ -1,0 +1,58 @@
+"""Small data, and models that learn them quickly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onmf import OnlineNMF, divergences
+from onmf.divergences import Divergence
+from onmf.methods import EM, Auto, Choice, Guan, Lefevre, Paper, Surrogate, Wang
+from tests.conftest import F, example_id, examples
+
+METHODS: dict[str, Choice] = {
+    "auto": Auto(),
+    "surrogate": Surrogate(),
+    "em": EM(),
+    "paper": Paper(a=2.0, b=200.0, max_iter=20),  # steps that suit so few samples
+    "lefevre": Lefevre(N=50),
+    "guan": Guan(),
+    "wang": Wang(eta=0.02, max_iter=100),  # for three atoms
+}
+both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
+
+# Every divergence of the registry, special cases under their names only, with every method that serves it. On data
+# without zeros, "auto" is the surrogate.
+EXAMPLES = list({example_id(found): found for found in map(divergences.get, examples())}.values())
+PAIRS = [
+    *((divergence, method) for divergence in EXAMPLES for method in ("auto", "paper")),
+    *((divergences.get(name), "em") for name in ("kl", "hellinger", "alpha:2")),
+    *(
+        (divergences.get(name), method)
+        for name, method in {"is": "lefevre", "squared_l2": "guan", "huber:0.5": "wang"}.items()
+    ),
+]
+every_pair = pytest.mark.parametrize(
+    ("divergence", "method"), PAIRS, ids=[f"{example_id(divergence)}-{method}" for divergence, method in PAIRS]
+)
+
+
+def data(n: int, rng: np.random.Generator, n_features: int = F, rank: int = 3) -> np.ndarray:
+    return rng.gamma(2.0, 1.0, (n, rank)) @ rng.gamma(1.0, 1.0, (rank, n_features)) + 0.1
+
+
+def small(method: str, **constants: Any) -> Choice:
+    """A method with constants that suit small data, but for those given."""
+    return METHODS[method].with_constants(**constants)
+
+
+def quick(divergence: Divergence | str = "kl", method: Choice | str = "auto", **settings: Any) -> OnlineNMF:
+    given = {"n_components": 3, "random_state": 0, "batch_size": 20, "transform_max_iter": 300}
+    return OnlineNMF(divergence=divergence, method=METHODS.get(str(method), method), **(given | settings))
+
+
+def start(divergence: Divergence | str, **settings: Any) -> OnlineNMF:
+    """A model whose dictionary is the initial one, but for steps too short to see."""
+    return quick(divergence, small("paper", a=1e-12), **settings)

@@ -1,0 +1,563 @@
+"""How a model learns from batches, whatever the method: slicing, adaptation, reservoir, silence, changes on the way."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+
+from onmf import Sets, load, save
+from onmf.divergences import Divergence, Huber, Mahalanobis
+from onmf.methods import EM, Lefevre, Method, Paper, State, Surrogate
+from onmf.methods.reservoir import NEW_SHARE, Reservoir
+from onmf.methods.schedules import Averaging
+from onmf.sets import DictionarySet
+from onmf.units import DataError
+from tests.learning import (
+    METHODS,
+    F,
+    K,
+    LogCosh,
+    assert_same_bits,
+    assert_sound,
+    both_kinds,
+    data,
+    divergence_id,
+    every_method,
+    learnt,
+    memory,
+    mixed,
+    quick,
+    small,
+    sparse_counts,
+    streamed,
+    usual,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
+]
+
+
+# The state
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    """The same numbers at an odd address, as arrays that come over a wire may lie."""
+    buffer = bytearray(array.nbytes + 1)
+    found = np.frombuffer(buffer, array.dtype, array.size, offset=1).reshape(array.shape)
+    found[...] = array
+    assert not found.flags.aligned
+    return found
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_a_copy_of_a_state_is_aligned_and_has_a_memory_of_its_own(layout: Any, rng: np.random.Generator) -> None:
+    W, b = rng.random((K, F)), rng.random((K, F))
+    state = State(misaligned(W), DictionarySet(), 7, 3.5, 2, {"b": misaligned(b)})
+    copy = state.copy(layout)
+    assert all(array.flags.aligned for array in (copy.W, *copy.memory.values()))
+    assert copy.W.flags[f"{layout}_CONTIGUOUS"]
+    assert (copy.samples, copy.clock, copy.steps, copy.C) == (7, 3.5, 2, state.C)
+    np.testing.assert_array_equal(copy.W, W)
+    copy.memory["b"][...] = 0
+    np.testing.assert_array_equal(state.memory["b"], b)
+
+
+@every_method
+def test_a_misaligned_state_learns_to_the_same_bits(
+    name: str, divergence: Divergence, rng: np.random.Generator
+) -> None:
+    method, X = small(name, tau=20), mixed(60, rng.gamma(1.0, 1.0, (K, 501)), rng) / 4
+    start = method.start(divergence, rng.random((K, 501)) + 0.1, DictionarySet())
+    state = learnt(method, divergence, start, X[:40]).state
+    kept = {key: misaligned(array) for key, array in state.memory.items()}
+    odd = State(misaligned(state.W), state.C, state.samples, state.clock, state.steps, kept)
+    one, other = (learnt(method, divergence, before, X[40:]).state for before in (state, odd))
+    np.testing.assert_array_equal(one.W, other.W)
+    for key, array in one.memory.items():
+        np.testing.assert_array_equal(array, other.memory[key])
+
+
+@pytest.mark.parametrize("numbers", [{"samples": -1}, {"steps": 0.5}, {"clock": -0.1}, {"clock": np.nan}])
+def test_a_state_of_impossible_counts_is_refused(numbers: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(numbers))} must be at least 0"):
+        State(np.ones((K, F)), DictionarySet(), **numbers).require_counts()
+
+
+@every_method
+def test_weights_go_by_the_clock_not_by_the_samples(
+    name: str, divergence: Divergence, rng: np.random.Generator
+) -> None:
+    """A shard counts its share of the samples alone; guan and lefevre and wang go by neither."""
+    method, X = small(name, tau=20), data(60, rng) / 4
+    state = learnt(
+        method, divergence, method.start(divergence, rng.random((K, F)) + 0.1, DictionarySet()), X[:40]
+    ).state
+    slow = State(state.W, state.C, state.samples, 4000.0, state.steps, state.memory)
+    found = [learnt(method, divergence, before, X[40:]).state for before in (state, slow)]
+    assert [one.clock for one in found] == [60, 4020]
+    moved = [np.linalg.norm(one.W - state.W) for one in found]
+    if name in ("guan", "lefevre", "wang"):
+        assert moved[0] == moved[1]
+    else:
+        assert moved[1] < moved[0]
+
+
+# Slicing of streams
+
+
+def _counts(n: int, W: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.poisson(3 * rng.gamma(0.5, 1.0, (n, len(W))) @ W).astype(float)
+
+
+def _positive(n: int, W: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.gamma(1.0, 1.0, (n, len(W))) @ W * rng.gamma(4.0, 0.25, (n, W.shape[1])) + 0.01
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "draw"),
+    [
+        ("surrogate", "kl", _counts),
+        ("surrogate", "squared_l2", _counts),
+        ("surrogate", "is", _positive),
+        ("em", "kl", _counts),
+    ],
+)
+def test_how_a_stream_is_cut_hardly_matters(
+    method: str, name: str, draw: Callable[..., np.ndarray], rng: np.random.Generator
+) -> None:
+    W = rng.gamma(0.3, 1.0, (5, 40))
+    first, X, held_out = (draw(n, W, rng) for n in (200, 4000, 300))
+    if method == "em":
+        first, X, held_out = (scipy.sparse.csr_matrix(V) for V in (first, X, held_out))
+    losses = []
+    for size in (4000, 100, 7):
+        model = streamed(quick(method, name, n_components=5).partial_fit(first), X, size)
+        assert model.n_samples_seen_ == 4200
+        losses.append(model.loss(held_out))
+    assert max(losses) <= 1.05 * min(losses)
+
+
+SLICED = ["kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", next(iter(Mahalanobis.examples(F)))]
+
+
+@pytest.mark.parametrize("divergence", SLICED, ids=divergence_id)
+@both_kinds
+def test_batches_of_any_size_are_fit_with_that_batch_size_to_the_bit(
+    stored: Callable[..., Any], divergence: Divergence | str, rng: np.random.Generator
+) -> None:
+    V = stored(sparse_counts(150, rng))
+    for size in (7, 64):
+        whole = quick("auto", divergence, batch_size=size, shuffle=False).fit(V)
+        pieces = streamed(quick("auto", divergence), V, size)
+        assert_same_bits(whole, pieces)
+        assert whole.divergence_.parameters().keys() == pieces.divergence_.parameters().keys()
+
+
+@pytest.mark.parametrize("divergence", [d for d in SLICED if d != "l1"] + [LogCosh()], ids=divergence_id)
+def test_a_samples_transform_does_not_depend_on_its_batch(
+    divergence: Divergence | str, rng: np.random.Generator
+) -> None:
+    X = data(40, rng)
+    model = quick("auto", divergence, transform_tol=1e-13, transform_max_iter=2000).fit(X)
+    together = model.transform(X)
+    alone = np.vstack([model.transform(x[None]) for x in X[:15]])
+    np.testing.assert_allclose(alone, together[:15], rtol=0, atol=1e-10 * together.max())
+
+
+def test_short_chunks_weigh_less() -> None:
+    rho = Averaging()
+    assert rho(30, 30, 30) == 1.0
+    assert rho(10, 5, 30) == 0.5
+    assert rho(3003, 3, 30) == pytest.approx(0.1 * rho(3003, 30, 30))
+    assert Averaging(forgetting=0.3)(3_000_000, 30, 30) == 0.3
+    with pytest.raises(ValueError, match="exponent"):
+        Averaging(exponent=0.5)
+    with pytest.raises(ValueError, match=r"forgetting must lie in \[0, 1\)"):
+        Averaging(forgetting=1.0)
+
+
+# Samples of zeros
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if small(name).skips_empty])
+@both_kinds
+def test_samples_of_zeros_say_nothing(stored: Callable[..., Any], name: str, rng: np.random.Generator) -> None:
+    X = data(200, rng)
+    silence = np.vstack([np.zeros((20, F)), X[:70], np.zeros((1, F)), X[70:], np.zeros((40, F))])
+    settings = {"shuffle": False, "scale": "none"}
+    plain = quick(name, usual(name), **settings, batch_size=200).fit(stored(X))
+    silent = quick(name, usual(name), **settings, batch_size=261).fit(stored(silence))
+    np.testing.assert_array_equal(silent.components_, plain.components_)
+    assert (silent.n_steps_, silent._learned.state.samples) == (plain.n_steps_, 200)
+    assert silent.n_samples_seen_ == 261
+    assert silent.history_["loss"][0] == pytest.approx(plain.history_["loss"][0] * 200 / 261)
+
+
+@both_kinds
+@pytest.mark.parametrize("divergence", ["kl", "squared_l2", "huber", "l1", "l2", "hellinger"])
+@pytest.mark.parametrize("forgetting", [0.0, 0.3])
+def test_a_long_silence_changes_nothing(
+    divergence: str, stored: Callable[..., Any], forgetting: float, rng: np.random.Generator
+) -> None:
+    X = data(120, rng)
+    model = quick(f"auto:forgetting={forgetting}", divergence).partial_fit(stored(X[:100]))
+    W, steps = model.components_.copy(), model.n_steps_
+    model.partial_fit(stored(np.zeros((4000, F))))
+    np.testing.assert_array_equal(model.components_, W)
+    assert (model.n_samples_seen_, model.n_steps_) == (4100, steps)
+    assert model.history_["loss"][-1] == 0
+    assert_sound(model.partial_fit(stored(X[100:])), stored(X))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_first_batch_of_zeros_is_refused_by_name(name: str) -> None:
+    for V in (np.zeros((5, F)), scipy.sparse.csr_matrix((5, F))):
+        with pytest.raises(DataError, match="The first batch is all zeros"):
+            quick(name, usual(name)).partial_fit(V)
+
+
+# Huber's delta
+
+
+def noisy(rng: np.random.Generator, sigma: float, n: int = 1500) -> tuple[np.ndarray, np.ndarray]:
+    """Samples with Gaussian noise, a fifth of their entries replaced by anything; and the noise."""
+    clean = rng.gamma(2.0, 1.0, (n, 4)) @ rng.gamma(1.0, 1.0, (4, 30)) + 5
+    noise = sigma * rng.normal(size=clean.shape)
+    outliers = rng.uniform(0.0, 3 * clean.mean(), clean.shape)
+    return np.where(rng.random(clean.shape) < 0.2, outliers, np.maximum(clean + noise, 0.0)), noise
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_delta_follows_the_noise_not_the_outliers(sigma: float, rng: np.random.Generator) -> None:
+    X, noise = noisy(rng, sigma)
+    model = quick("auto", "huber", n_components=5).fit(X)
+    wanted = 1.345 * np.median(np.abs(noise))
+    assert wanted / 2 < model.delta_ < 2 * wanted
+    residual = X - model.inverse_transform(model.transform(X))
+    assert model.delta_ == pytest.approx(1.345 * np.median(np.abs(residual)), rel=0.3)
+    assert model.divergence_ == Huber(model.delta_)
+
+
+def test_a_given_delta_stays_and_the_papers_is_a_tenth_of_the_mean(rng: np.random.Generator) -> None:
+    X, _ = noisy(rng, 1.0, n=250)
+    assert quick("auto", "huber:0.7").fit(X).delta_ == pytest.approx(0.7, rel=1e-12)
+    assert quick("auto", Huber(3.0)).fit(X).delta_ == pytest.approx(3.0, rel=1e-12)
+    for name in ("paper:a=1", "wang"):  # methods that let nothing follow the residuals
+        model = quick(name, "huber", shuffle=False).fit(X)
+        assert model.delta_ == pytest.approx(0.1 * X[:200].mean(), rel=1e-12)
+
+
+def test_delta_is_in_the_datas_units(rng: np.random.Generator) -> None:
+    X, _ = noisy(rng, 1.0, n=250)
+    delta = quick("auto", "huber").fit(X).delta_
+    for c in (1e-12, 1e-3, 1e12):
+        assert quick("auto", "huber").fit(c * X).delta_ == pytest.approx(c * delta, rel=1e-6)
+
+
+def test_delta_is_there_for_huber_only(rng: np.random.Generator) -> None:
+    with pytest.raises(AttributeError, match="delta_ is available only after a fit with the divergence huber"):
+        _ = quick("auto", "huber").delta_
+    for divergence in ("kl", "l1", LogCosh()):
+        assert not hasattr(quick("auto", divergence).fit(data(30, rng)), "delta_")
+
+
+@both_kinds
+def test_a_saved_huber_model_goes_on_to_the_bit(
+    stored: Callable[..., Any], rng: np.random.Generator, tmp_path: Path
+) -> None:
+    X, _ = noisy(rng, 1.0, n=250)
+    V = stored(X)
+    model = quick("auto", "huber").partial_fit(V[:150])
+    save(model, tmp_path / "m")
+    loaded = load(tmp_path / "m")
+    assert loaded.delta_ == model.delta_
+    for one in (model, loaded):
+        one.partial_fit(V[150:])
+    assert loaded.delta_ == model.delta_
+    np.testing.assert_array_equal(loaded.components_, model.components_)
+
+
+# The reservoir
+
+
+def ordered(rng: np.random.Generator, counts: bool, n: int = 2400) -> tuple[Any, Any, Any]:
+    """A shuffled stream, the same sorted by the atoms that its samples use (two of six each), and held-out samples."""
+    W = rng.gamma(0.5, 1.0, (6, 40)) + 0.02
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        first = rng.integers(6, size=n)
+        H = np.zeros((n, 6))
+        H[np.arange(n), first] = rng.gamma(2.0, 1.0, n) + 0.2
+        H[np.arange(n), (first + 1) % 6] = rng.gamma(2.0, 1.0, n) + 0.2
+        Y = H @ W
+        return (rng.poisson(Y).astype(float) if counts else Y * rng.gamma(2.0, 0.5, Y.shape) + 0.01), first
+
+    (X, first), (held_out, _) = draw(n), draw(300)
+    return X, X[np.argsort(first, kind="stable")], held_out
+
+
+@pytest.mark.parametrize("name", ["kl", "squared_l2", "is"])
+def test_a_reservoir_makes_an_ordered_stream_nearly_a_shuffled_one(name: str) -> None:
+    with_one, without = [], []
+    for seed in range(2):
+        X, sorted_X, held_out = ordered(np.random.default_rng(seed), counts=name == "kl")
+
+        def loss(V: np.ndarray, size: int, held_out: np.ndarray = held_out) -> float:
+            return quick("surrogate", name, n_components=6, reservoir=size, shuffle=False).fit(V).loss(held_out)
+
+        shuffled = loss(X, 0)
+        with_one.append(loss(sorted_X, 200) / shuffled)
+        without.append(loss(sorted_X, 0) / shuffled)
+    assert (np.array(with_one) < without).all()
+    assert np.median(with_one) < 1.15
+
+
+def test_a_reservoir_helps_em_with_an_ordered_stream() -> None:
+    for seed in range(2):
+        _, X, held_out = ordered(np.random.default_rng(seed), counts=True)
+        with_one, without = (
+            quick("em", "kl", n_components=6, reservoir=size, shuffle=False).fit(scipy.sparse.csr_matrix(X))
+            for size in (200, 0)
+        )
+        assert with_one.loss(held_out) < without.loss(held_out)
+
+
+@pytest.mark.parametrize(
+    ("method", "divergence", "sparse"),
+    [("auto", "kl", True), ("auto", "squared_l2", True), ("auto", "huber", False)]
+    + [(name, usual(name), False) for name in METHODS],
+)
+def test_batches_with_a_reservoir_are_fit_to_the_bit_also_across_a_file(
+    method: str, divergence: Divergence | str, sparse: bool, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    X = sparse_counts(300, rng)
+    V = scipy.sparse.csr_matrix(X) if sparse else X
+    whole = quick(method, divergence, reservoir=50, batch_size=64, shuffle=False).fit(V)
+    pieces = streamed(quick(method, divergence, reservoir=50), V[:128], 64)
+    save(pieces, tmp_path / "m")
+    loaded = load(tmp_path / "m")
+    for model in (streamed(pieces, V[128:], 64), streamed(loaded, V[128:], 64)):
+        assert_same_bits(model, whole)
+    np.testing.assert_array_equal(whole.history_["samples"], [64, 128, 192, 256, 300])
+
+
+@both_kinds
+def test_a_reservoir_keeps_samples_as_they_came(stored: Callable[..., Any], rng: np.random.Generator) -> None:
+    X = sparse_counts(300, rng)
+    model = quick("auto", "kl", reservoir=20).fit(stored(X))
+    known = {tuple(np.round(x / model.scale_, 6)) for x in X}
+    assert {tuple(np.round(x, 6)) for x in memory(model)["kept"]} <= known
+    assert memory(model)["kept_of"][0] == (X.sum(axis=1) > 0).sum()
+
+
+@pytest.mark.parametrize("batch", [1, 7, 30, 1000])
+def test_every_sample_is_equally_likely_to_be_kept(batch: int) -> None:
+    n, size, bins = 10_000, 400, 20
+    reservoir = Reservoir(size)
+    kept = reservoir.start(np.zeros((1, 1)))
+    numbers = np.arange(n, dtype=float)[:, None]
+    for first in range(0, n, batch):
+        reservoir.keep(kept, numbers[first : first + batch])
+    places = kept["kept"].ravel()
+    assert len(np.unique(places)) == size
+    counts = np.histogram(places, bins=bins, range=(0, n))[0]
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_old_samples_are_drawn_evenly_from_those_kept() -> None:
+    reservoir = Reservoir(10)
+    kept = reservoir.start(np.zeros((1, 1)))
+    V = np.arange(100, 110, dtype=float)[:, None]
+    assert reservoir.mixed(kept, V) is V
+    reservoir.keep(kept, np.arange(10, dtype=float)[:, None])
+    counts = np.zeros(10)
+    for seen in range(10, 410):
+        kept["kept_of"][0] = seen
+        mixed = reservoir.mixed(kept, V)
+        assert mixed.shape == (NEW_SHARE * 10, 1)
+        np.testing.assert_array_equal(mixed[:10], V)
+        counts += np.bincount(mixed[10:].ravel().astype(int), minlength=10)
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+# Streams that drift
+
+
+@pytest.mark.parametrize("f", [0.1, 0.3])
+@pytest.mark.parametrize("name", ["kl", "squared_l2"])
+def test_old_data_weigh_as_documented_after_forgetting(name: str, f: float, rng: np.random.Generator) -> None:
+    old, new = (np.where(np.arange(F) % 2 == side, data(3000, rng), 0.0) for side in (0, 1))
+    model = quick(Surrogate(forgetting=f), name).partial_fit(old)
+    before = memory(model)["size"][0]
+    for m in range(1, 8):
+        model.partial_fit(new[30 * m - 30 : 30 * m])
+        assert memory(model)["size"][0] / before <= (1 - f) ** m * (1 + 1e-9)
+    model.partial_fit(new)
+    late = memory(model)["size"][0]
+    model.partial_fit(new[:30])  # by now the floor is what counts
+    assert memory(model)["size"][0] == pytest.approx((1 - f) * late, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "chunks"),
+    [
+        (Surrogate(), "kl", 10),
+        (Surrogate(), "squared_l2", 10),
+        (Surrogate(), "is", 10),
+        (EM(tau=100), "kl", 30),
+    ],
+    ids=lambda value: value.name if isinstance(value, Method) else None,
+)
+def test_new_atoms_are_learnt_within_the_horizon(method: Method, name: str, chunks: int) -> None:
+    """All atoms change at once: after 10/f chunks (em: 30/f) the loss is that of a model without a past."""
+    f, atoms = 0.3, 4
+    forgetful, faithful = [], []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+
+        def draw(W: np.ndarray, n: int, rng: np.random.Generator = rng) -> Any:
+            Y = rng.gamma(1.0, 1.0, (n, atoms)) @ W
+            X = rng.poisson(Y).astype(float) if name == "kl" else Y * rng.gamma(4.0, 0.25, Y.shape) + 0.01
+            return scipy.sparse.csr_matrix(X) if isinstance(method, EM) else X
+
+        before, after = rng.gamma(0.5, 1.0, (2, atoms, 40)) + 0.02
+        old, new = draw(before, 50 * method.tau), draw(after, int(chunks / f) * method.tau)
+        held_out = draw(after, 300)
+        fresh = quick(method, name, n_components=atoms).partial_fit(new).loss(held_out)
+        for losses, forgetting in ((forgetful, f), (faithful, 0.0)):
+            model = quick(method.with_constants(forgetting=forgetting), name, n_components=atoms)
+            losses.append(model.partial_fit(old).partial_fit(new).loss(held_out) / fresh)
+    assert np.median(forgetful) < 1.1
+    assert (np.array(forgetful) < faithful).all()
+
+
+# Changes on the way
+
+FIXED = {
+    "n_components": 4,
+    "divergence": "huber:0.3",
+    "clip": (0.0, 5.0),
+    "scale": "none",
+    "reservoir": 10,
+}
+
+
+@pytest.mark.parametrize("setting", FIXED)
+@pytest.mark.parametrize("name", METHODS)
+def test_what_cannot_be_changed_in_mid_stream_is_refused(name: str, setting: str, rng: np.random.Generator) -> None:
+    X = data(40, rng)
+    model = quick(name, usual(name)).partial_fit(X)
+    W = model.components_.copy()
+    with pytest.raises(ValueError, match=f"{setting} cannot be changed while a model learns; call fit to begin anew"):
+        model.set_params(**{setting: FIXED[setting]}).partial_fit(X)
+    np.testing.assert_array_equal(model.components_, W)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_another_method_in_mid_stream_is_refused(name: str, rng: np.random.Generator) -> None:
+    X = data(40, rng)
+    model = quick(name, usual(name)).partial_fit(X)
+    other = "paper" if name != "paper" else "surrogate"
+    with pytest.raises(ValueError, match=f"begun with method '{name}' and cannot go on with '{other}'; call fit"):
+        model.set_params(method=other).partial_fit(X)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("change", ["tau", "ridge", "sets"])
+def test_what_may_be_changed_in_mid_stream_takes_effect(name: str, change: str, rng: np.random.Generator) -> None:
+    X = data(60, rng)
+    new = {"tau": {"method__tau": 7}, "ridge": {"ridge": 3.0}, "sets": {"sets__eps": 0.9}}[change]
+    going_on, changed = (quick(small(name, tau=20), usual(name)).partial_fit(X) for _ in range(2))
+    changed.set_params(**new).partial_fit(X)
+    going_on.partial_fit(X)
+    assert not np.array_equal(changed.components_, going_on.components_)
+    assert changed.n_steps_ == 3 + (9 if change == "tau" else 3)
+    assert DictionarySet(changed._sets.eps).contains(changed.components_)
+    assert changed.method_ == changed.method
+
+
+def test_what_a_changed_setting_no_longer_serves_is_refused_in_mid_stream(rng: np.random.Generator) -> None:
+    X = data(40, rng)
+    model = quick("surrogate", "kl").partial_fit(X)
+    with pytest.raises(ValueError, match="kl is not defined for a fit of zero"):
+        model.set_params(sets=Sets(eps=0.0)).partial_fit(X)
+    paper = quick("paper", "kl").partial_fit(X)
+    with pytest.raises(ValueError, match="delta_tol belongs to Polyak's step"):
+        paper.set_params(method=Paper(delta_tol=0.1)).partial_fit(X)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_others_taken(
+    name: str, rng: np.random.Generator
+) -> None:
+    X = data(60, rng)
+    constants = small(name).constants()
+    assert set(small(name).fixed) <= constants.keys()
+    # Another value for each: most take a small number, others have to be named.
+    values = dict.fromkeys(constants, 3) | {"any_power": True, "solver": "armijo"}
+    values |= dict.fromkeys(("power", "forgetting", "r", "rho", "theta", "eta", "gamma", "tol", "delta_tol"), 0.6)
+    for constant in constants.keys() - {"delta_tol"}:  # which belongs to l1
+        model = quick(name, usual(name)).partial_fit(X[:30])
+        model.set_params(method=small(name, **{constant: values[constant]}))
+        if constant in small(name).fixed:
+            with pytest.raises(ValueError, match=f"{constant} cannot be changed while a model learns"):
+                model.partial_fit(X[30:])
+        else:
+            model.partial_fit(X[30:])
+            assert getattr(model.method_, constant) == values[constant]
+            assert_sound(model, X)
+
+
+def test_lefevre_remembers_n_in_mid_stream(rng: np.random.Generator) -> None:
+    X = data(60, rng)
+    model = quick(Lefevre(), "is").fit(X)
+    assert model.method_ == Lefevre(N=60)
+    assert model.partial_fit(X).method_ == Lefevre(N=60)
+    assert model.set_params(method__N=30).partial_fit(X).method_ == Lefevre(N=30)
+
+
+def test_an_adapted_delta_goes_on_and_a_given_one_is_compared(rng: np.random.Generator) -> None:
+    X, _ = noisy(rng, 1.0, n=200)
+    model = quick("surrogate", "huber").partial_fit(X[:100])
+    delta = model.delta_
+    assert model.partial_fit(X[100:]).delta_ != delta
+    given = quick("surrogate", "huber:0.7").partial_fit(X[:100])
+    with pytest.raises(ValueError, match="divergence cannot be changed"):
+        given.set_params(divergence=Huber(0.8)).partial_fit(X[100:])
+    assert given.set_params(divergence=Huber(0.7)).partial_fit(X[100:]).delta_ == pytest.approx(0.7)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(("name", "density"), [("surrogate", 1.0), ("em", 0.05)], ids=["dense", "sparse"])
+def test_ten_times_the_samples_take_no_more_memory(name: str, density: float, rng: np.random.Generator) -> None:
+    """In what Python and NumPy allocate; test_never_grows measures whole processes."""
+    X = mixed(400, rng.gamma(1.0, 1.0, (K, 400)), rng) * (rng.random((400, 400)) < density)
+    V = X if density == 1 else scipy.sparse.csr_matrix(X)
+    model, held, peaks, sizes = quick("auto", reservoir=40), [], [], []
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            tracemalloc.reset_peak()
+            model.partial_fit(V[100 * (number % 4) : 100 * (number % 4 + 1)])
+            now, peak = tracemalloc.get_traced_memory()
+            held.append(now)
+            peaks.append(peak - now)
+            sizes.append(sum(array.nbytes for array in (model.components_, *memory(model).values())))
+    finally:
+        tracemalloc.stop()
+    assert model.method_.name == name
+    assert len(set(sizes)) == 1
+    samples = 27 * 100 * 400 * density * 8
+    assert held[-1] - held[2] < samples / 10
+    assert max(peaks[15:]) < 1.5 * max(peaks[1:15])  # not twice as much for twice the samples
