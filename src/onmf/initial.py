@@ -19,20 +19,16 @@ def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, rati
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are.
     """
-    if isinstance(init, str):
-        if init == "uniform":
-            return _uniform(K, X, rng)
-        if init == "kmeans++":
-            return _spread_samples(X, K, rng, ratios)
-        if init == "samples":
-            return _samples(X, K, rng)
-        if init == "nndsvda":
-            return _nndsvda(X, K, rng)
+    if not isinstance(init, str):
+        return _users(init, (K, X.shape[1]), X.dtype)
+    if init not in INITS:
         raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
-    return _users(init, (K, X.shape[1]), X.dtype)
+    if init == "kmeans++":
+        return _spread_samples(X, K, rng, ratios)
+    return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
 
 
-def _uniform(K: int, X: Any, rng: np.random.Generator) -> Array:
+def _uniform(X: Any, K: int, rng: np.random.Generator) -> Array:
     """Entries uniform on (0, 1], the range that C allows: the coefficients take up the scale of the data."""
     return (1.0 - rng.random((K, X.shape[1]))).astype(X.dtype)
 
@@ -121,7 +117,7 @@ def _pad(W: Array, K: int, X: Any, rng: np.random.Generator) -> Array:
     missing = K - len(W)
     if missing <= 0:
         return W
-    return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(missing, X, rng))])
+    return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(X, missing, rng))])
 
 
 def _profile(X: Any) -> Array:

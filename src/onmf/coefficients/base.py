@@ -54,9 +54,9 @@ class CoefficientSolver(Registered, kind="solver"):
         require_at_least(0, tol=self.tol)
         require_whole(1, max_iter=self.max_iter)
 
-    @abstractmethod
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can."""
+        return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Can the solver use sparse data of this divergence as they are?"""
@@ -98,19 +98,16 @@ class CoefficientSolver(Registered, kind="solver"):
 class Work(ABC):
     """The state of an iteration: every array among the attributes has one row per sample that still takes part."""
 
-    H: Array
+    def __init__(self, H: Array) -> None:
+        self.H, self.done = H, np.zeros(len(H), dtype=bool)  # done: known to have converged
 
-    @abstractmethod
     def test(self, k: int) -> Mask:
-        """Which samples have converged, after k steps? None may have where nothing is tested this time."""
+        """Which samples have converged, after k steps? After the last step, what costs extra is not tested any more."""
+        return self.done
 
     @abstractmethod
     def step(self) -> Mask:
         """Make a step; which samples get no further?"""
-
-    def finish(self) -> Mask:
-        """Which samples have converged, after the last step? What costs extra is not tested any more."""
-        return self.nobody()
 
     def answers(self) -> Array:
         """The coefficients, as they are now."""
@@ -133,7 +130,8 @@ class Descent(Work):
     """The iterates of a problem. Fits Y and curvatures have the rows that the problem gives them."""
 
     def __init__(self, problem: Problem, H: Array) -> None:
-        self.problem, self.H = problem, H
+        super().__init__(H)
+        self.problem = problem
 
     def keep(self, stay: Mask) -> None:
         super().keep(stay)
@@ -164,5 +162,5 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     for k in range(max_iter):
         if not retire(work.test(k), k, True) or not retire(work.step(), k + 1, False):
             return found
-    found.H[active], found.converged[active] = work.answers(), work.finish()
+    found.H[active], found.converged[active] = work.answers(), work.done
     return found

@@ -28,7 +28,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
     the other solvers' test this supposes nothing about where the minimum is. A step costs one matrix product for all
-    Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor a sample. Four to seven
+    Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor per sample. Four to seven
     steps prove a tol of 10^-3, eight to twelve one of 10^-8; single precision suffices for 10^-4, mostly for 10^-5.
 
     A good H0 saves a step, and the answer is never worse than it. Where several h are best, the answer is among their
@@ -86,7 +86,8 @@ class _Steps(Work):
         (n, F), K = X.shape, H.shape[1]
         box, mean = scaled.box, scaled.mean
         unit = np.abs(X).mean(axis=1, keepdims=True)
-        self.scaled, self.H = scaled, H
+        super().__init__(H)
+        self.scaled = scaled
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             top = (box.high - box.low) * (mean / unit)
@@ -114,16 +115,10 @@ class _Steps(Work):
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
-        self.proven, _ = self._assess(fit)
+        self._assess(fit)
 
-    def test(self, k: int) -> Mask:
-        return self.proven
-
-    def finish(self) -> Mask:
-        return self.proven
-
-    def _assess(self, fit: Array) -> tuple[Mask, Mask]:
-        """Which samples are proved to be within their limit, and which of the others get no further?"""
+    def _assess(self, fit: Array) -> Mask:
+        """Find out which samples are proved to be within their limit; which of the others get no further?"""
         from onmf.kernels.interior import measure
 
         q, mass = self.bounds[:, 0], self.scaled.mass
@@ -141,8 +136,8 @@ class _Steps(Work):
         gap = self.best - self.proved + 2 * np.finfo(c.dtype).eps * self.best
         self.idle = np.where(gap <= 0.9 * self.gap, 0, self.idle + 1)
         self.gap = np.minimum(gap, self.gap)
-        proven = gap <= self.limit
-        return proven, ~proven & ((self.idle >= PATIENCE) | ~np.isfinite(value))
+        self.done = gap <= self.limit
+        return ~self.done & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
     def step(self) -> Mask:
         """One predictor-corrector step for all samples."""
@@ -163,8 +158,7 @@ class _Steps(Work):
         solve_factored(M, dq)
         least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
         advance(dq @ scaled.W, work, state, bounds, dq, extra, joint, least)
-        self.proven, stuck = self._assess(bounds[:, 0] @ scaled.W)
-        return stuck
+        return self._assess(bounds[:, 0] @ scaled.W)
 
     def answers(self) -> Array:
         """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""

@@ -34,9 +34,8 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         require_whole(0, every=self.every)
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if not penalty or divergence.multiplicative_slope is not None:
-            return None
-        return f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
+        reason = f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
+        return reason if penalty and divergence.multiplicative_slope is None else None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Those of the alpha family with alpha > 0, untested."""
@@ -63,14 +62,7 @@ class _Steps(Descent):
     def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
         super().__init__(problem, H)
         self.tol, self.every, self.number = solver.tol, solver.every, 0
-        self.done = self.nobody()
         self.objective: Array | None = None  # when it was tested last
-
-    def test(self, k: int) -> Mask:
-        return self.done
-
-    def finish(self) -> Mask:
-        return self.done
 
     def step(self) -> Mask:
         problem, H = self.problem, self.H

@@ -10,7 +10,7 @@ from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares, packed_diagonal, takes_sparse
+from onmf.problem import GramProblem, Problem, least_squares, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the fall that the gradient promises
@@ -27,9 +27,6 @@ class Newton(CoefficientSolver, name="newton"):
     """
 
     max_iter: int = 50
-
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         return takes_sparse(divergence)

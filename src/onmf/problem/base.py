@@ -30,8 +30,12 @@ class Problem(ABC):
         self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
     ) -> None:
         self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
+        self._prepare()
 
     # What the kinds of X differ in
+
+    def _prepare(self) -> None:  # noqa: B027 - not every kind needs it
+        """Compute what all samples share."""
 
     @abstractmethod
     def fit(self, H: Array) -> Array:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences import Divergence
-from onmf.problem.base import DEFAULT_BOX, Problem
-from onmf.problem.penalty import NO_PENALTY, Penalty
-from onmf.sets import Box
+from onmf.problem.base import Problem
 
 
 class GramProblem(Problem):
@@ -20,12 +16,9 @@ class GramProblem(Problem):
     The samples, dense or sparse, are touched once. What is left of the loss of a nearly exact fit has lost digits.
     """
 
-    def __init__(
-        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
-    ) -> None:
-        super().__init__(divergence, X, W, box, penalty)
-        self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
-        Q = self.AW @ W.T
+    def _prepare(self) -> None:
+        self.AW = -self.divergence.grad(self.W, np.zeros_like(self.W))  # the rows A w_k
+        Q = self.AW @ self.W.T
         self.Q = 0.5 * (Q + Q.T)
 
     @cached_property

@@ -8,24 +8,17 @@ import numpy as np
 import scipy.sparse
 
 from onmf._support.arrays import Array, Mask, row_sums
-from onmf.divergences import Divergence
-from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal
-from onmf.problem.penalty import NO_PENALTY, Penalty
-from onmf.sets import Box
+from onmf.problem.base import Problem, packed_diagonal
 
 
 class SparseProblem(Problem):
     """X in CSR form; Y and the curvatures live at its non-zeros."""
 
-    def __init__(
-        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
-    ) -> None:
-        super().__init__(divergence, X, W, box, penalty)
-        slope = divergence.slope_at_zero
+    def _prepare(self) -> None:
+        slope = self.divergence.slope_at_zero
         if slope is None:
-            raise ValueError(f"{divergence.name} is not linear at zero: its sparse data must be densified.")
-        self.slope_at_zero = slope
-        self.Wt = np.ascontiguousarray(W.T)
+            raise ValueError(f"{self.divergence.name} is not linear at zero: its sparse data must be densified.")
+        self.slope_at_zero, self.Wt = slope, np.ascontiguousarray(self.W.T)
 
     def fit(self, H: Array) -> Array:
         from onmf.kernels import sampled_product
