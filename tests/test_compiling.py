@@ -44,7 +44,7 @@ def fit(cache: Path) -> tuple[dict[str, Any], str]:
 @compiled
 def test_the_first_fit_says_once_that_it_compiles_and_the_second_finds_it_done(tmp_path: Path) -> None:
     first, said = fit(tmp_path)
-    assert said == "Compiling, which takes some seconds; later runs find it done.\n"
+    assert said == "Compiling, which takes a few seconds; later runs reuse the result.\n"
     assert first["misses"] > 1
     second, said = fit(tmp_path)
     assert said == ""

@@ -1,6 +1,6 @@
 """The coefficient step (the paper's Algorithm 2): h = argmin over h in H of d(x || hW) + penalty(h).
 
-All samples of a mini-batch are solved side by side; a sample that has converged takes no more part.
+All samples of a mini-batch are solved side by side; a sample drops out once it has converged.
 
 **When is a sample converged?** A first-order bound on what is left to gain, relative to a scale of the problem:
 
@@ -67,7 +67,7 @@ class CoefficientSolver(Registered, kind="solver"):
         return replace(self, tol=tol, max_iter=max_iter)
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
-        """The coefficients from H0 or a uniform start, blocks of samples being shared out among the threads."""
+        """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
         reason = self.refuses(problem.divergence, problem.penalty)
         if reason is not None:
             raise ValueError(reason)

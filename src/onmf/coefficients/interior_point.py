@@ -11,11 +11,11 @@ from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterat
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
 
-ENTRIES = 1 << 15  # residuals of one block: its dozen arrays of this size stay in the cache
-FEWEST = 32  # samples of one block, for the matrix products' sake
+ENTRIES = 1 << 15  # residuals per block: a dozen arrays of this size stay in the cache
+FEWEST = 32  # samples per block, to keep the matrix products efficient
 CEILING = 4.0  # see _Scaled
-LIFT = 0.1  # how far inside the bounds the start is, in parts of a uniform coefficient
-PATIENCE = 10  # iterations without progress until rounding is to blame
+LIFT = 0.1  # how far inside the bounds the start lies, relative to a uniform coefficient
+PATIENCE = 10  # iterations without progress after which rounding is to blame
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k (Wa)_k h_k,
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
-    the other solvers' test this supposes nothing about where the minimum is. A step costs one matrix product for all
+    the other solvers' test, this assumes nothing about where the minimum is. A step costs one matrix product for all
     Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor per sample. Four to seven
     steps prove a tol of 10^-3, eight to twelve one of 10^-8; single precision suffices for 10^-4, mostly for 10^-5.
 

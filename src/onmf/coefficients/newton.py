@@ -13,7 +13,7 @@ from onmf.divergences import Divergence
 from onmf.problem import GramProblem, Problem, least_squares, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
-SUFFICIENT = 1e-4  # of the fall that the gradient promises
+SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 RATIO_STEPS = 20  # multiplicative ones, before the first of Newton's
 NEAR = 0.1  # of the mean coefficient: see kernels.newton
 

@@ -13,8 +13,8 @@ from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
 SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do
-NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would cost digits
-NEARLY_ZERO = 0.01  # below, 1 / alpha as an exponent would cost digits
+NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would lose digits
+NEARLY_ZERO = 0.01  # below it, 1 / alpha as an exponent would lose digits
 
 
 class AlphaFamily(Separable):

@@ -19,7 +19,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.registry import Registered
 
-TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is zero for all purposes
+TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Divergence(Registered, kind="divergence"):
         return False
 
     def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
-        """The divergence, its parameter moved by ``weight`` towards the value that samples X and fits Y suggest."""
+        """The divergence, its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
         return self
 
     @property
@@ -183,7 +183,7 @@ class Divergence(Registered, kind="divergence"):
         return 1.0
 
     def loss_of_samples(self, X: Array) -> float:
-        """The part of the summed loss that depends on X alone, which batch updates compute only once."""
+        """The part of the summed loss that depends on X alone, which batch updates compute just once."""
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:

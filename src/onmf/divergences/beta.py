@@ -14,7 +14,7 @@ from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 
 POSITIVE = Interval(closed=False)
-NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would cost digits
+NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Compiled solvers of the small K x K problems. Every shape is checked before a call."""
+"""Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call."""
 
-from onmf.kernels import compiling  # noqa: F401 - it says so when something must be compiled
+from onmf.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
 from onmf.kernels.averaged import averaged_steps
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
 from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_steps

@@ -11,7 +11,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.kernels.checked import VECTOR_SUMS, kernel
 
-SMALL_SYSTEMS = 4e5  # multiplications, about, that are worth a thread
+SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
 
 
 @kernel("KK nK nK* nK n n* n*")

@@ -9,7 +9,7 @@ from onmf._support.arrays import Array
 from onmf.kernels.checked import kernel
 from onmf.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
-NEAR = 0.1  # of the mean coefficient: how near to its bound a coefficient may count as bound
+NEAR = 0.1  # of the mean coefficient: how close to its bound a coefficient may count as bound
 
 
 def newton_directions(M: Array, G: Array, H: Array, low: float) -> Array:

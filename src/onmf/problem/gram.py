@@ -13,7 +13,7 @@ from onmf.problem.base import Problem
 class GramProblem(Problem):
     """A quadratic loss as h Q h' / 2 - b h' + d(x || 0) with Q = WAW' and b = xAW': hQ stands for the fit.
 
-    The samples, dense or sparse, are touched once. What is left of the loss of a nearly exact fit has lost digits.
+    The samples, dense or sparse, are touched once. The loss of a nearly exact fit loses digits to cancellation.
     """
 
     def _prepare(self) -> None:
