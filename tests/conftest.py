@@ -21,9 +21,22 @@ if os.environ.get("CI"):
 F = 12  # features of the registry's examples (Mahalanobis carries a matrix of this size)
 
 
+def mahalanobis(n_features: int = F) -> list[divergences.Mahalanobis]:
+    """A correlation that decays with the distance between features, and very unequal variances."""
+    distance = np.abs(np.subtract.outer(np.arange(n_features), np.arange(n_features)))
+    matrices = np.linalg.inv(0.7**distance), np.diag(np.geomspace(0.1, 10.0, n_features)) + 0.05
+    return [divergences.Mahalanobis(A) for A in matrices]
+
+
 def examples(n_features: int = F) -> list[divergences.Divergence]:
-    """Every divergence of the registry, with all its example parameters."""
-    return [example for name in divergences.names() for example in find(name).examples(n_features)]
+    """Every divergence of the registry, those with parameters at, next to and far from their limits."""
+    families = {
+        "alpha": [divergences.Alpha(alpha) for alpha in (-1.0, 0.0, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0)],
+        "beta": [divergences.Beta(beta) for beta in (-0.5, 0.0, 0.5, 1.0, 1.0 + 1e-8, 1.5, 2.0, 3.0)],
+        "huber": [divergences.Huber(delta) for delta in (0.1, 2.0)],  # mostly linear, mostly quadratic
+        "mahalanobis": mahalanobis(n_features),
+    }
+    return [example for name in divergences.names() for example in families.get(name) or [find(name)()]]
 
 
 def example_id(divergence: divergences.Divergence) -> str:

@@ -116,7 +116,7 @@ def test_guans_kernel_is_the_algorithm_as_written() -> None:
     np.testing.assert_allclose(averaged_steps(*single, drawn, 0.03), total / weights, rtol=1e-3, atol=1e-5)
     with pytest.raises(ValueError, match="shapes or types do not fit"):
         averaged_steps(W, X, H[:, 1:], drawn, 0.03)
-    with pytest.raises(ValueError, match="rows 0 to 4"):
+    with pytest.raises(ValueError, match="a row was drawn that X does not have"):
         averaged_steps(W, X, H, drawn + 5, 0.03)
 
 

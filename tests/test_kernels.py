@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from onmf.kernels import (
     accumulate,
     blend,
     divide,
+    gather,
     multiplicative_steps,
     newton_directions,
     nnls_on_gram,
@@ -42,8 +44,10 @@ def problem(rng: np.random.Generator, n: int = 4, K: int = 5, dtype: type = np.f
 
 def solve(p: Problem, low: float = 1e-8, high: float = 1e8, max_iter: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     arrays = (p[name] for name in ("Q", "B", "H", "reach", "tolerance"))
-    step = 1 / np.linalg.eigvalsh(p["Q"].astype(float))[-1]
-    return projected_gradient_on_gram(*arrays, step=step, low=low, high=high, max_iter=max_iter)
+    iterations, converged = np.zeros(len(p["B"]), dtype=np.int64), np.zeros(len(p["B"]), dtype=bool)
+    step = 1 / max(np.linalg.norm(p["Q"], 2), 1e-9)
+    projected_gradient_on_gram(*arrays, iterations, converged, step, low, high, max_iter)
+    return iterations, converged
 
 
 def plain_loop(p: Problem, low: float, high: float, max_iter: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -116,7 +120,7 @@ def test_single_precision_is_computed_and_stays_single(rng: np.random.Generator)
     np.testing.assert_allclose(p["H"], double["H"], atol=1e-3)
 
 
-def test_arrays_of_another_precision_or_order_are_converted(rng: np.random.Generator) -> None:
+def test_arrays_in_another_order_are_converted(rng: np.random.Generator) -> None:
     p = problem(rng)
     expected = {name: array.copy() for name, array in p.items()}
     solve(expected)
@@ -124,30 +128,22 @@ def test_arrays_of_another_precision_or_order_are_converted(rng: np.random.Gener
         p[name] = np.asfortranarray(p[name])
     solve(p)
     np.testing.assert_array_equal(p["H"], expected["H"])
-    single = problem(rng) | {"H": np.full((4, 5), 0.2, dtype=np.float32)}
-    solve(single)
-    assert single["H"].dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["Q", "B", "H", "reach", "tolerance"])
 def test_shapes_that_do_not_fit_are_refused(name: str, rng: np.random.Generator) -> None:
-    p = problem(rng)
-    p[name] = p[name][:-1]
-    with pytest.raises(ValueError, match="shapes do not fit: Q "):
-        solve_unchecked(p)
-
-
-def solve_unchecked(p: Problem) -> None:
-    arrays = (p[name] for name in ("Q", "B", "H", "reach", "tolerance"))
-    projected_gradient_on_gram(*arrays, step=0.1, low=0.0, high=1.0, max_iter=3)
+    whole = problem(rng)
+    for wrong in (whole[name][:-1], whole[name].astype(np.float32)):
+        with pytest.raises(ValueError, match="projected_gradient_on_gram: shapes or types do not fit: Q "):
+            solve(whole | {name: wrong})
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda H: np.repeat(H, 2, axis=1)[:, ::2]], ids=["F", "strided"])
 def test_an_array_that_cannot_be_overwritten_row_by_row_is_refused(layout, rng: np.random.Generator) -> None:
     p = problem(rng)
     p["H"] = layout(p["H"])
-    with pytest.raises(ValueError, match="H is overwritten and must be C-contiguous"):
-        solve_unchecked(p)
+    with pytest.raises(ValueError, match="projected_gradient_on_gram overwrites H, which must be C-contiguous"):
+        solve(p)
 
 
 def test_no_samples_are_no_trouble(rng: np.random.Generator) -> None:
@@ -340,11 +336,10 @@ def test_newton_directions_solve_the_free_system_and_leave_the_bound_alone(rng: 
     H[:, 0], G[:, 0] = 1e-8, 1.0  # at its bound, and pushed against it
     V = rng.random((8, 7, 4))
     M = np.einsum("nij,nik->njk", V, V)
-    D, decrement = newton_directions(packed(M).T, G, H, 1e-8)
+    D = newton_directions(packed(M).T, G, H, 1e-8)
     for n in range(8):
         np.testing.assert_allclose(D[n, 1:], -np.linalg.solve(M[n, 1:, 1:], G[n, 1:]), rtol=1e-5)
         assert D[n, 0] < 0  # projected back on the bound
-    np.testing.assert_allclose(decrement, -(D * G).sum(axis=1))
 
 
 @every_dtype
@@ -352,7 +347,7 @@ def test_newton_directions_are_hardly_damped(rng: np.random.Generator, dtype: ty
     V = rng.random((4, 40, 5))
     M = np.einsum("nij,nik->njk", V, V)
     G = rng.normal(size=(4, 5))
-    D, _ = newton_directions(packed(M).T.astype(dtype), G.astype(dtype), np.full((4, 5), 100.0, dtype=dtype), 0.0)
+    D = newton_directions(packed(M).T.astype(dtype), G.astype(dtype), np.full((4, 5), 100.0, dtype=dtype), 0.0)
     assert D.dtype == dtype
     expected = -np.linalg.solve(M, G[:, :, None])[:, :, 0]
     np.testing.assert_allclose(D, expected, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-6)
@@ -360,11 +355,16 @@ def test_newton_directions_are_hardly_damped(rng: np.random.Generator, dtype: ty
 
 def test_a_hessian_that_is_not_positive_gives_a_scaled_gradient() -> None:
     M = np.array([[1.0, 5.0, 1.0]])  # eigenvalues 6 and -4
-    D, _ = newton_directions(M, np.array([[1.0, -1.0]]), np.array([[3.0, 3.0]]), 1e-8)
+    D = newton_directions(M, np.array([[1.0, -1.0]]), np.array([[3.0, 3.0]]), 1e-8)
     np.testing.assert_allclose(D, [[-1.0, 1.0]], rtol=1e-5)
 
 
 # Sparse samples
+
+
+def nothing(dtype: type = np.float64) -> tuple[np.ndarray, np.ndarray]:
+    """Fits and ratios that are not wanted."""
+    return np.empty(0, dtype=dtype), np.empty(0, dtype=dtype)
 
 
 def counts(rng: np.random.Generator, n: int, F: int, dtype: type = np.float64) -> scipy.sparse.csr_matrix:
@@ -378,8 +378,10 @@ def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Gen
     H, W = rng.random((6, 3)), rng.random((3, 8))
     Wt = np.ascontiguousarray(W.T)
     entries = X.tocoo()
-    np.testing.assert_allclose(sampled_product(X.indptr, X.indices, H, Wt), (H @ W)[entries.row, entries.col])
-    M = sampled_hessians(X.indptr, X.indices, X.data, Wt)
+    Y, M = np.empty(X.nnz), np.zeros((6, 6))
+    sampled_product(X, H, Wt, Y)
+    np.testing.assert_allclose(Y, (H @ W)[entries.row, entries.col])
+    sampled_hessians(X, X.data, Wt, M)
     np.testing.assert_allclose(unpacked(M, 3), np.einsum("nf,jf,kf->njk", X.toarray(), W, W), atol=1e-12)
 
 
@@ -400,7 +402,7 @@ def test_multiplicative_steps_are_those_of_the_formula(
         expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, order, ridge, prices.astype(dtype), low, high, 3, slice(None))
+    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), *nothing(dtype), order, ridge, 0, low, high, 3, 0, 7)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
@@ -414,8 +416,8 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
     losses = []
     for _ in range(6):
         losses.append(Alpha(float(order)).value(X.toarray(), H @ W))
-        settings = order, 0.0, np.zeros(7), 1e-8, 1e8, 1, slice(None)
-        multiplicative_steps(X, H, np.ascontiguousarray(W.T), W.sum(axis=1), *settings)
+        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1), np.zeros(7), *nothing()
+        multiplicative_steps(*arrays, order, 0.0, 0.0, 1e-8, 1e8, 1, 0, 7)
     assert (np.diff(losses, axis=0) <= 1e-12).all()
     assert losses[-1].sum() < losses[0].sum()
 
@@ -423,11 +425,24 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
 def test_multiplicative_steps_change_the_rows_they_are_given_and_no_others(rng: np.random.Generator) -> None:
     X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
     whole, some = H.copy(), H.copy()
-    numbers = Wt.sum(axis=0), 1.0, 0.3, rng.random(7), 1e-8, 1e8, 2
-    multiplicative_steps(X, whole, Wt, *numbers, slice(None))
-    multiplicative_steps(X, some, Wt, *numbers, slice(2, 5))
+    numbers = Wt.sum(axis=0), rng.random(7), *nothing(), 1.0, 0.3, 0.0, 1e-8, 1e8, 2
+    multiplicative_steps(X, whole, Wt, *numbers, 0, 7)
+    multiplicative_steps(X, some, Wt, *numbers, 2, 5)
     np.testing.assert_array_equal(some[2:5], whole[2:5])
     np.testing.assert_array_equal(some[[0, 1, 5, 6]], H[[0, 1, 5, 6]])
+
+
+@every_order
+def test_a_step_gives_the_fits_before_it_and_the_ratios_after_it(rng: np.random.Generator, order: float) -> None:
+    X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
+    entries, new, fits, ratios = X.tocoo(), H.copy(), np.empty(X.nnz), np.empty(X.nnz)
+    fits[:], ratios[:] = np.nan, np.nan
+    for rows in ((0, 3), (3, 7)):
+        multiplicative_steps(X, new, Wt, Wt.sum(axis=0), np.zeros(7), fits, ratios, order, 0, 1.0, 0, np.inf, 1, *rows)
+    before, after = (np.maximum(C @ Wt.T, 1.0)[entries.row, entries.col] for C in (H, new))
+    np.testing.assert_allclose(fits, before)
+    np.testing.assert_allclose(ratios, (X.data / after) ** order)
+    assert (fits == 1.0).any()
 
 
 @every_dtype
@@ -436,30 +451,31 @@ def test_accumulating_adds_the_transposed_product_for_some_features(rng: np.rand
     entries = rng.random(X.nnz).astype(dtype)
     E = scipy.sparse.csr_matrix((entries, X.indices, X.indptr), shape=X.shape).toarray()
     whole, some = np.ones((9, 4), dtype=dtype), np.zeros((3, 4), dtype=dtype)
-    accumulate(X, entries, H, 0, whole)
-    accumulate(X, entries, np.asfortranarray(H), 5, some)
+    accumulate(X, entries, H, whole, 0)
+    accumulate(X, entries, np.asfortranarray(H), some, 5)
     np.testing.assert_allclose(whole, 1 + E.T @ H, rtol=digits(dtype))
     np.testing.assert_allclose(some, (E.T @ H)[5:8], rtol=digits(dtype))
+    columns = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc().T
+    for features in ((0, 4), (4, 9)):
+        gather(columns, entries, H, whole, *features)
+    np.testing.assert_allclose(whole, E.T @ H, rtol=digits(dtype))
 
 
 @every_dtype
 @every_order
-def test_dividing_averages_divides_and_keeps_the_floor_in_some_rows(
-    rng: np.random.Generator, order: float, dtype: type
-) -> None:
+def test_dividing_averages_divides_and_keeps_the_floor(rng: np.random.Generator, order: float, dtype: type) -> None:
     F, K, rows = 8, 3, slice(2, 6)
     N, Wt, news = rng.random((F, K)), rng.random((F, K)), rng.random((4, K))
     D, low = rng.random(K) + 0.5, np.full(F, 0.2)
     averaged = 0.7 * N[rows] + 0.4 * Wt[rows] ** order * news
     expected = np.maximum((averaged / D) ** (1 / order), 0.2)
-    out = np.full((F, K), -1, dtype=dtype), np.full((F, K), -1, dtype=dtype)
-    arrays = (a.astype(dtype) for a in (N, news, Wt, D, low))
-    largest = divide(*arrays, 0.7, 0.4, order, rows, out)
-    np.testing.assert_allclose(out[0][rows], averaged, rtol=digits(dtype))
-    np.testing.assert_allclose(out[1][rows], expected, rtol=digits(dtype))
-    np.testing.assert_array_equal(largest, out[1][rows].max(axis=0))
-    for a in out:
-        assert (np.delete(a, np.r_[rows], axis=0) == -1).all()
+    out = np.full((2, 4, K), -1, dtype=dtype)
+    arrays = (a.astype(dtype) for a in (N[rows], news, Wt[rows], D, low[rows]))
+    largest = np.full(K, 9, dtype=dtype)
+    divide(*arrays, *out, largest, 0.7, 0.4, order)
+    np.testing.assert_allclose(out[0], averaged, rtol=digits(dtype))
+    np.testing.assert_allclose(out[1], expected, rtol=digits(dtype))
+    np.testing.assert_array_equal(largest, out[1].max(axis=0))
 
 
 # Least absolute deviations
@@ -493,65 +509,67 @@ def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.rand
 def refusals() -> dict[str, tuple[object, str]]:
     """Calls with arrays that do not fit, and words of the refusal."""
     f = np.random.default_rng(0).random
-    single = np.float32
     X = counts(np.random.default_rng(0), 4, 6)
     entries = X.data
-    steps = 1.0, 0.0, np.zeros(4), 0.0, 1.0, 1, slice(None)
-    N = f((6, 3))
 
-    def sweeping(**changed: object) -> object:
-        given = {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "first": 4, "sweeps": 1}
-        return lambda: sweep(**(given | changed))
+    def single(*shape: int) -> np.ndarray:
+        return f(shape).astype(np.float32)
 
-    def dividing(**changed: object) -> object:
-        given = {"N": N, "news": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6)}
-        out = changed.pop("out", (f((6, 3)), f((6, 3))))
-        return lambda: divide(**(given | changed), keep=1.0, gain=1.0, order=1.0, rows=slice(None), out=out)
+    # What fits, by name: arrays first. Each refusal replaces some of it.
+    fitting = {
+        nnls_on_gram: {"Q": np.eye(3), "B": f((4, 3))},
+        newton_directions: {"M": f((4, 6)), "G": f((4, 3)), "H": f((4, 3)), "low": 0.0},
+        sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz)},
+        sampled_hessians: {"X": X, "C": entries, "Wt": f((6, 3)), "out": f((4, 6))},
+        blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
+        sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "first": 4, "sweeps": 1},
+        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "prices": f(4)}
+        | {"fits": f(X.nnz), "ratios": f(X.nnz), "order": 1.0, "ridge": 0.0, "least": 0.0, "low": 0.0, "high": 1.0}
+        | {"steps": 1, "first": 0, "last": 4},
+        accumulate: {"X": X, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0},
+        gather: {"columns": X.tocsc().T, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0, "last": 6},
+        divide: {"N": f((6, 3)), "news": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6), "averaged": f((6, 3))}
+        | {"weights": f((6, 3)), "largest": f(3), "keep": 1.0, "gain": 1.0, "order": 1.0},
+    }
+    fitting[gather]["columns"].data = np.arange(X.nnz)
 
-    shapes, both = "shapes do not fit", "shapes or types do not fit"
-    return {
-        "nnls, B": (lambda: nnls_on_gram(np.eye(3), f((4, 2))), shapes),
-        "nnls, Q": (lambda: nnls_on_gram(f((3, 2)), f((4, 3))), shapes),
-        "nnls, one row": (lambda: nnls_on_gram(np.eye(3), f(3)), shapes),
-        "newton, M": (lambda: newton_directions(f((4, 5)), f((4, 3)), f((4, 3)), 0.0), shapes),
-        "newton, G": (lambda: newton_directions(f((4, 6)), f((4, 2)), f((4, 3)), 0.0), shapes),
-        "sampled product, H": (lambda: sampled_product(X.indptr, X.indices, f((3, 3)), f((6, 3))), shapes),
-        "sampled product, W": (lambda: sampled_product(X.indptr, X.indices, f((4, 3)), f((6, 2))), shapes),
-        "sampled hessians": (lambda: sampled_hessians(X.indptr, X.indices, entries[:-1], f((6, 3))), shapes),
-        "blend, rows": (lambda: blend(f((3, 5)), f((2, 2)), 0, 1, 1), both),
-        "blend, past the end": (lambda: blend(f((3, 5)), f((3, 2)), 4, 1, 1), both),
-        "blend, before the start": (lambda: blend(f((3, 5)), f((3, 2)), -1, 1, 1), both),
-        "blend, type": (lambda: blend(f((3, 5)), f((3, 2)).astype(single), 0, 1, 1), both),
-        "blend, order": (lambda: blend(np.asfortranarray(f((3, 5))), f((3, 2)), 0, 1, 1), "C-contiguous"),
-        "sweep, A": (sweeping(A=f((5, 5))), shapes),
-        "sweep, b": (sweeping(b=f((2, 5))), shapes),
-        "sweep, W": (sweeping(W=f((3, 8))), shapes),
-        "sweep, low": (sweeping(low=f(5)), shapes),
-        "sweep, unit": (sweeping(unit=f((3, 1))), shapes),
-        "sweep, past the end": (sweeping(first=5), shapes),
-        "sweep, before the start": (sweeping(first=-1), shapes),
-        "sweep, type": (sweeping(low=f(9).astype(single)), "types do not fit"),
-        "sweep, order": (sweeping(W=np.asfortranarray(f((3, 9)))), "C-contiguous"),
-        "steps, X": (lambda: multiplicative_steps(X, f((5, 3)), f((6, 3)), f(3), *steps), both),
-        "steps, W": (lambda: multiplicative_steps(X, f((4, 3)), f((6, 2)), f(3), *steps), both),
-        "steps, mass": (lambda: multiplicative_steps(X, f((4, 3)), f((6, 3)), f(2), *steps), both),
-        "steps, type": (lambda: multiplicative_steps(X, f((4, 3)).astype(single), f((6, 3)), f(3), *steps), both),
-        "steps, order": (lambda: multiplicative_steps(X, f((3, 4)).T, f((6, 3)), f(3), *steps), "C-contiguous"),
-        "steps, prices": (
-            lambda: multiplicative_steps(X, f((4, 3)), f((6, 3)), f(3), 1.0, 0.0, f(3), *steps[3:]),
-            shapes,
-        ),
-        "accumulate, H": (lambda: accumulate(X, entries, f((3, 3)), 0, f((6, 3))), both),
-        "accumulate, out": (lambda: accumulate(X, entries, f((4, 3)), 0, f((6, 2))), both),
-        "accumulate, past the end": (lambda: accumulate(X, entries, f((4, 3)), 4, f((3, 3))), both),
-        "accumulate, before the start": (lambda: accumulate(X, entries, f((4, 3)), -1, f((3, 3))), both),
-        "accumulate, type": (lambda: accumulate(X, entries.astype(single), f((4, 3)), 0, f((6, 3))), both),
-        "accumulate, entries": (lambda: accumulate(X, entries[1:], f((4, 3)), 0, f((6, 3))), "entries in X"),
-        "divide, news": (dividing(news=f((5, 3))), shapes),
-        "divide, W": (dividing(Wt=f((6, 2))), shapes),
-        "divide, out": (dividing(out=(f((6, 3)), f((5, 3)))), shapes),
-        "divide, D": (dividing(D=f(6)), shapes),
-        "divide, low": (dividing(low=f(3)), shapes),
+    def call(kernel: object, changed: dict[str, object]) -> object:
+        for case in ({}, changed):
+            arguments = {
+                name: value.copy() if hasattr(value, "copy") else value for name, value in fitting[kernel].items()
+            }
+            arguments |= case
+            kernel(*arguments.values())
+
+    wrong = [
+        (nnls_on_gram, {"B": f((4, 2))}, {"Q": f((3, 2))}, {"B": f(3)}),
+        (newton_directions, {"M": f((4, 5))}, {"G": f((4, 2))}, {"G": single(4, 3)}),
+        (sampled_product, {"H": f((3, 3))}, {"Wt": f((6, 2))}, {"Wt": f((5, 3))}, {"out": f(X.nnz - 1)}),
+        (sampled_hessians, {"C": entries[:-1]}, {"out": f((4, 5))}),
+        (blend, {"news": f((2, 2))}, {"first": 4}, {"first": -1}, {"news": single(3, 2)}),
+        (sweep, {"A": f((5, 5))}, {"b": f((2, 5))}, {"W": f((3, 8))}, {"low": f(5)}, {"unit": f((3, 1))}),
+        (sweep, {"first": 5}, {"first": -1}, {"low": single(9)}),
+        (sweep, {"A": f((3, 3)), "first": 5}, {"A": f((3, 3)), "first": -1}),
+        (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
+        (multiplicative_steps, {"prices": f(3)}, {"fits": f(2)}, {"first": -1}, {"last": 5}),
+        (accumulate, {"H": f((3, 3))}, {"out": f((6, 2))}, {"out": f((3, 3)), "first": 4}, {"first": -1}),
+        (accumulate, {"entries": single(X.nnz)}, {"entries": entries[1:]}),
+        (gather, {"H": f((3, 3))}, {"out": f((5, 3))}, {"entries": entries[1:]}, {"first": -1}, {"last": 7}),
+        (divide, {"news": f((5, 3))}, {"Wt": f((6, 2))}, {"weights": f((5, 3))}, {"D": f(6)}, {"low": f(3)}),
+    ]
+    cases = {
+        f"{kernel.__name__}, {' '.join(f'{name} {np.shape(value) or value}' for name, value in changed.items())}": (
+            partial(call, kernel, changed),
+            "do not fit",
+        )
+        for kernel, *changes in wrong
+        for changed in changes
+    }
+    crooked = {blend: {"A": np.asfortranarray(f((3, 5)))}, sweep: {"W": np.asfortranarray(f((3, 9)))}}
+    crooked[multiplicative_steps] = {"H": f((3, 4)).T}
+    return cases | {
+        f"{kernel.__name__}, order": (partial(call, kernel, changed), "C-contiguous")
+        for kernel, changed in crooked.items()
     }
 
 

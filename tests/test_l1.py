@@ -294,10 +294,10 @@ def test_factors_solve_their_systems_and_leave_dependent_atoms_where_they_are(rn
     bounds, ridge = rng.random((n, 4, size)) + 0.5, np.full((n, size), 0.3)
     bounds[2, 2:], ridge[2] = 1e-30, 0.0
     Q[:, range(size), range(size)] += bounds[:, 2] / bounds[:, 0] + bounds[:, 3] / bounds[:, 1] + ridge
-    M = (A @ A.transpose(0, 2, 1))[:, upper[0], upper[1]]
+    M = np.ascontiguousarray((A @ A.transpose(0, 2, 1))[:, upper[0], upper[1]])
     B = rng.random((n, size))
     x = B.copy()
-    interior.factor(M, bounds, ridge)
+    interior.factor(M, bounds, ridge, 1e-14)
     interior.solve_factored(M, x)
     np.testing.assert_allclose(np.einsum("njk,nk->nj", Q[:2], x[:2]), B[:2], rtol=1e-9)
     assert x[2, 4] == 0
@@ -308,12 +308,12 @@ def test_kernels_refuse_shapes_that_do_not_fit() -> None:
     X, state, bounds, work = np.ones((2, 3)), np.ones((2, 4, 3)), np.ones((2, 4, 5)), np.ones((5, 2, 3))
     dq, extra = np.ones((2, 5)), np.ones((2, 2, 5))
     calls = (
-        lambda: interior.measure(X, X[:1], state, work),
-        lambda: interior.factor(np.ones((2, 14)), bounds, dq),
+        lambda: interior.measure(X, X[:1], state, work, extra[0, :, :2]),
+        lambda: interior.factor(np.ones((2, 14)), bounds, dq, 0.0),
         lambda: interior.solve_factored(np.ones((2, 14)), dq),
-        lambda: interior.predict(X, work[:4], state, bounds, dq, False),
-        lambda: interior.advance(X, work, state, bounds, dq, extra[:, :, :4], False),
+        lambda: interior.predict(X, work[:4], state, bounds, dq, extra, False),
+        lambda: interior.advance(X, work, state, bounds, dq, extra[:, :, :4], False, 0.0),
     )
     for call in calls:
-        with pytest.raises(ValueError, match="shapes do not fit"):
+        with pytest.raises(ValueError, match="shapes or types do not fit"):
             call()

@@ -13,12 +13,13 @@ import scipy.sparse
 import scipy.stats
 
 from onmf import Sets, load, save
-from onmf.divergences import Divergence, Huber, Mahalanobis
+from onmf.divergences import Divergence, Huber
 from onmf.methods import EM, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging
 from onmf.sets import DictionarySet
 from onmf.units import DataError
+from tests.conftest import mahalanobis
 from tests.learning import (
     METHODS,
     F,
@@ -146,7 +147,7 @@ def test_how_a_stream_is_cut_hardly_matters(
     assert max(losses) <= 1.05 * min(losses)
 
 
-SLICED = ["kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", next(iter(Mahalanobis.examples(F)))]
+SLICED = ["kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", mahalanobis()[0]]
 
 
 @pytest.mark.parametrize("divergence", SLICED, ids=divergence_id)

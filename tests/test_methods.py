@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onmf import OnlineNMF, load, methods, save
-from onmf.divergences import Alpha, Beta, Divergence, Huber, Mahalanobis, get, names
+from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
 from onmf.sets import DictionarySet
-from tests.conftest import every_divergence
+from tests.conftest import every_divergence, mahalanobis
 from tests.learning import (
     METHODS,
     F,
@@ -228,7 +228,7 @@ ODD: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
     "very unequal": (lambda X: X * np.geomspace(1e-9, 1e9, len(X))[:, None], 3),
 }
 SOME = ["kl", "is", "squared_l2", "huber", "l1", "l2", "alpha:2", "alpha:-1", "beta:0.5", "beta:3"]
-MAHALANOBIS = next(iter(Mahalanobis.examples(F)))
+MAHALANOBIS = mahalanobis()[0]
 # The fast methods with divergences of every kind, the others with one.
 TRIED = [("auto", divergence) for divergence in (*SOME, MAHALANOBIS, LogCosh())]
 TRIED += [(name, usual(name)) for name in METHODS if name not in ("surrogate", "em")]
@@ -245,7 +245,7 @@ def test_odd_data_leave_a_sound_model(
     make, atoms = ODD[kind]
     X = make(data(60, rng))
     if X.shape[1] != F and divergence is MAHALANOBIS:
-        divergence = next(iter(Mahalanobis.examples(X.shape[1])))
+        divergence = mahalanobis(X.shape[1])[0]
     for V in (X, scipy.sparse.csr_matrix(X)):
         model = quick(name, divergence, n_components=atoms, max_passes=2, shuffle=False, transform_max_iter=50).fit(V)
         assert model.components_.shape == (atoms, X.shape[1])
@@ -276,7 +276,7 @@ def any_divergence(draw: st.DrawFn, features: int) -> Divergence:
     if name == "logcosh":
         return LogCosh()
     if name == "mahalanobis":
-        return draw(st.sampled_from(list(Mahalanobis.examples(features))))
+        return draw(st.sampled_from(mahalanobis(features)))
     if name == "alpha":
         return Alpha(round(draw(st.floats(-2, 3)), 2))
     if name == "beta":

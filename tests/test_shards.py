@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from onmf.coefficients import precise
-from onmf.divergences import Divergence, Mahalanobis, get
+from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, State, Sums, Surrogate
 from onmf.methods.surrogate import _change_units
 from onmf.problem import pose
 from onmf.sets import DictionarySet
+from tests.conftest import mahalanobis
 from tests.learning import METHODS, learnt, small, usual
 
 F, K = 24, 4
 FULL, DIAGONAL = Surrogate(), Surrogate(max_memory=0)
-COUPLED = next(iter(Mahalanobis.examples(F)))
+COUPLED = mahalanobis(F)[0]
 ADDITIVE: dict[str, tuple[Method, Divergence]] = {
     "full kl": (FULL, get("kl")),
     "full is": (FULL, get("is")),

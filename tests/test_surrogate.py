@@ -14,6 +14,7 @@ from onmf.methods import Surrogate, coupled, surrogate
 from onmf.methods.surrogate import Floor
 from onmf.problem import pose
 from onmf.sets import DictionarySet
+from tests.conftest import mahalanobis
 from tests.learning import (
     DIVERGENCES,
     F,
@@ -32,7 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:The loss:sklearn.exceptions.ConvergenceWarning"),
 ]
-MAHALANOBIS = list(Mahalanobis.examples(F))
+MAHALANOBIS = mahalanobis(F)
 C = DictionarySet()
 
 

@@ -16,13 +16,11 @@ from onmf.divergences import (
     Divergence,
     ItakuraSaito,
     KullbackLeibler,
-    Mahalanobis,
-    Separable,
     SquaredL2,
 )
-from onmf.divergences.rescaled import InUnits, SeparableInUnits, rescaled
+from onmf.divergences.rescaled import InUnits
 from onmf.units import FLOOR, Units, checked_clip, refuse_bad_entries
-from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
+from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
 
 LAYOUTS = {
     "dense": lambda X: X,
@@ -265,7 +263,6 @@ ITS_OWN = {
     "special_case": "special cases are homogeneous",
     "parse": "belongs to the class, and InUnits has no name to register",
     "usage": "the same",
-    "examples": "the same",
 }
 
 
@@ -287,17 +284,9 @@ class Spied(Overdispersed):
 
 @pytest.mark.parametrize("name", [name for name in interface(Divergence) if name not in ITS_OWN])
 def test_all_that_divergences_are_asked_for_is_asked_of_the_one_in_units(name: str, rng: np.random.Generator) -> None:
-    assert_asked(InUnits(Spied(), 2.0, 3.0), name, rng)
-
-
-@pytest.mark.parametrize("name", interface(Separable))
-def test_the_formulas_for_one_entry_are_asked_of_the_one_in_units(name: str, rng: np.random.Generator) -> None:
-    assert_asked(SeparableInUnits(Spied(), 2.0, 3.0), name, rng)
-
-
-def assert_asked(divergence: InUnits, name: str, rng: np.random.Generator) -> None:
+    divergence = InUnits(Spied(), 2.0, 3.0)
     X, Y, P, N, ratio = rng.uniform(0.5, 2, (5, 3, F))
-    arguments = {"X": X, "Y": Y, "P": P, "N": N, "ratio": ratio, "xp": np, "x": X, "y": Y}
+    arguments = {"X": X, "Y": Y, "P": P, "N": N, "ratio": ratio}
     arguments |= {"weight": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F}
     divergence.inner.asked.clear()
     attribute = getattr(divergence, name)
@@ -314,7 +303,7 @@ def test_the_list_of_what_in_units_keeps_to_itself_is_up_to_date() -> None:
 def in_both(inner: Divergence, unit: float, rng: np.random.Generator) -> tuple[InUnits, np.ndarray, np.ndarray]:
     """The divergence in units, and data in these units."""
     X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
-    return InUnits(inner, unit, 1.7) if not isinstance(inner, Separable) else SeparableInUnits(inner, unit, 1.7), X, Y
+    return InUnits(inner, unit, 1.7), X, Y
 
 
 @every_unit
@@ -362,24 +351,6 @@ def test_the_quadratic_model_predicts_the_same_change_of_the_loss_in_all_units(
 
 @every_unit
 @every_rescaled
-def test_the_formulas_for_one_entry_add_up_in_units(inner: Divergence, unit: float, rng: np.random.Generator) -> None:
-    divergence, X, Y = in_both(inner, unit, rng)
-    if not isinstance(inner, Separable):
-        assert not isinstance(divergence, Separable)
-        return
-    assert isinstance(divergence, Separable)
-    np.testing.assert_allclose(divergence.d(np, X, Y).sum(axis=1), divergence.value(X, Y), rtol=1e-12)
-    np.testing.assert_allclose(divergence.dy(np, X, Y), divergence.grad(X, Y), rtol=1e-12)
-    for which, whole in (("curvature", "model"), ("newton_curvature", "newton_model")):
-        curvature = getattr(divergence, which)(np, X, Y)
-        if curvature is None:
-            assert getattr(inner, which)(np, X, Y) is None
-        else:
-            np.testing.assert_allclose(curvature, getattr(divergence, whole)(X, Y)[1], rtol=1e-12)
-
-
-@every_unit
-@every_rescaled
 def test_the_parts_of_the_multiplicative_update_have_the_units_of_the_derivative(
     inner: Divergence, unit: float, rng: np.random.Generator
 ) -> None:
@@ -401,7 +372,7 @@ def test_properties_with_a_unit_follow_it(unit: float, rng: np.random.Generator)
     flat = soft.grad(X, X + 1e-6) / 1e-6  # the steepest part of the derivative
     np.testing.assert_allclose(flat, soft.lipschitz, rtol=1e-6)
     np.testing.assert_allclose(sparse.value(0 * X, Y), sparse.slope_at_zero * Y.sum(axis=1), rtol=1e-12)
-    coupled, R = InUnits(next(Mahalanobis.examples(F)), unit, 1.7), X - Y
+    coupled, R = InUnits(mahalanobis()[0], unit, 1.7), X - Y
     np.testing.assert_allclose(coupled.value(X, Y), 0.5 * np.einsum("nf,fg,ng->n", R, coupled.metric, R), rtol=1e-12)
     assert InUnits(SquaredL2(), unit, 1.7).least_squares == SquaredL2()
     assert InUnits(KullbackLeibler(), unit, 1.7).least_squares is None
@@ -410,7 +381,7 @@ def test_properties_with_a_unit_follow_it(unit: float, rng: np.random.Generator)
 def test_a_divergence_in_units_goes_by_the_name_and_the_parameters_of_the_one_inside() -> None:
     assert (InUnits(Beta(1.5), 2.0).name, InUnits(Beta(1.5), 2.0).parameters()) == ("beta", {"beta": 1.5})
     assert Soft(0.3).in_units(2.0).robust
-    assert copy.deepcopy(Soft().in_units(2.0)) == Soft().in_units(2.0) == rescaled(Soft(), 2.0)
+    assert copy.deepcopy(Soft().in_units(2.0)) == Soft().in_units(2.0) == InUnits(Soft(), 2.0, Soft().loss_unit(2.0))
 
 
 @every_unit

@@ -1,4 +1,4 @@
-"""Initial dictionaries. They look at the first batch only, and hold no zero that a later step could not leave."""
+"""Initial dictionaries. They depend on the first batch only, and contain no zero that a later step could not leave."""
 
 from __future__ import annotations
 
@@ -19,26 +19,22 @@ def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, rati
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are.
     """
-    if isinstance(init, str):
-        if init == "uniform":
-            return _uniform(K, X, rng)
-        if init == "kmeans++":
-            return _spread_samples(X, K, rng, ratios)
-        if init == "samples":
-            return _samples(X, K, rng)
-        if init == "nndsvda":
-            return _nndsvda(X, K, rng)
+    if not isinstance(init, str):
+        return _users(init, (K, X.shape[1]), X.dtype)
+    if init not in INITS:
         raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
-    return _users(init, (K, X.shape[1]), X.dtype)
+    if init == "kmeans++":
+        return _spread_samples(X, K, rng, ratios)
+    return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
 
 
-def _uniform(K: int, X: Any, rng: np.random.Generator) -> Array:
+def _uniform(X: Any, K: int, rng: np.random.Generator) -> Array:
     """Entries uniform on (0, 1], the range that C allows: the coefficients take up the scale of the data."""
     return (1.0 - rng.random((K, X.shape[1]))).astype(X.dtype)
 
 
 def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
-    """K different samples of the first batch, with a hundredth of the mean sample to leave zeros by."""
+    """K different samples of the first batch, plus a hundredth of the mean sample, so that no entry is zero."""
     candidates = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() > 0)
     chosen = rng.permutation(candidates)[:K]
     return _pad(_to_unit_maximum(dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
@@ -64,15 +60,15 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> A
 def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[int]:
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
 
-    Of candidates that are equally good, as the two of a lonely pair are, the first drawn is taken: rounding, and with
-    it the units of the data, must not decide.
+    Among equally good candidates, such as the two of an isolated pair, the first one drawn is taken: rounding, and
+    with it the units of the data, must not decide.
     """
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 
     def distances(rows: Any) -> Array:
         products = places[rows] @ places.T
         apart: Array = squares[rows][:, None] + squares - 2 * dense(products)
-        return np.where(apart > 1e-9 * squares, apart, 0.0)  # what is nearer is the same, but for rounding
+        return np.where(apart > 1e-9 * squares, apart, 0.0)  # anything nearer is the same point, up to rounding
 
     chosen = [int(rng.integers(places.shape[0]))]
     nearest = distances(chosen)[0]
@@ -121,7 +117,7 @@ def _pad(W: Array, K: int, X: Any, rng: np.random.Generator) -> Array:
     missing = K - len(W)
     if missing <= 0:
         return W
-    return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(missing, X, rng))])
+    return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(X, missing, rng))])
 
 
 def _profile(X: Any) -> Array:

@@ -21,7 +21,7 @@ from onmf.divergences import Divergence
 def project_on_simplex(V: Array, size: float) -> Array:
     """Argmin ||P - V||_F over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting)."""
     K = len(V)
-    V = V - V.max(axis=0)  # a shift changes nothing, but far from the simplex it saves the digits
+    V = V - V.max(axis=0)  # a shift changes nothing, but keeps the digits of a V far from the simplex
     descending = -np.sort(-V, axis=0)
     excess = np.cumsum(descending, axis=0) - size
     ranks = np.arange(1, K + 1, dtype=V.dtype)[:, None]

@@ -9,7 +9,7 @@ import scipy.sparse
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Counts: TypeAlias = npt.NDArray[np.int64]
-FEW_ENTRIES = 0.15  # of a batch are not zero: below, it counts as sparse, however it is stored
+FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
 
 
 def row_sums(X: Any) -> Array:
@@ -20,7 +20,7 @@ def row_sums(X: Any) -> Array:
 
 
 def dense(batch: Any) -> Array:
-    """A batch as a C-contiguous array of floats; sparse data are densified batch by batch, never the whole."""
+    """A batch as a C-contiguous array of floats; sparse data are densified batch by batch, never as a whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     return np.ascontiguousarray(X, dtype=dtype)

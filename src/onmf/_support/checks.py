@@ -1,4 +1,4 @@
-"""Refusals of settings that cannot work, in one wording."""
+"""Checks of settings, all worded alike."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
-MOST = 2**53  # of anything that is counted: beyond, floats do not tell neighbours apart
+MOST = 2**53  # for anything that is counted: beyond it, floats cannot tell neighbouring integers apart
 
 
 def is_number(value: Any) -> bool:
-    """A real number that a double can hold; no truth value, no text."""
+    """Is it a real number that fits in a double, neither a bool nor a string?"""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:

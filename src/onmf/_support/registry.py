@@ -1,4 +1,4 @@
-"""Classes that are found by the names they give themselves: divergences, methods, coefficient solvers."""
+"""Classes that are looked up by the names they register under: divergences, methods, coefficient solvers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 
 class Registered(ABC):
-    """A family of classes; ``class KullbackLeibler(Divergence, name="kl")`` puts one on its family's list.
+    """A family of classes; ``class KullbackLeibler(Divergence, name="kl")`` registers one with its family.
 
     The head of a family says what it is: ``class Divergence(Registered, kind="divergence")``. In a name, upper and
     lower case are the same, and ``-``, ``_`` and spaces do not count.
@@ -83,5 +83,5 @@ class Registered(ABC):
 
 
 def spelling(name: str) -> str:
-    """What counts in a name."""
+    """A name without what does not count in it."""
     return name.lower().translate(str.maketrans("", "", "-_ "))

@@ -10,11 +10,11 @@ from onmf._support.checks import is_number
 
 
 def require_seed(seed: Any) -> None:
-    """Refuse what is no random state."""
+    """Refuse anything that cannot be a random state."""
     whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
     if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
         raise ValueError(
-            f"random_state must be None, a whole number of at least 0, or a generator of NumPy; got {seed!r}."
+            f"random_state must be None, a whole number of at least 0, or a NumPy generator; got {seed!r}."
         )
 
 

@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 _lock = Lock()
-_users = 0  # blocks that are running now, in whichever thread: the first takes BLAS's threads, the last returns them
+_users = 0  # blocks running now, in any thread: the first takes the threads from BLAS, the last returns them
 _before: list[tuple[Any, int]] = []  # BLAS libraries, and the threads that they had
 _allowed = 1
 _pool: ThreadPoolExecutor | None = None
@@ -67,7 +67,7 @@ def _set_blas(numbers: list[tuple[Any, int]]) -> None:
 
 
 def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """[function(part) for part in parts], the parts being shared out among the threads; the caller works too."""
+    """[function(part) for part in parts], shared out among the threads; the caller works, too."""
     helpers = min(_allowed, len(parts)) - 1
     if helpers < 1:
         return [function(part) for part in parts]
@@ -86,10 +86,10 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
     running = [_executor().submit(work) for _ in range(helpers)]
     try:
         work()
-    finally:  # also after an error: no part is begun any more, and none is being worked on when this function returns
+    finally:  # after an error, too: no further part is started, and none is still running when this function returns
         with taking:
             list(numbers)
-        # A helper that has not begun finds nothing left to do: blocks within blocks must not wait for it.
+        # A helper that has not started would find nothing left to do: nested blocks must not wait for it.
         begun = [helper for helper in running if not helper.cancel()]
         wait(begun)
     for helper in begun:
@@ -105,7 +105,7 @@ def blocks(n: int, size: int) -> list[slice]:
 
 
 def by_work(n: int, work: float, enough: float) -> list[slice]:
-    """0..n in one, two, four, eight or sixteen blocks that cost ``enough`` or more, each of the n costing ``work``."""
+    """0..n in one, two, four, eight or sixteen blocks that cost at least ``enough`` if each item costs ``work``."""
     count = max(1, min(16, n, int(n * work / enough)))
     return blocks(n, max(1, -(-n // (1 << (count.bit_length() - 1)))))
 
@@ -119,7 +119,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _forget_threads() -> None:
-    """A forked child has none of its parent's threads, and may have caught the lock."""
+    """A forked child has none of its parent's threads, and may have inherited a held lock."""
     global _pool, _lock
     _pool, _lock = None, Lock()
 

@@ -1,6 +1,6 @@
 """The coefficient step (the paper's Algorithm 2): h = argmin over h in H of d(x || hW) + penalty(h).
 
-All samples of a mini-batch are solved side by side; a sample that has converged takes no more part.
+All samples of a mini-batch are solved side by side; a sample drops out once it has converged.
 
 **When is a sample converged?** A first-order bound on what is left to gain, relative to a scale of the problem:
 
@@ -37,6 +37,11 @@ class Coefficients:
     iterations: Counts
     converged: Mask
 
+    @classmethod
+    def untested(cls, H: Array, iterations: int = 0) -> Self:
+        """H after so many iterations, with nothing known about convergence."""
+        return cls(H, np.full(len(H), iterations, dtype=np.int64), np.zeros(len(H), dtype=bool))
+
 
 @dataclass(frozen=True)
 class CoefficientSolver(Registered, kind="solver"):
@@ -49,9 +54,9 @@ class CoefficientSolver(Registered, kind="solver"):
         require_at_least(0, tol=self.tol)
         require_whole(1, max_iter=self.max_iter)
 
-    @abstractmethod
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can."""
+        return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Can the solver use sparse data of this divergence as they are?"""
@@ -62,7 +67,7 @@ class CoefficientSolver(Registered, kind="solver"):
         return replace(self, tol=tol, max_iter=max_iter)
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
-        """The coefficients from H0 or a uniform start, blocks of samples being shared out among the threads."""
+        """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
         reason = self.refuses(problem.divergence, problem.penalty)
         if reason is not None:
             raise ValueError(reason)
@@ -93,19 +98,16 @@ class CoefficientSolver(Registered, kind="solver"):
 class Work(ABC):
     """The state of an iteration: every array among the attributes has one row per sample that still takes part."""
 
-    H: Array
+    def __init__(self, H: Array) -> None:
+        self.H, self.done = H, np.zeros(len(H), dtype=bool)  # done: known to have converged
 
-    @abstractmethod
     def test(self, k: int) -> Mask:
-        """Which samples have converged, after k steps? None may have where nothing is tested this time."""
+        """Which samples have converged, after k steps? After the last step, what costs extra is not tested any more."""
+        return self.done
 
     @abstractmethod
     def step(self) -> Mask:
         """Make a step; which samples get no further?"""
-
-    def finish(self) -> Mask:
-        """Which samples have converged, after the last step? What costs extra is not tested any more."""
-        return self.nobody()
 
     def answers(self) -> Array:
         """The coefficients, as they are now."""
@@ -128,7 +130,8 @@ class Descent(Work):
     """The iterates of a problem. Fits Y and curvatures have the rows that the problem gives them."""
 
     def __init__(self, problem: Problem, H: Array) -> None:
-        self.problem, self.H = problem, H
+        super().__init__(H)
+        self.problem = problem
 
     def keep(self, stay: Mask) -> None:
         super().keep(stay)
@@ -141,7 +144,7 @@ class Descent(Work):
 def iterate(work: Work, max_iter: int) -> Coefficients:
     """Test and step until every sample has converged, or gets no further, or has made ``max_iter`` steps."""
     n = len(work.H)
-    found = Coefficients(np.empty_like(work.H), np.full(n, max_iter, dtype=np.int64), np.zeros(n, dtype=bool))
+    found = Coefficients.untested(np.empty_like(work.H), max_iter)
     active = np.arange(n)
 
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
@@ -159,5 +162,5 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     for k in range(max_iter):
         if not retire(work.test(k), k, True) or not retire(work.step(), k + 1, False):
             return found
-    found.H[active], found.converged[active] = work.answers(), work.finish()
+    found.H[active], found.converged[active] = work.answers(), work.done
     return found

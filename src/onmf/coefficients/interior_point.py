@@ -11,11 +11,11 @@ from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterat
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
 
-ENTRIES = 1 << 15  # residuals of one block: its dozen arrays of this size stay in the cache
-FEWEST = 32  # samples of one block, for the matrix products' sake
+ENTRIES = 1 << 15  # residuals per block: a dozen arrays of this size stay in the cache
+FEWEST = 32  # samples per block, to keep the matrix products efficient
 CEILING = 4.0  # see _Scaled
-LIFT = 0.1  # how far inside the bounds the start is, in parts of a uniform coefficient
-PATIENCE = 10  # iterations without progress until rounding is to blame
+LIFT = 0.1  # how far inside the bounds the start lies, relative to a uniform coefficient
+PATIENCE = 10  # iterations without progress after which rounding is to blame
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k (Wa)_k h_k,
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
-    the other solvers' test this supposes nothing about where the minimum is. A step costs one matrix product for all
-    Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor a sample. Four to seven
+    the other solvers' test, this assumes nothing about where the minimum is. A step costs one matrix product for all
+    Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor per sample. Four to seven
     steps prove a tol of 10^-3, eight to twelve one of 10^-8; single precision suffices for 10^-4, mostly for 10^-5.
 
     A good H0 saves a step, and the answer is never worse than it. Where several h are best, the answer is among their
@@ -86,7 +86,8 @@ class _Steps(Work):
         (n, F), K = X.shape, H.shape[1]
         box, mean = scaled.box, scaled.mean
         unit = np.abs(X).mean(axis=1, keepdims=True)
-        self.scaled, self.H = scaled, H
+        super().__init__(H)
+        self.scaled = scaled
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             top = (box.high - box.low) * (mean / unit)
@@ -114,20 +115,15 @@ class _Steps(Work):
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
-        self.proven, _ = self._assess(fit)
+        self._assess(fit)
 
-    def test(self, k: int) -> Mask:
-        return self.proven
-
-    def finish(self) -> Mask:
-        return self.proven
-
-    def _assess(self, fit: Array) -> tuple[Mask, Mask]:
-        """Which samples are proved to be within their limit, and which of the others get no further?"""
+    def _assess(self, fit: Array) -> Mask:
+        """Find out which samples are proved to be within their limit; which of the others get no further?"""
         from onmf.kernels.interior import measure
 
         q, mass = self.bounds[:, 0], self.scaled.mass
-        deviations, dual = measure(self.X, fit, self.state, self.work)
+        deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
+        measure(self.X, fit, self.state, self.work, sums)
         value = self._with_ridge(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
@@ -140,8 +136,8 @@ class _Steps(Work):
         gap = self.best - self.proved + 2 * np.finfo(c.dtype).eps * self.best
         self.idle = np.where(gap <= 0.9 * self.gap, 0, self.idle + 1)
         self.gap = np.minimum(gap, self.gap)
-        proven = gap <= self.limit
-        return proven, ~proven & ((self.idle >= PATIENCE) | ~np.isfinite(value))
+        self.done = gap <= self.limit
+        return ~self.done & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
     def step(self) -> Mask:
         """One predictor-corrector step for all samples."""
@@ -151,16 +147,18 @@ class _Steps(Work):
         joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
         pull = self.ridge * (bounds[:, 0] + self.low)
         M = weighted_grams(work[1], scaled.W)
-        factor(M, bounds, self.ridge)
+        numbers = np.finfo(M.dtype)
+        factor(M, bounds, self.ridge, 10 * float(numbers.eps))
         dq = work[2] @ scaled.Wt - pull
         solve_factored(M, dq)
         P = dq @ scaled.W
-        extra = predict(P, work, state, bounds, dq, joint)
+        extra = np.empty((len(dq), 2, dq.shape[1]), dtype=dq.dtype)
+        predict(P, work, state, bounds, dq, extra, joint)
         dq = P @ scaled.Wt - pull + extra[:, 0] - extra[:, 1]
         solve_factored(M, dq)
-        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint)
-        self.proven, stuck = self._assess(bounds[:, 0] @ scaled.W)
-        return stuck
+        least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
+        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint, least)
+        return self._assess(bounds[:, 0] @ scaled.W)
 
     def answers(self) -> Array:
         """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""

@@ -34,9 +34,8 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         require_whole(0, every=self.every)
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if not penalty or divergence.multiplicative_slope is not None:
-            return None
-        return f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
+        reason = f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
+        return reason if penalty and divergence.multiplicative_slope is None else None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Those of the alpha family with alpha > 0, untested."""
@@ -49,14 +48,11 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         from onmf.kernels import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
-        penalty = order * problem.penalty.ridge, order * problem.prices[:, 0]
-
-        def block(rows: slice) -> None:
-            arrays = problem.X, H, problem.Wt, problem.mass
-            multiplicative_steps(*arrays, order, *penalty, box.low, box.high, self.max_iter, rows)
-
-        threads.each(block, problem.blocks())
-        return Coefficients(H, np.full(len(H), self.max_iter, dtype=np.int64), np.zeros(len(H), dtype=bool))
+        nothing = np.empty(0, dtype=H.dtype)
+        arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0], nothing, nothing
+        numbers = order, order * problem.penalty.ridge, 0.0, box.low, box.high, self.max_iter
+        threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
+        return Coefficients.untested(H, self.max_iter)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Steps(self, problem, H), self.max_iter)
@@ -66,14 +62,7 @@ class _Steps(Descent):
     def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
         super().__init__(problem, H)
         self.tol, self.every, self.number = solver.tol, solver.every, 0
-        self.done = self.nobody()
         self.objective: Array | None = None  # when it was tested last
-
-    def test(self, k: int) -> Mask:
-        return self.done
-
-    def finish(self) -> Mask:
-        return self.done
 
     def step(self) -> Mask:
         problem, H = self.problem, self.H

@@ -10,10 +10,10 @@ from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares, packed_diagonal, takes_sparse
+from onmf.problem import GramProblem, Problem, least_squares, packed_diagonal, takes_sparse
 
 BACKTRACKS = 30
-SUFFICIENT = 1e-4  # of the fall that the gradient promises
+SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 RATIO_STEPS = 20  # multiplicative ones, before the first of Newton's
 NEAR = 0.1  # of the mean coefficient: see kernels.newton
 
@@ -27,9 +27,6 @@ class Newton(CoefficientSolver, name="newton"):
     """
 
     max_iter: int = 50
-
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        return None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         return takes_sparse(divergence)
@@ -91,8 +88,7 @@ class _Steps(Descent):
         M = self.problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
         self._uncouple(M)
-        directions, _ = newton_directions(M, self.G, self.H, self.problem.box.low)
-        return self._arc_search(directions)
+        return self._arc_search(newton_directions(M, self.G, self.H, self.problem.box.low))
 
     def _uncouple(self, M: Array) -> None:
         """Coefficients near the upper bound that want to pass it follow their own scaled gradient, as at the lower one.

@@ -46,9 +46,8 @@ class Armijo(CoefficientSolver, name="armijo"):
             )
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if divergence.smooth_unless_exact:
-            return None
-        return f"Armijo refuses {divergence.name}: it is not smooth, so a gradient step need not descend; use polyak."
+        reason = f"Armijo refuses {divergence.name}: it is not smooth, so a gradient step need not descend; use polyak."
+        return None if divergence.smooth_unless_exact else reason
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Searches(self, problem, H), self.max_iter)
@@ -141,12 +140,9 @@ class ConstantStep(CoefficientSolver, name="constant"):
     check_every: int = 10
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if divergence.lipschitz is not None:
-            return None
-        return (
-            f"ConstantStep refuses {divergence.name}: its gradient has no global Lipschitz constant; "
-            f"use {'armijo' if divergence.smooth_unless_exact else 'polyak'}."
-        )
+        cure = "armijo" if divergence.smooth_unless_exact else "polyak"
+        reason = f"ConstantStep refuses {divergence.name}: its gradient has no global Lipschitz constant; use {cure}."
+        return reason if divergence.lipschitz is None else None
 
     def _prepared(self, problem: Problem) -> Problem:
         return least_squares(problem) or problem
@@ -158,18 +154,11 @@ class ConstantStep(CoefficientSolver, name="constant"):
         from onmf.kernels import projected_gradient_on_gram
 
         Q, B = problem.penalised()
-        iterations, converged = projected_gradient_on_gram(
-            Q,
-            B,
-            H,
-            problem.reach,
-            problem.tolerance(self.tol),
-            step=1.0 / largest_eigenvalue(Q),
-            low=problem.box.low,
-            high=problem.box.high,
-            max_iter=self.max_iter,
-        )
-        return Coefficients(H, iterations, converged)
+        found = Coefficients.untested(H)
+        arrays = Q, B, H, problem.reach, problem.tolerance(self.tol), found.iterations, found.converged
+        low, high = problem.box.low, problem.box.high
+        projected_gradient_on_gram(*arrays, 1.0 / largest_eigenvalue(Q), low, high, self.max_iter)
+        return found
 
 
 class _Steps(Descent):

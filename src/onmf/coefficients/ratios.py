@@ -26,13 +26,11 @@ class Ratios(CoefficientSolver, name="ratios"):
     max_iter: int = 10
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if divergence.sees_ratios:
-            return None
-        return f"Ratios refuses {divergence.name}: its steps are those of is; use newton."
+        reason = f"Ratios refuses {divergence.name}: its steps are those of is; use newton."
+        return None if divergence.sees_ratios else reason
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        H = better_of_two(problem, H, self.max_iter)
-        return Coefficients(H, np.full(len(H), self.max_iter, dtype=np.int64), np.zeros(len(H), dtype=bool))
+        return Coefficients.untested(better_of_two(problem, H, self.max_iter), self.max_iter)
 
 
 def better_of_two(problem: Problem, H: Array, steps: int) -> Array:

@@ -26,9 +26,9 @@ class Polyak(CoefficientSolver, name="polyak"):
     Bertsekas 2001). The best point seen is returned.
 
     ``converged`` says that f itself, which is never negative, is below delta_tol, or that delta came down slowly (by
-    less than 1/500 a step, which takes a ``max_iter`` of some thousands) to its least value and that its target, best -
-    delta, was then missed ``patience`` times in a row: the gap that the rule gives. That is no proof; a test compares
-    with linear programming. ``tol`` has no part in it.
+    less than 1/500 per step, which takes a ``max_iter`` of some thousands) to its least value and that its target,
+    best - delta, was then missed ``patience`` times in a row: the gap that the rule gives. That is no proof; a test
+    compares with linear programming. ``tol`` plays no part in it.
     """
 
     delta_tol: float = 0.01
@@ -40,9 +40,8 @@ class Polyak(CoefficientSolver, name="polyak"):
             raise ValueError(f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}.")
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        if divergence.convex:
-            return None
-        return f"Polyak refuses {divergence.name}: it is not convex, so no step aims at its minimum; use armijo."
+        reason = f"Polyak refuses {divergence.name}: it is not convex, so no step aims at its minimum; use armijo."
+        return None if divergence.convex else reason
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Steps(self, problem, H), self.max_iter)
@@ -59,13 +58,6 @@ class _Steps(Descent):
         self.delta = np.maximum(0.1 * self.f, self.least)
         self.shrink = (self.least / np.where(self.delta > 0, self.delta, 1.0)) ** (1.0 / (0.8 * solver.max_iter))
         self.missed = np.zeros(len(H), dtype=np.int64)
-        self.found = self.nobody()
-
-    def test(self, k: int) -> Mask:
-        return self.found
-
-    def finish(self) -> Mask:
-        return self.found
 
     def answers(self) -> Array:
         return self.best_H
@@ -91,5 +83,5 @@ class _Steps(Descent):
         self.best_f = np.where(better, self.f, self.best_f)
         self.best_H = np.where(better[:, None], self.H, self.best_H)
         missing = self.missed >= self.patience
-        self.found = (missing & (self.shrink >= SLOW)) | (square == 0) | (self.best_f <= least)
-        return missing & ~self.found
+        self.done = (missing & (self.shrink >= SLOW)) | (square == 0) | (self.best_f <= least)
+        return missing & ~self.done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,28 +12,22 @@ from onmf.divergences.base import Divergence, Domain, Interval, finite_number, t
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
-POSITIVE_FIT = Interval(closed=False)
 SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do
-NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would cost digits
-NEARLY_ZERO = 0.01  # below, 1 / alpha as an exponent would cost digits
+NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would lose digits
+NEARLY_ZERO = 0.01  # below it, 1 / alpha as an exponent would lose digits
 
 
-@dataclass(frozen=True)
-class Alpha(Separable, name="alpha"):
-    """d(x || y) = sum_f (y [(x/y)^alpha - 1] - alpha (x - y)) / (alpha (alpha - 1)).
-
-    alpha = 1 is Kullback-Leibler, alpha = 1/2 Hellinger, alpha = 0 the limit sum_f y log(y/x) + x - y.
-    """
+class AlphaFamily(Separable):
+    """d(x || y) = sum_f (y [(x/y)^alpha - 1] - alpha (x - y)) / (alpha (alpha - 1)); subclasses have the alpha."""
 
     alpha: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", finite_number("alpha", "alpha", self.alpha))
+    convex = True  # y phi(x/y) is the perspective of a convex function
+    degree = 1.0  # d(cx || cy) = c d(x || y)
 
     @property
     def domain(self) -> Domain:
         """The data may contain zeros only if alpha > 0."""
-        return Domain(x=Interval(closed=self.alpha > 0), y=POSITIVE_FIT)
+        return Domain(x=Interval(closed=self.alpha > 0), y=Interval(closed=False))
 
     @property
     def slope_at_zero(self) -> float | None:
@@ -45,17 +38,10 @@ class Alpha(Separable, name="alpha"):
     def alpha_order(self) -> float | None:
         return self.alpha if self.alpha >= NEARLY_ZERO else None
 
-    convex = True  # y phi(x/y) is the perspective of a convex function
-    degree = 1.0  # d(cx || cy) = c d(x || y)
-
     @property
     def multiplicative_slope(self) -> float | None:
         """1 / alpha; for alpha <= 0 the positive part of the derivative is another one."""
         return None if self.alpha_order is None else 1.0 / self.alpha_order
-
-    def special_case(self) -> Divergence:
-        cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}
-        return cases.get(self.alpha, self) if type(self) is Alpha else self
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """y phi_alpha(x/y)."""
@@ -71,13 +57,15 @@ class Alpha(Separable, name="alpha"):
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """The second derivative u^alpha / y, kept away from zero."""
-        return xp.clip((x / y) ** self.alpha, 1e-3, 1e6) / y
+        return xp.clip(self._power(x / y), 1e-3, 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm of x/y, which has a limit there."""
         u = X / Y
-        P: Array = deformed_log(np, self.alpha, u) if self._nearly_zero else u**self.alpha
-        return P, None
+        return deformed_log(np, self.alpha, u) if self._nearly_zero else self._power(u), None
+
+    def _power(self, u: Any) -> Any:
+        return u if self.alpha == 1 else u**self.alpha
 
     def loss_of_samples(self, X: Array) -> float:
         """-sum x / (alpha - 1), away from the limits."""
@@ -89,38 +77,44 @@ class Alpha(Separable, name="alpha"):
             return super().loss_of_fits(X, Y, P, N)
         return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
 
-    @property
-    def _near_a_limit(self) -> bool:
-        return min(abs(self.alpha), abs(self.alpha - 1.0)) < NEAR
-
     def multiplicative_factor(self, ratio: Array) -> Array:
         """The power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
         if not self._nearly_zero:
-            return ratio ** (1.0 / self.alpha)
+            return ratio if self.alpha == 1 else ratio ** (1.0 / self.alpha)
         least = np.finfo(ratio.dtype).eps - 1.0  # zero up to rounding, with a finite logarithm
         return np.exp(ratio if self.alpha == 0 else np.log1p(np.maximum(self.alpha * ratio, least)) / self.alpha)
+
+    @property
+    def _near_a_limit(self) -> bool:
+        return min(abs(self.alpha), abs(self.alpha - 1.0)) < NEAR
 
     @property
     def _nearly_zero(self) -> bool:
         return abs(self.alpha) < NEARLY_ZERO
 
-    @classmethod
-    def examples(cls, n_features: int) -> Iterator[Alpha]:
-        """At, next to and far from the limits."""
-        for alpha in (-1.0, 0.0, 0.3, 0.5, 1.0, 1.0 + 1e-8, 2.0, 3.0):
-            yield cls(alpha)
+
+@dataclass(frozen=True)
+class Alpha(AlphaFamily, name="alpha"):
+    """d(x || y) = sum_f (y [(x/y)^alpha - 1] - alpha (x - y)) / (alpha (alpha - 1)).
+
+    alpha = 1 is Kullback-Leibler, alpha = 1/2 Hellinger, alpha = 0 the limit sum_f y log(y/x) + x - y.
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", finite_number("alpha", "alpha", self.alpha))
+
+    def special_case(self) -> Divergence:
+        cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}
+        return cases.get(self.alpha, self) if type(self) is Alpha else self
 
 
 @dataclass(frozen=True)
-class Hellinger(Separable, name="hellinger"):
+class Hellinger(AlphaFamily, name="hellinger"):
     """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts, less sensitive to large ones than Kullback-Leibler."""
 
-    domain = Domain(y=POSITIVE_FIT)
-    slope_at_zero = 2.0
-    alpha_order = 0.5
-    multiplicative_slope = 2.0
-    convex = True
-    degree = 1.0
+    alpha = 0.5
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """2 (sqrt x - sqrt y)^2."""
@@ -130,40 +124,12 @@ class Hellinger(Separable, name="hellinger"):
         """2 (1 - sqrt(x/y))."""
         return 2.0 - 2.0 * xp.sqrt(x / y)
 
-    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """1/y."""
-        return 1.0 / y
-
-    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """sqrt(x/y) / y, kept away from zero."""
-        return xp.maximum(xp.sqrt(x / y), 1e-3) / y
-
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """sqrt(x/y) and 1."""
-        return np.sqrt(X / Y), None
-
-    def loss_of_samples(self, X: Array) -> float:
-        """2 sum x."""
-        return 2.0 * total(X)
-
-    def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """sum 2 y - 4 sqrt(x y)."""
-        return 2.0 * total(Y) - 4.0 * total(P, Y)
-
-    def multiplicative_factor(self, ratio: Array) -> Array:
-        """The square of the mean root."""
-        return ratio * ratio
-
 
 @dataclass(frozen=True)
-class KullbackLeibler(Separable, name="kl", aliases=("kullback-leibler",)):
+class KullbackLeibler(AlphaFamily, name="kl", aliases=("kullback-leibler",)):
     """d(x || y) = sum_f x log(x/y) - x + y: Poisson noise, counts, text."""
 
-    domain = Domain(y=POSITIVE_FIT)
-    slope_at_zero = 1.0
-    alpha_order = 1.0
-    convex = True
-    degree = 1.0
+    alpha = 1.0
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """x log(x/y) - x + y, with 0 log 0 = 0."""
@@ -173,17 +139,9 @@ class KullbackLeibler(Separable, name="kl", aliases=("kullback-leibler",)):
         """1 - x/y."""
         return 1.0 - x / y
 
-    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """1/y."""
-        return 1.0 / y
-
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """x/y^2, kept away from zero."""
         return xp.maximum(x / y, 1e-3) / y
-
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
-        """x/y and 1 (Lee and Seung 2001)."""
-        return X / Y, None
 
     def loss_of_samples(self, X: Array) -> float:
         """sum x log x - x."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.registry import Registered
 
-TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is zero for all purposes
+TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Divergence(Registered, kind="divergence"):
         return False
 
     def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
-        """The divergence, its parameter moved by ``weight`` towards the value that samples X and fits Y suggest."""
+        """The divergence, its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
         return self
 
     @property
@@ -184,7 +183,7 @@ class Divergence(Registered, kind="divergence"):
         return 1.0
 
     def loss_of_samples(self, X: Array) -> float:
-        """The part of the summed loss that depends on X alone, which batch updates compute only once."""
+        """The part of the summed loss that depends on X alone, which batch updates compute just once."""
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
@@ -198,9 +197,9 @@ class Divergence(Registered, kind="divergence"):
         """
         if self.degree is not None or unit == 1.0:
             return self
-        from onmf.divergences.rescaled import rescaled  # its classes derive from this one
+        from onmf.divergences.rescaled import InUnits  # which derives from this class
 
-        return rescaled(self, unit)
+        return InUnits(self, unit, self.loss_unit(unit))
 
     def loss_unit(self, unit: float) -> float:
         """d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
@@ -220,33 +219,29 @@ class Divergence(Registered, kind="divergence"):
     @classmethod
     def parse(cls, text: str) -> Self:
         """The instance that ``"name:text"`` stands for; by default, numbers separated by commas."""
-        fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-        parts = text.split(",")
+        count = len(cls._parameter_names())
         try:
-            numbers = [float(part) for part in parts]
+            numbers = [float(part) for part in text.split(",")]
         except ValueError:
             numbers = []
-        if not fields or len(numbers) != len(fields):
-            what = f"takes {len(fields)} number{'s' * (len(fields) > 1)}" if fields else "takes no parameter"
+        if not count or len(numbers) != count:
+            what = f"takes {count} number{'s' * (count > 1)}" if count else "takes no parameter"
             raise ValueError(f"cannot read {cls.name}:{text}: {cls.name} {what}; write {cls.usage()}.")
         return cls(*numbers)
 
     @classmethod
     def usage(cls) -> str:
         """How the divergence is written as a string, e.g. ``beta:1.5``."""
-        fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-        return ":".join([cls.name, *([",".join(f.name.upper() for f in fields)] if fields else [])])
-
-    @classmethod
-    def examples(cls, n_features: int) -> Iterator[Self]:
-        """Instances that represent the whole family in the tests, for data with ``n_features`` features."""
-        yield cls()
+        names = cls._parameter_names()
+        return f"{cls.name}:{','.join(names).upper()}" if names else cls.name
 
     def parameters(self) -> dict[str, Any]:
         """The parameters by name: numbers and arrays, all that a model file has to store."""
-        if not dataclasses.is_dataclass(self):
-            return {}
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
 
 
 def total(*factors: Array) -> float:

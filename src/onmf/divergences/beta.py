@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 
 POSITIVE = Interval(closed=False)
-NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would cost digits
+NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
 
 
 @dataclass(frozen=True)
@@ -102,12 +101,6 @@ class Beta(Separable, name="beta"):
         """The exponent of Fevotte and Idier (2011): 1 where the loss is convex in y, smaller elsewhere."""
         exponent = 1.0 / max(2.0 - self.beta, 1.0, self.beta - 1.0)
         return ratio if exponent == 1.0 else ratio**exponent
-
-    @classmethod
-    def examples(cls, n_features: int) -> Iterator[Beta]:
-        """At and next to the limits, inside and outside the convex range."""
-        for beta in (-0.5, 0.0, 0.5, 1.0, 1.0 + 1e-8, 1.5, 2.0, 3.0):
-            yield cls(beta)
 
 
 @dataclass(frozen=True)

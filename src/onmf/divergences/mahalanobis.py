@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -106,10 +105,3 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"cannot read the matrix of mahalanobis from {text!r}: {error}") from None
         return cls(A)
-
-    @classmethod
-    def examples(cls, n_features: int) -> Iterator[Self]:
-        """A correlation that decays with the distance between features, and very unequal variances."""
-        distance = np.abs(np.subtract.outer(np.arange(n_features), np.arange(n_features)))
-        yield cls(np.linalg.inv(0.7**distance))
-        yield cls(np.diag(np.geomspace(0.1, 10.0, n_features)) + 0.05)

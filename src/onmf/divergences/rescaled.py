@@ -11,7 +11,6 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.base import Divergence
-from onmf.divergences.separable import Separable
 
 
 @dataclass(frozen=True)
@@ -110,33 +109,6 @@ for _name in (
     *("curvature_per_sample", "averaging_exponent", "adaptive", "degree", "multiplicative_slope"),
 ):
     setattr(InUnits, _name, property(attrgetter(f"inner.{_name}")))
-
-
-@dataclass(frozen=True)
-class SeparableInUnits(InUnits, Separable):
-    """The same for a sum over entries, which it remains: its formulas for one entry."""
-
-    inner: Separable
-
-    def d(self, xp: Any, x: Any, y: Any) -> Any:
-        return self.inner.d(xp, self.unit * x, self.unit * y) / self.loss
-
-    def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        return self._first * self.inner.dy(xp, self.unit * x, self.unit * y)
-
-    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        return _times(self._second, self.inner.curvature(xp, self.unit * x, self.unit * y))
-
-    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        return _times(self._second, self.inner.newton_curvature(xp, self.unit * x, self.unit * y))
-
-
-def rescaled(divergence: Divergence, unit: float) -> InUnits:
-    """The divergence for data divided by ``unit``, separable if it is."""
-    loss = divergence.loss_unit(unit)
-    if isinstance(divergence, Separable):
-        return SeparableInUnits(divergence, unit, loss)
-    return InUnits(divergence, unit, loss)
 
 
 def _times(factor: float, value: Any) -> Any:

@@ -5,7 +5,6 @@ At a zero residual, all of them take zero as their subgradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,9 +161,3 @@ class Huber(Separable, name="huber"):
         """delta moves towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
         target = max(MAD_TO_DELTA * float(np.median(np.abs(X - Y))), 1e-4 * float(X.mean()))
         return replace(self, delta=(1 - weight) * self._known_delta + weight * target) if target > 0 else self
-
-    @classmethod
-    def examples(cls, n_features: int) -> Iterator[Huber]:
-        """Mostly linear and mostly quadratic."""
-        yield cls(0.1)
-        yield cls(2.0)

@@ -1,10 +1,9 @@
-"""Compiled solvers of the small K x K problems. Every shape is checked before a call."""
+"""Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call."""
 
-from onmf.kernels import compiling  # noqa: F401 - it says so when something must be compiled
+from onmf.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
 from onmf.kernels.averaged import averaged_steps
-from onmf.kernels.batch import gather, multiplicative_iteration
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
-from onmf.kernels.multiplicative import accumulate, divide, multiplicative_steps
+from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_steps
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
 from onmf.kernels.sweep import blend, pack, packed_product, sweep
@@ -15,7 +14,6 @@ __all__ = [
     "blend",
     "divide",
     "gather",
-    "multiplicative_iteration",
     "multiplicative_steps",
     "newton_directions",
     "nnls_on_gram",

@@ -1,4 +1,4 @@
-"""One line to the log when kernels must be compiled: the first fit on a machine, or after an update."""
+"""One line in the log when kernels have to be compiled: at the first fit on a machine, or after an update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba.core import event
 
 
 class _Announcement(event.Listener):
-    """Numba's event of a compilation; kernels found in its cache on disk cause none."""
+    """Listens to Numba's compilations; kernels found in its disk cache cause none."""
 
     said = False
 
@@ -18,7 +18,7 @@ class _Announcement(event.Listener):
         kernel = event.data["dispatcher"].py_func
         if not self.said and kernel.__module__.startswith("onmf."):
             self.said = True
-            logging.getLogger("onmf").warning("Compiling, which takes some seconds; later runs find it done.")
+            logging.getLogger("onmf").warning("Compiling, which takes a few seconds; later runs reuse the result.")
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""

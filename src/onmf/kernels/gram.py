@@ -9,59 +9,30 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
+from onmf.kernels.checked import VECTOR_SUMS, kernel
 
-SMALL_SYSTEMS = 4e5  # multiplications, about, that are worth a thread
+SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
 
 
+@kernel("KK nK nK* nK n n* n*")
 def projected_gradient_on_gram(
     Q: Array,
     B: Array,
     H: Array,
     reach: Array,
     tolerance: Array,
-    *,
-    step: float,
-    low: float,
-    high: float,
-    max_iter: int,
-) -> tuple[Counts, Mask]:
-    """Minimise h Q h' / 2 - b h' over low <= h <= high for every row b of B, in place in H, by h <- P(h - step grad).
-
-    A sample stops when ``remaining_gain`` (see ``onmf.coefficients.base``) falls to its tolerance.
-    """
-    n, K = H.shape
-    if Q.shape != (K, K) or B.shape != (n, K) or reach.shape != (n, K) or tolerance.shape != (n,):
-        raise ValueError(
-            f"shapes do not fit: Q {Q.shape}, B {B.shape}, H {H.shape}, reach {reach.shape}, {tolerance.shape}."
-        )
-    dtype = H.dtype
-    Q, B, reach, tolerance = (np.ascontiguousarray(a, dtype=dtype) for a in (Q, B, reach, tolerance))
-    if not H.flags.c_contiguous:
-        raise ValueError("H is overwritten and must be C-contiguous.")
-    iterations = np.zeros(n, dtype=np.int64)
-    converged = np.zeros(n, dtype=np.bool_)
-    # Scalars of the arrays' own type: a double among floats would make the kernel compute in double precision.
-    a: Any = dtype.type(step)
-    lo: Any = dtype.type(low)
-    hi: Any = dtype.type(high)
-    _projected_gradient_on_gram(Q, B, H, reach, tolerance, a, lo, hi, max_iter, iterations, converged)
-    return iterations, converged
-
-
-@numba.njit(cache=True, nogil=True)
-def _projected_gradient_on_gram(
-    Q: Array,
-    B: Array,
-    H: Array,
-    reach: Array,
-    tolerance: Array,
-    step: float,
-    low: float,
-    high: float,
-    max_iter: int,
     iterations: Counts,
     converged: Mask,
+    step: float,
+    low: float,
+    high: float,
+    max_iter: int,
 ) -> None:
+    """Minimise h Q h' / 2 - b h' over low <= h <= high for every row b of B, in place in H, by h <- P(h - step grad).
+
+    A sample stops when ``remaining_gain`` (see ``onmf.coefficients.base``) falls to its tolerance. ``iterations`` and
+    ``converged`` hold zeros before.
+    """
     n, K = H.shape
     zero = low - low
     g = np.empty(K, dtype=H.dtype)
@@ -103,16 +74,10 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
         raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
     Q = np.array(Q, order="C")
     Q[np.diag_indices(K)] += damping(K, Q.dtype) * np.trace(Q) / K
-    H = np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
-    B = np.ascontiguousarray(B)
-    threads.each(
-        lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), threads.by_work(len(B), K**3, SMALL_SYSTEMS)
-    )
+    B, H = np.ascontiguousarray(B), np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
+    blocks = threads.by_work(len(B), K**3, SMALL_SYSTEMS)
+    threads.each(lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), blocks)
     return H
-
-
-# Sums in any order: that lets the compiler use the vector unit for them.
-VECTOR_SUMS = {"reassoc", "contract", "nsz"}
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
@@ -143,7 +108,7 @@ def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> 
     return True
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@kernel("KK nK nK*", fastmath=VECTOR_SUMS)
 def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
     n, K = H.shape
     L = np.empty((K, K), dtype=H.dtype)

@@ -1,89 +1,29 @@
 """The compiled parts of an interior-point method for least absolute deviations; see ``coefficients.interior_point``.
 
-One row a sample. ``state`` (n, 4, F) holds u, t, s, o: the residual is u - t, and the dual variable a is 1 - s = o - 1.
+One row per sample. ``state`` (n, 4, F) holds u, t, s, o: the residual is u - t, the dual variable a is 1 - s = o - 1.
 ``bounds`` (n, 4, K) holds q, p, z, v: the distances of the coefficients from their lower and upper bounds, and the
 multipliers of these bounds. All are positive. ``work`` (5, n, F) is what one part hands to the next.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf.kernels.checked import VECTOR_SUMS, kernel
 
-# Sums and maxima in any order, which lets the compiler use the vector unit; the order within a row is always the same.
-FAST = {"reassoc", "contract", "nsz", "nnan"}
+FAST = VECTOR_SUMS | {"nnan"}  # maxima in any order, too; the order within a row is always the same
 SHARE = 0.9995  # of the way to the boundary
 
 
-def measure(X: Array, Y: Array, state: Array, work: Array) -> tuple[Array, Array]:
-    """Take x - y for the residual; gives sum |r| and sum a x of every row.
+@kernel("nF nF* n4F* 5nF* 2n*", error_model="numpy", fastmath=FAST)
+def measure(X: Array, Y: Array, state: Array, work: Array, sums: Array) -> None:
+    """Take x - y for the residual; ``sums`` becomes sum |r| and sum a x of every row.
 
     work[0] becomes r, work[1] the weights d = 1 / (u/s + t/o), work[2] a + d r, and Y becomes a.
     """
     n, F = X.shape
-    _require(Y.shape == (n, F) and state.shape == (n, 4, F) and work.shape == (5, n, F), X, Y, state, work)
-    sums = np.empty((2, n), dtype=X.dtype)
-    _measure(X, Y, state, work, _number(X, 0.5), sums)
-    return sums[0], sums[1]
-
-
-def factor(M: Array, bounds: Array, ridge: Array) -> None:
-    """Add z/q + v/p + ridge (n, K) to the diagonals of the packed M (n, P), and put Cholesky factors in their place."""
-    n, K = ridge.shape
-    _require(M.shape == (n, K * (K + 1) // 2) and bounds.shape == (n, 4, K), M, bounds, ridge)
-    _factor(M, bounds, ridge, np.zeros((K, K), dtype=M.dtype), _number(M, 10 * float(np.finfo(M.dtype).eps)))
-
-
-def solve_factored(M: Array, B: Array) -> None:
-    """The solutions of the factored systems M for the right sides B (n, K), in place of these."""
-    n, K = B.shape
-    _require(M.shape == (n, K * (K + 1) // 2), M, B)
-    _solve_factored(M, B)
-
-
-def predict(P: Array, work: Array, state: Array, bounds: Array, dq: Array, joint: bool) -> Array:
-    """Mehrotra's predictor: how far dq and its fit P = dq W lead, and what they neglect.
-
-    P becomes a + d (r - k), the corrector's right side over the features; the result (n, 2, K) is what the bounds add.
-    With ``joint`` the primal and the dual step have the same length.
-    """
-    n, F = P.shape
-    K = dq.shape[1]
-    _require(work.shape == (5, n, F) and state.shape == (n, 4, F), P, work, state)
-    _require(bounds.shape == (n, 4, K) and len(dq) == n, bounds, dq)
-    extra = np.empty((n, 2, K), dtype=P.dtype)
-    _predict(P, work, state, bounds, dq, joint, _number(P, 2 * (F + K)), extra)
-    return extra
-
-
-def advance(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool) -> None:
-    """The corrected step dq, whose fit is P = dq W, as far as the boundary allows: in place in state and bounds."""
-    n, F = P.shape
-    K = dq.shape[1]
-    _require(work.shape == (5, n, F) and state.shape == (n, 4, F), P, work, state)
-    _require(bounds.shape == (n, 4, K) and extra.shape == (n, 2, K) and len(dq) == n, bounds, extra, dq)
-    least = _number(P, float(np.finfo(P.dtype).tiny) ** 0.5)  # products of two such numbers do not vanish
-    _advance(P, work, state, bounds, dq, extra, joint, _number(P, SHARE), least)
-
-
-def _require(fits: bool, *arrays: Array) -> None:
-    if not fits:
-        raise ValueError(f"shapes do not fit: {', '.join(str(a.shape) for a in arrays)}.")
-
-
-def _number(like: Array, value: float) -> Any:
-    """A scalar of the array's own type: a double among floats would make the kernel compute in double precision."""
-    return like.dtype.type(value)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _measure(X: Array, Y: Array, state: Array, work: Array, half: float, sums: Array) -> None:
-    n, F = X.shape
-    zero = half - half
+    zero, half = X.dtype.type(0.0), X.dtype.type(0.5)
     for i in range(n):
         x, y = X[i], Y[i]
         u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
@@ -103,10 +43,15 @@ def _measure(X: Array, Y: Array, state: Array, work: Array, half: float, sums: A
         sums[0, i], sums[1, i] = size, dual
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _factor(M: Array, bounds: Array, ridge: Array, U: Array, relative: float) -> None:
-    """U'U by rows, four earlier rows at a time; instead of the diagonal of U its inverse is kept."""
+@kernel("nP* n4K nK", error_model="numpy", fastmath=FAST)
+def factor(M: Array, bounds: Array, ridge: Array, relative: float) -> None:
+    """Add z/q + v/p + ridge to the diagonals of the packed M, and replace M by its Cholesky factors U, M = U'U.
+
+    Row by row, four earlier rows at a time; instead of the diagonal of U its inverse is kept. A pivot of which less
+    than ``relative`` is left counts as zero.
+    """
     n, K = ridge.shape
+    U = np.zeros((K, K), dtype=M.dtype)
     for i in range(n):
         packed = M[i]
         q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]
@@ -137,8 +82,9 @@ def _factor(M: Array, bounds: Array, ridge: Array, U: Array, relative: float) ->
             first += K - j
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
-def _solve_factored(M: Array, B: Array) -> None:
+@kernel("nP nK*", fastmath=FAST)
+def solve_factored(M: Array, B: Array) -> None:
+    """Solve the factored systems M for the right-hand sides B, in place."""
     n, K = B.shape
     for i in range(n):
         packed, b = M[i], B[i]
@@ -157,15 +103,16 @@ def _solve_factored(M: Array, B: Array) -> None:
             b[j] = x * packed[first]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _predict(
-    P: Array, work: Array, state: Array, bounds: Array, dq: Array, joint: bool, pairs: float, extra: Array
-) -> None:
+@kernel("nF* 5nF* n4F n4K nK n2K*", error_model="numpy", fastmath=FAST)
+def predict(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool) -> None:
+    """Mehrotra's predictor: how far dq and its fit P = dq W lead, and what they neglect.
+
+    P becomes a + d (r - k), the corrector's right-hand side over the features, and ``extra`` what the bounds add. With
+    ``joint`` the primal and the dual step have the same length.
+    """
     n, F = P.shape
     K = dq.shape[1]
-    zero = pairs - pairs
-    one = pairs / pairs
-    half = one / (one + one)
+    zero, half, one, pairs = P.dtype.type(0.0), P.dtype.type(0.5), P.dtype.type(1.0), P.dtype.type(2 * (F + K))
     for i in range(n):
         u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
         q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]
@@ -208,21 +155,17 @@ def _predict(
             dv[k] = (mu + x[k] * dv[k]) / p[k]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _advance(
-    P: Array,
-    work: Array,
-    state: Array,
-    bounds: Array,
-    dq: Array,
-    extra: Array,
-    joint: bool,
-    share: float,
-    least: float,
+@kernel("nF* 5nF* n4F* n4K* nK n2K*", error_model="numpy", fastmath=FAST)
+def advance(
+    P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool, least: float
 ) -> None:
+    """The corrected step dq, whose fit is P = dq W, as far as the boundary allows: in place in state and bounds.
+
+    Nothing falls below ``least``.
+    """
     n, F = P.shape
     K = dq.shape[1]
-    one = share / share
+    one, share = P.dtype.type(1.0), P.dtype.type(SHARE)
     for i in range(n):
         u, t, s, o = state[i, 0], state[i, 1], state[i, 2], state[i, 3]
         q, p, z, v = bounds[i, 0], bounds[i, 1], bounds[i, 2], bounds[i, 3]

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.kernels.checked import kernel
 from onmf.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
-NEAR = 0.1  # of the mean coefficient: how near to its bound a coefficient may count as bound
+NEAR = 0.1  # of the mean coefficient: how close to its bound a coefficient may count as bound
 
 
-def newton_directions(M: Array, G: Array, H: Array, low: float) -> tuple[Array, Array]:
-    """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K), and their decrements.
+def newton_directions(M: Array, G: Array, H: Array, low: float) -> Array:
+    """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K).
 
-    Coefficients near their lower bound that the gradient pushes towards it are left out of the linear system and follow
+    Coefficients near their lower bound that the gradient pushes towards it stay out of the linear system and follow
     their own scaled gradient (Bertsekas 1982): otherwise the projected arc need not descend.
     """
     n, K = H.shape
-    if M.shape != (n, K * (K + 1) // 2) or G.shape != (n, K):
-        raise ValueError(f"shapes do not fit: M {M.shape}, G {G.shape}, H {H.shape}.")
-    D = np.zeros_like(H)
-    decrement = np.zeros(n, dtype=H.dtype)
-    number: Any = H.dtype.type
-    M, G, H = (np.ascontiguousarray(a) for a in (M, G, H))
-    numbers = number(low), number(damping(K, H.dtype)), number(NEAR)
+    D, relative = np.zeros_like(H), damping(K, H.dtype)
 
     def block(rows: slice) -> None:
-        _newton_directions(M[rows], G[rows], H[rows], *numbers, D[rows], decrement[rows])
+        _newton_directions(M[rows], G[rows], H[rows], D[rows], low, relative, NEAR)
 
     threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
-    return D, decrement
+    return D
 
 
-@numba.njit(cache=True, nogil=True)
-def _newton_directions(
-    M: Array, G: Array, H: Array, low: float, relative: float, near_share: float, D: Array, decrement: Array
-) -> None:
+@kernel("nP nK nK nK*")
+def _newton_directions(M: Array, G: Array, H: Array, D: Array, low: float, relative: float, near_share: float) -> None:
     n, K = H.shape
     Q = np.empty((K, K), dtype=H.dtype)
     L = np.empty((K, K), dtype=H.dtype)
@@ -67,7 +57,6 @@ def _newton_directions(
         for k in range(K):
             if G[i, k] > 0 and H[i, k] - low <= near:
                 D[i, k] = -G[i, k] / Q[k, k]
-                decrement[i] -= D[i, k] * G[i, k]
             else:
                 free[m] = k
                 m += 1
@@ -78,5 +67,3 @@ def _newton_directions(
             for j in range(m):
                 k = free[j]
                 D[i, k] = -G[i, k] / max(Q[k, k], tiny)
-        for j in range(m):
-            decrement[i] -= D[i, free[j]] * G[i, free[j]]

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import numba
-import numpy as np
-
-from onmf._support.arrays import Array, Counts
-from onmf.kernels.gram import VECTOR_SUMS
+from onmf._support.arrays import Array
+from onmf.kernels.checked import CSR, VECTOR_SUMS, kernel
 
 
-def sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array) -> Array:
-    """(HW) at the positions of a CSR matrix; Wt is (F, K)."""
-    if len(indptr) != len(H) + 1 or H.shape[1] != Wt.shape[1]:
-        raise ValueError(f"shapes do not fit: {len(indptr) - 1} rows, H {H.shape}, W' {Wt.shape}.")
-    out = np.empty(len(indices), dtype=H.dtype)
-    _sampled_product(indptr, indices, np.ascontiguousarray(H), Wt, out)
-    return out
-
-
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array, out: Array) -> None:
+@kernel("nFm nK FK m*", fastmath=VECTOR_SUMS)
+def sampled_product(X: CSR, H: Array, Wt: Array, out: Array) -> None:
+    """HW at the non-zeros of X."""
+    indptr, indices, _, _ = X
     n, K = H.shape
     for i in range(n):
         for p in range(indptr[i], indptr[i + 1]):
@@ -30,20 +20,12 @@ def _sampled_product(indptr: Counts, indices: Counts, H: Array, Wt: Array, out: 
             out[p] = y
 
 
-def sampled_hessians(indptr: Counts, indices: Counts, C: Array, Wt: Array) -> Array:
-    """sum over a row's entries of c w_f w_f', packed."""
+@kernel("nFm m FK nP*")
+def sampled_hessians(X: CSR, C: Array, Wt: Array, out: Array) -> None:
+    """out += sum of c w_f w_f' over the entries of each sample, packed; C has a weight c for each of them."""
+    indptr, indices, _, _ = X
     K = Wt.shape[1]
-    if len(C) != len(indices):
-        raise ValueError(f"shapes do not fit: {len(indices)} entries, {len(C)} curvatures.")
-    out = np.zeros((len(indptr) - 1, K * (K + 1) // 2), dtype=C.dtype)
-    _sampled_hessians(indptr, indices, C, Wt, out)
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _sampled_hessians(indptr: Counts, indices: Counts, C: Array, Wt: Array, out: Array) -> None:
-    K = Wt.shape[1]
-    for i in range(len(indptr) - 1):
+    for i in range(len(out)):
         row = out[i]
         for p in range(indptr[i], indptr[i + 1]):
             w = Wt[indices[p]]

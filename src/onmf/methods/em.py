@@ -130,7 +130,7 @@ class EM(Method, name="em"):
             if not sparse:
                 return ratio[:, f].T @ H
             total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
-            accumulate(X, ratio, H, f.start, total)
+            accumulate(X, ratio, H, total, f.start)
             return total
 
         return state.after(n, *self._divided(divergence, state.C, W, memory, news, (1 - rho, rho / n)))
@@ -154,7 +154,9 @@ class EM(Method, name="em"):
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
 
         def block(f: slice) -> Array:
-            return divide(N, news(f), Wt, divisor, low, *weights, order, f, (N_new, W_new))
+            largest = np.empty_like(D)
+            divide(N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
+            return largest
 
         def rescale(f: slice) -> None:
             W_new[f] /= s

@@ -16,22 +16,26 @@ from onmf.divergences import Divergence
 from onmf.problem.penalty import NO_PENALTY, Penalty
 from onmf.sets import Box
 
-CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is none, the gradient may explode near zero
+CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is discarded, as the gradient may explode near 0
 DEFAULT_BOX = Box()
 
 
 class Problem(ABC):
     """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
 
-    # Attributes with one row per sample, as far as they are there: ``rows`` takes some of each.
+    # Attributes with one row per sample, if they exist: ``rows`` takes some of each.
     per_sample = frozenset({"X", "totals", "scale", "reach", "prices", "products"})
 
     def __init__(
         self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
     ) -> None:
         self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
+        self._prepare()
 
     # What the kinds of X differ in
+
+    def _prepare(self) -> None:  # noqa: B027 - not every kind needs it
+        """Compute what all samples share."""
 
     @abstractmethod
     def fit(self, H: Array) -> Array:
@@ -57,7 +61,7 @@ class Problem(ABC):
         """What ``fit`` or ``newton`` gave, for some of the samples."""
         return Y[keep]
 
-    # What they have in common
+    # What they share
 
     @property
     def n(self) -> int:
@@ -124,7 +128,7 @@ class Problem(ABC):
 
     @property
     def noise(self) -> Array:
-        """What rounding may do to a sample's objective."""
+        """How far rounding may move a sample's objective."""
         return 16 * self._eps * self.scale
 
     @property
@@ -153,7 +157,7 @@ class Problem(ABC):
         return threads.by_work(n, F * self.K, 3e6)
 
     def rows(self, keep: Mask | Counts | slice, known: Collection[str] = ()) -> Self:
-        """The same problem for some of the samples; what is known of them goes along, or of it just ``known``."""
+        """The same problem for some of the samples, with all that is known about them, or just ``known``."""
         part = object.__new__(type(self))
         for name, value in self.__dict__.items():
             if name not in self.per_sample:
@@ -178,5 +182,5 @@ def _uniform(totals: Array, mass: Array) -> Array:
 
 
 def packed_diagonal(K: int) -> Counts:
-    """Where the diagonal stands in a packed K x K matrix."""
+    """The positions of the diagonal in a packed K x K matrix."""
     return np.cumsum(np.r_[0, np.arange(K, 1, -1)])

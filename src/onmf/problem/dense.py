@@ -10,7 +10,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.problem.base import Problem
 
-ENTRIES = 60_000  # that are worth a thread
+ENTRIES = 60_000  # that make a thread worthwhile
 
 
 class DenseProblem(Problem):
@@ -38,7 +38,7 @@ class DenseProblem(Problem):
         return self._joined(block), curvatures
 
     def _joined(self, function: Callable[[slice], Array]) -> Array:
-        """function(all rows), by blocks of rows for several threads where there is enough to do."""
+        """function(all rows), by blocks of rows on several threads if there is enough to do."""
         if self._few:
             return function(slice(None))
         return np.concatenate(threads.each(function, threads.by_work(self.n, self.X.shape[1], ENTRIES)))

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences import Divergence
-from onmf.problem.base import DEFAULT_BOX, Problem
-from onmf.problem.penalty import NO_PENALTY, Penalty
-from onmf.sets import Box
+from onmf.problem.base import Problem
 
 
 class GramProblem(Problem):
     """A quadratic loss as h Q h' / 2 - b h' + d(x || 0) with Q = WAW' and b = xAW': hQ stands for the fit.
 
-    The samples, dense or sparse, are touched once. What is left of the loss of a nearly exact fit has lost digits.
+    The samples, dense or sparse, are touched once. The loss of a nearly exact fit loses digits to cancellation.
     """
 
-    def __init__(
-        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
-    ) -> None:
-        super().__init__(divergence, X, W, box, penalty)
-        self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
-        Q = self.AW @ W.T
+    def _prepare(self) -> None:
+        self.AW = -self.divergence.grad(self.W, np.zeros_like(self.W))  # the rows A w_k
+        Q = self.AW @ self.W.T
         self.Q = 0.5 * (Q + Q.T)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What large coefficients cost beside the loss."""
+"""What large coefficients cost on top of the loss."""
 
 from __future__ import annotations
 

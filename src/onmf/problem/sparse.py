@@ -8,29 +8,24 @@ import numpy as np
 import scipy.sparse
 
 from onmf._support.arrays import Array, Mask, row_sums
-from onmf.divergences import Divergence
-from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal
-from onmf.problem.penalty import NO_PENALTY, Penalty
-from onmf.sets import Box
+from onmf.problem.base import Problem, packed_diagonal
 
 
 class SparseProblem(Problem):
     """X in CSR form; Y and the curvatures live at its non-zeros."""
 
-    def __init__(
-        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
-    ) -> None:
-        super().__init__(divergence, X, W, box, penalty)
-        slope = divergence.slope_at_zero
+    def _prepare(self) -> None:
+        slope = self.divergence.slope_at_zero
         if slope is None:
-            raise ValueError(f"{divergence.name} is not linear at zero: its sparse data must be densified.")
-        self.slope_at_zero = slope
-        self.Wt = np.ascontiguousarray(W.T)
+            raise ValueError(f"{self.divergence.name} is not linear at zero: its sparse data must be densified.")
+        self.slope_at_zero, self.Wt = slope, np.ascontiguousarray(self.W.T)
 
     def fit(self, H: Array) -> Array:
         from onmf.kernels import sampled_product
 
-        return sampled_product(self.X.indptr, self.X.indices, H, self.Wt)
+        Y = np.empty(self.X.nnz, dtype=H.dtype)
+        sampled_product(self.X, H, self.Wt, Y)
+        return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
         """The loss at the non-zeros, and slope times the fit's sum over the zeros."""
@@ -51,7 +46,8 @@ class SparseProblem(Problem):
     def _hessians(self, curvatures: Array) -> Array:
         from onmf.kernels import sampled_hessians
 
-        M = sampled_hessians(self.X.indptr, self.X.indices, curvatures, self.Wt)
+        M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
+        sampled_hessians(self.X, curvatures, self.Wt, M)
         # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
         damping = 1e-3 * np.square(self.mass) / np.where(self.totals > 0, self.totals, 1.0)[:, None]
         M[:, packed_diagonal(self.K)] += damping

@@ -1,0 +1,71 @@
+"""Compiled functions that check their arrays before every call: a wrong shape would read or write out of bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numba
+
+Kernel = TypeVar("Kernel", bound=Callable[..., None])
+CSR: TypeAlias = Any  # a matrix for the caller, (indptr, indices, data, columns) for the kernel
+VECTOR_SUMS = {"reassoc", "contract", "nsz"}  # sums in any order: lets the compiler use the vector unit for them
+
+
+def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
+    """Compile a function whose first arguments are arrays of these shapes, e.g. ``"nK KF* 4n"``.
+
+    A letter is a length, the same wherever it occurs, and P = K (K + 1) / 2 is that of a packed matrix; the third
+    letter of a CSR matrix is the number of its entries. An array with a star is overwritten and has to be
+    C-contiguous; others are copied if they are not.
+
+    Floating-point arrays share one precision, and arguments annotated as ``float`` are converted to it: a double among
+    floats would make the function compute in double precision.
+    """
+    overwritten = [shape.endswith("*") for shape in shapes.split()]
+    specs, count = tuple(shape.rstrip("*") for shape in shapes.split()), len(overwritten)
+
+    def decorated(function: Kernel) -> Kernel:
+        compiled = numba.njit(cache=True, nogil=True, **options)(function)
+        kinds = list(function.__annotations__.values())
+        csr, floats = ([i for i, kind in enumerate(kinds) if kind == wanted] for wanted in ("CSR", "float"))
+
+        @wraps(function)
+        def checked(*arguments: Any) -> None:
+            given: list[Any] = list(arguments)
+            found = [array.shape for array in arguments[:count]]
+            for i in csr:
+                X = given[i]
+                given[i], found[i] = (X.indptr, X.indices, X.data, X.shape[1]), (*X.shape, len(X.data))
+            dtypes = {array.dtype for array in arguments[:count] if array.dtype.kind == "f"}
+            if len(dtypes) != 1 or not _fit(specs, tuple(found)):
+                named = zip(function.__annotations__, arguments[:count], strict=False)
+                what = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in named)
+                raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
+            for i in range(count):
+                if i not in csr and not given[i].flags.c_contiguous:
+                    if overwritten[i]:
+                        name = list(function.__annotations__)[i]
+                        raise ValueError(f"{function.__name__} overwrites {name}, which must be C-contiguous.")
+                    given[i] = given[i].copy()
+            number = dtypes.pop().type
+            for i in floats:
+                given[i] = number(given[i])
+            compiled(*given)
+
+        checked.compiled = compiled  # type: ignore[attr-defined]
+        return cast("Kernel", checked)
+
+    return decorated
+
+
+@lru_cache(maxsize=256)
+def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Do the shapes have these letters' lengths?"""
+    if any(len(spec) != len(shape) for spec, shape in zip(specs, shapes, strict=True)):
+        return False
+    lengths: dict[str, int] = {digit: int(digit) for digit in "245"}
+    pairs = [pair for spec, shape in zip(specs, shapes, strict=True) for pair in zip(spec, shape, strict=True)]
+    agree = all(lengths.setdefault(letter, length) == length for letter, length in pairs)
+    return agree and ("P" not in lengths or 2 * lengths["P"] == lengths["K"] * (lengths["K"] + 1))
