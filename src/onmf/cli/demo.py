@@ -53,5 +53,5 @@ def demo(
     atoms = results[0].atoms
     if atoms is not None:
         titled.append((f"the {len(atoms)} parts learnt with huber", tiles(atoms, steps.SIDE)))
-    gallery(titled, out)
+    gallery(titled).savefig(out, dpi=70)
     console.print(f"Wrote {out}.", soft_wrap=True)

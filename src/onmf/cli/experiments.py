@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +12,6 @@ from rich.table import Table
 
 from onmf.cli.app import app
 from onmf.cli.terminal import console, errors, fail
-from onmf.experiments.watch import Watch
 
 experiments = typer.Typer(
     no_args_is_help=True,
@@ -24,9 +19,6 @@ experiments = typer.Typer(
     help="Run the paper's experiments: figures, tables, and which of its claims hold.",
 )
 app.add_typer(experiments, name="experiments")
-
-
-SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
 
 class Size(StrEnum):
@@ -38,17 +30,18 @@ class Size(StrEnum):
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
 SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the data and the initial dictionaries.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
 Samples = Annotated[
     int | None, typer.Option(min=400, help="N; a and b keep their ratios to it.", show_default="by size")
 ]
 Features = Annotated[int | None, typer.Option(min=2, help="F.", show_default="by size")]
-Starts = Annotated[
-    int | None, typer.Option("--initialisations", min=1, help="Initial dictionaries.", show_default="by size")
-]
+Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
-StandIn = Annotated[bool, typer.Option("--stand-in", help="Trial run on data that everybody has.")]
+StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
+Collections = Annotated[str, typer.Option(help="bbc, 20newsgroups or both, separated by a comma.")]
+FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw the noise anew for every copy.")]
+Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
@@ -61,10 +54,9 @@ def synthetic(
     features: Features = None,
 ) -> None:
     """Six divergences, planted dictionaries: the objective against time (Figure 2)."""
-    from onmf.experiments import synthetic as experiment
+    from onmf.experiments.synthetic import Synthetic
 
-    chosen = _chosen(methods, experiment.METHODS)
-    _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
+    _run(Synthetic, out, methods, size=size, seed=seed, samples=samples, features=features)
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
@@ -77,10 +69,9 @@ def sensitivity(
     features: Features = None,
 ) -> None:
     """tau, K and a, one at a time (Figures S-1 to S-3)."""
-    from onmf.experiments import sensitivity as experiment
+    from onmf.experiments.sensitivity import Sensitivity
 
-    chosen = _chosen(methods, experiment.METHODS)
-    _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
+    _run(Sensitivity, out, methods, size=size, seed=seed, samples=samples, features=features)
 
 
 @experiments.command(
@@ -93,18 +84,15 @@ def topics(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    collections: Annotated[
-        str, typer.Option(help="bbc, 20newsgroups or both, separated by a comma.")
-    ] = "bbc,20newsgroups",
+    collections: Collections = "bbc,20newsgroups",
     initialisations: Starts = None,
 ) -> None:
     """Topics of news: keywords, clusterings, running times (Tables 5 to 7)."""
-    from onmf.experiments import topics as experiment
+    from onmf.experiments.topics import Topics
 
-    chosen = _chosen(methods, experiment.METHODS)
-    corpora = ("stand-in",) if stand_in else _chosen(collections, ("bbc", "20newsgroups"), "--collections")
-    with _offering_a_stand_in():
-        _run(experiment, experiment.Settings(size.value, seed, chosen, data, initialisations, corpora), out)
+    corpora = ("stand-in",) if stand_in else _chosen(collections, Topics.corpora, "--collections")
+    settings = {"data": data, "initialisations": initialisations, "corpora": corpora}
+    _run(Topics, out, methods, size=size, seed=seed, **settings)
 
 
 @experiments.command(
@@ -117,17 +105,15 @@ def faces(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    fresh_noise: Annotated[bool, typer.Option("--fresh-noise", help="Draw the noise anew for every copy.")] = False,
-    subjects: Annotated[int | None, typer.Option(min=1, help="How many.", show_default="by size")] = None,
+    fresh_noise: FreshNoise = False,
+    subjects: Subjects = None,
     initialisations: Starts = None,
 ) -> None:
     """Faces without noise and shadows: pictures, PSNR, running times (Figure 3, Table 8)."""
-    from onmf.experiments import faces as experiment
+    from onmf.experiments.faces import Faces
 
-    chosen = _chosen(methods, experiment.METHODS)
-    with _offering_a_stand_in():
-        settings = experiment.Settings(size.value, seed, chosen, data, initialisations, stand_in, fresh_noise, subjects)
-        _run(experiment, settings, out)
+    settings = {"data": data, "initialisations": initialisations, "subjects": subjects}
+    _run(Faces, out, methods, size=size, seed=seed, stand_in=stand_in, fresh_noise=fresh_noise, **settings)
 
 
 def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods") -> tuple[str, ...]:
@@ -139,79 +125,38 @@ def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods")
     return tuple(name for name in known if name in names)
 
 
-def _plain(settings: Any) -> dict[str, Any]:
-    """What the report was made with, without the folder of the data."""
-    return {name: value for name, value in vars(settings).items() if name != "data"}
+def _run(experiment: Any, out: Path, methods: str | None, **settings: Any) -> None:
+    """Run an experiment into the folder ``out``, and print its verdicts."""
+    from onmf.datasets.folder import DataFolderError
 
-
-def _run(experiment: Any, settings: Any, out: Path) -> None:
-    """Run, write the report, and print its verdicts."""
-    from onmf.experiments.folder import Folder
-    from onmf.experiments.report import Text
-    from onmf.plots import new_figure
-
-    new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
-    # The data may move, and contestants or initial dictionaries may be added: finished parts remain valid. All other
-    # settings must stay the same.
-    free = ("data", "methods", "initialisations")
-    facts = {name: value for name, value in vars(settings).items() if name not in free}
-    name = experiment.__name__.rpartition(".")[2]
+    chosen = _chosen(methods, experiment.methods)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        folder = Folder(out, {"experiment": name} | facts)
-        with _bars() as watch:
-            report = experiment.run(settings, folder, watch)
+        with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
+            report = experiment(methods=chosen, **settings).run(out, _Bars(progress))
+    except DataFolderError as error:
+        fail(f"{error} To try it without the data, add --stand-in.")
     except KeyboardInterrupt:
         errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
-    if settings.size == "small":
-        report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])
-    page = report.write(out)
-    (out / "report.json").write_text(json.dumps({"experiment": name} | _plain(settings), indent=2) + "\n")
-    table = Table("the paper's claim", "measured here", "verdict")
-    for claim in report.claims:
-        table.add_row(claim.claim, claim.measured, claim.verdict)
+    rows = [claim.row() for claim in report.claims]
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*row.values())
     console.print(table)
-    console.print(f"Wrote {page}; tables and pictures are beside it.", soft_wrap=True)
+    console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
 
 
-@contextmanager
-def _offering_a_stand_in() -> Iterator[None]:
-    from onmf.datasets.folder import DataFolderError
-
-    try:
-        yield
-    except DataFolderError as error:
-        fail(f"{error} For a trial run without it, add --stand-in.")
-
-
-class _Bars(Watch):
+class _Bars:
     """Two bars: the parts of the experiment, and the one that runs."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.all = progress.add_task("experiment", total=None)
-        self.now = progress.add_task("", total=1.0)
-        self.begun = 0
+        self.all, self.now = progress.add_task("experiment", total=None), progress.add_task("", total=1.0)
 
-    def begin(self, parts: int) -> None:
-        self.progress.update(self.all, total=parts)
-
-    def part(self, title: str) -> None:
-        self.progress.update(self.all, completed=self.begun)
+    def part(self, title: str, number: int, total: int) -> None:
+        self.progress.update(self.all, completed=number, total=total)
         self.progress.reset(self.now, description=title)
-        self.begun += 1
 
     def step(self, share: float) -> None:
         self.progress.update(self.now, completed=share)
-
-    def say(self, text: str) -> None:
-        errors.print(text)
-
-
-@contextmanager
-def _bars() -> Iterator[Watch]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
-        bars = _Bars(progress)
-        yield bars
-        progress.update(bars.all, completed=bars.begun)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from onmf._support.arrays import Counts
 from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole
+from onmf.datasets.text import Texts
 
 PUBLIC_SET = PublicSet(
     "BBC News",
@@ -21,22 +21,12 @@ PUBLIC_SET = PublicSet(
 CLUSTERS = "%Clusters"  # the header line of bbc.classes that names the classes
 
 
-@dataclass(frozen=True, eq=False)
-class BBC:
-    """Counts (documents x terms, csr), the terms, and the class of each document as a place in ``label_names``."""
-
-    counts: Any
-    terms: list[str]
-    labels: Counts
-    label_names: list[str]
-
-
-def load(folder: str | Path | None = None) -> BBC:
-    """Read bbc.mtx, bbc.terms and bbc.classes from the folder, or from that in ONMF_DATA."""
+def load(folder: str | Path | None = None) -> Texts:
+    """Read bbc.mtx, bbc.terms and bbc.classes from the folder, by default $ONMF_DATA; the labels are the classes."""
     files = PUBLIC_SET.open(folder)
     terms = read_lines(files.path("bbc.terms"))
     labels, label_names = _classes(files.path("bbc.classes"))
-    return BBC(_counts(files.path("bbc.mtx"), len(labels), len(terms)), terms, labels, label_names)
+    return Texts(_counts(files.path("bbc.mtx"), len(labels), len(terms)), terms, labels, label_names)
 
 
 def _classes(path: Path) -> tuple[Counts, list[str]]:

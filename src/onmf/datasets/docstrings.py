@@ -7,29 +7,17 @@ from __future__ import annotations
 
 import ast
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Counts
+from onmf.datasets.text import Texts
 
 PACKAGES = ("asyncio", "email", "multiprocessing", "unittest", "xml")
 LEAST_WORDS = 8  # a shorter text says too little
 
 
-@dataclass(frozen=True, eq=False)
-class Docstrings:
-    """Counts (documents x words, csr), the words, and the package of each document as a place in ``label_names``."""
-
-    counts: Any
-    words: list[str]
-    labels: Counts
-    label_names: list[str]
-
-
-def load() -> Docstrings:
+def load() -> Texts:
     """The texts of modules, classes and functions of a few packages, as counts of words of three letters or more."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -48,7 +36,7 @@ def load() -> Docstrings:
         )
     vectoriser = CountVectorizer(stop_words="english", token_pattern=r"(?u)\b[a-z]{3,}\b", min_df=3)  # noqa: S106
     counts = vectoriser.fit_transform(texts)
-    return Docstrings(counts, vectoriser.get_feature_names_out().tolist(), np.asarray(labels), list(PACKAGES))
+    return Texts(counts, vectoriser.get_feature_names_out().tolist(), np.asarray(labels), list(PACKAGES))
 
 
 def _texts(path: Path) -> list[str]:

@@ -83,7 +83,7 @@ class Contestant(ABC):
     @classmethod
     def serves(cls, divergence: str) -> bool:
         """Whether it can minimise this divergence."""
-        return not cls.divergences or divergence in cls.divergences
+        return not cls.divergences or divergence.partition(":")[0] in cls.divergences
 
     @abstractmethod
     def run(self, passes: int, course: Course) -> None:

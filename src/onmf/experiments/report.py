@@ -1,13 +1,13 @@
-"""The report of a run: a list of blocks, written as one HTML page that needs nothing else, and as Markdown."""
+"""The report of a run: a list of blocks, written as one self-contained HTML page and as Markdown."""
 
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol
 
 from onmf.persistence.file import replacing
 
@@ -22,44 +22,75 @@ th, td { border: 1px solid #ccc; padding: .3rem .6rem; text-align: left; vertica
 th { background: #f3f3f3 }
 .holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .unknown { color: #555 }
 """
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<style>{style}</style></head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>"""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, what was measured here, and the verdict."""
+class Block(Protocol):
+    """A piece of a report."""
 
-    claim: str
-    measured: str
-    verdict: str
+    def html(self) -> str: ...
 
-
-@dataclass(frozen=True)
-class Heading:
-    """The title of a section."""
-
-    text: str
+    def markdown(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Text:
     """A paragraph."""
 
+    TAG: ClassVar[str] = "p"
+    MARK: ClassVar[str] = ""
     text: str
+
+    def html(self) -> str:
+        return f"<{self.TAG}>{escape(self.text)}</{self.TAG}>"
+
+    def markdown(self) -> str:
+        return self.MARK + self.text
+
+
+class Heading(Text):
+    """The title of a section."""
+
+    TAG, MARK = "h2", "## "
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells by the names of their columns; missing cells are empty."""
+    """Rows of cells by column name; missing cells are left empty."""
 
     caption: str
     rows: Sequence[Mapping[str, Any]]
 
-    @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(name for row in self.rows for name in row))
+    def html(self) -> str:
+        head, *lines = self._lines()
+        rows = [
+            "".join(f"<th>{escape(cell)}</th>" for cell in head),
+            *("".join(f"<td{_mark(cell)}>{escape(cell)}</td>" for cell in line) for line in lines),
+        ]
+        caption = f"<p>{escape(self.caption)}</p>\n" if self.caption else ""
+        body = "".join(f"<tr>{row}</tr>\n" for row in rows)
+        return f'{caption}<div class="wide"><table>{body}</table></div>'
 
-    def cells(self) -> list[list[str]]:
-        return [[shown(row.get(name, "")) for name in self.columns] for row in self.rows]
+    def markdown(self) -> str:
+        head, *lines = self._lines()
+        lines = [head, ["---"] * len(head), *lines]
+        rows = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        return f"{self.caption}\n\n{rows}" if self.caption else rows
+
+    def _lines(self) -> list[list[str]]:
+        """The names of the columns, then the cells of each row."""
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        return [columns, *([shown(row.get(name, "")) for name in columns] for row in self.rows)]
 
 
 @dataclass(frozen=True)
@@ -69,52 +100,54 @@ class Picture:
     file: Path
     caption: str
 
+    def html(self) -> str:
+        data, caption = base64.b64encode(self.file.read_bytes()).decode("ascii"), escape(self.caption)
+        picture = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
+        return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
 
-Block: TypeAlias = Heading | Text | Table | Picture
+    def markdown(self) -> str:
+        return f"![{self.caption}]({self.file.name})"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, what was measured here, and whether that bears it out, case by case."""
+
+    claim: str
+    measured: str
+    successes: Sequence[bool]
+
+    @property
+    def verdict(self) -> str:
+        """Holds if it does in every case, in part if in some."""
+        if not self.successes:
+            return UNKNOWN
+        return HOLDS if all(self.successes) else IN_PART if any(self.successes) else NOT
+
+    def row(self) -> dict[str, str]:
+        return {"the paper's claim": self.claim, "measured here": self.measured, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
 class Report:
-    """A title, blocks, and the claims, which come as one table at the end."""
+    """A title, blocks, and the claims, which make up the last table."""
 
     title: str
     blocks: Sequence[Block]
     claims: Sequence[Claim] = ()
 
     def write(self, folder: Path) -> Path:
-        """report.html and report.md; the path of the former."""
-        page = folder / "report.html"
-        for path, text in ((page, self.as_html()), (folder / "report.md", self.as_markdown())):
+        """Write report.html, whose path is returned, and report.md."""
+        page, title = folder / "report.html", escape(self.title)
+        blocks = list(self.blocks)
+        if self.claims:
+            blocks += [Heading("Claims of the paper"), Table("", [claim.row() for claim in self.claims])]
+        body = "\n".join(block.html() for block in blocks)
+        text = "\n\n".join([f"# {self.title}", *(block.markdown() for block in blocks)])
+        for path, content in ((page, PAGE.format(title=title, style=STYLE, body=body)), (folder / "report.md", text)):
             with replacing(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+                temporary.write_text(f"{content}\n", encoding="utf-8")
         return page
-
-    def as_html(self) -> str:
-        body = "\n".join(_html(block) for block in self._all())
-        title = html.escape(self.title)
-        return (
-            f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<link rel="icon" href="data:,">\n<style>{STYLE}</style></head>\n<body>\n'
-            f"<h1>{title}</h1>\n{body}\n</body>\n</html>\n"
-        )
-
-    def as_markdown(self) -> str:
-        return "\n\n".join([f"# {self.title}", *(_markdown(block) for block in self._all())]) + "\n"
-
-    def _all(self) -> list[Block]:
-        rows = [
-            {"the paper's claim": each.claim, "measured here": each.measured, "verdict": each.verdict}
-            for each in self.claims
-        ]
-        return [*self.blocks, Heading("Claims of the paper"), Table("", rows)] if rows else list(self.blocks)
-
-
-def verdict(successes: Sequence[bool]) -> str:
-    """Holds if all do, in part if some do."""
-    if not successes:
-        return UNKNOWN
-    return HOLDS if all(successes) else IN_PART if any(successes) else NOT
 
 
 def shown(value: Any) -> str:
@@ -122,35 +155,7 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _html(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"<h2>{html.escape(block.text)}</h2>"
-    if isinstance(block, Text):
-        return f"<p>{html.escape(block.text)}</p>"
-    if isinstance(block, Picture):
-        data = base64.b64encode(block.file.read_bytes()).decode("ascii")
-        caption = html.escape(block.caption)
-        picture = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
-        return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in block.columns)
-    rows = "".join("<tr>" + "".join(_html_cell(cell) for cell in cells) + "</tr>\n" for cells in block.cells())
-    caption = f"<p>{html.escape(block.caption)}</p>\n" if block.caption else ""
-    return f'{caption}<div class="wide"><table><tr>{head}</tr>\n{rows}</table></div>'
-
-
-def _html_cell(cell: str) -> str:
+def _mark(cell: str) -> str:
+    """Verdicts have colours."""
     kinds = {HOLDS: "holds", IN_PART: "part", NOT: "not", UNKNOWN: "unknown"}
-    mark = f' class="{kinds[cell]}"' if cell in kinds else ""
-    return f"<td{mark}>{html.escape(cell)}</td>"
-
-
-def _markdown(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"## {block.text}"
-    if isinstance(block, Text):
-        return block.text
-    if isinstance(block, Picture):
-        return f"![{block.caption}]({block.file.name})"
-    lines = [block.columns, ["---"] * len(block.columns), *block.cells()]
-    rows = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    return f"{block.caption}\n\n{rows}" if block.caption else rows
+    return f' class="{kinds[cell]}"' if cell in kinds else ""

@@ -1,0 +1,143 @@
+"""What the paper's experiments share: contestants learn from data sets, from several initial dictionaries each, and the
+results become tables, pictures, and verdicts on the paper's claims.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from onmf.experiments.comparison import Facts, Results, beside_batch, means
+from onmf.experiments.contestants import TITLES
+from onmf.experiments.folder import Folder, Result
+from onmf.experiments.report import Block, Claim, Heading, Report, Table, Text
+from onmf.plots import new_figure
+
+FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
+
+SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
+
+
+class Watch:
+    """Is told how far an experiment has come; this one is silent."""
+
+    def part(self, title: str, number: int, total: int) -> None:
+        """The next part begins, after ``number`` of ``total``."""
+
+    def step(self, share: float) -> None:
+        """How much of the part is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """An experiment; its fields are its settings."""
+
+    TITLE: ClassVar[str]
+    EACH: ClassVar[str]  # what a data set is: the name of a column
+    MEASURES: ClassVar[tuple[str, ...]]  # shown in the summary
+    STARTS: ClassVar[Mapping[str, int]] = {"small": 1, "paper": 1}
+
+    size: str = "small"
+    seed: int = 0
+    methods: tuple[str, ...] = ()
+    data: Path | None = None
+    initialisations: int | None = None
+
+    @property
+    def starts(self) -> range:
+        """The seeds of the initial dictionaries."""
+        return range(self.seed, self.seed + (self.initialisations or self.STARTS[self.size]))
+
+    @property
+    @abstractmethod
+    def sets(self) -> Mapping[str, Any]:
+        """The data sets by title."""
+
+    def entered(self, title: str) -> Sequence[Any]:
+        """The contestants on a data set."""
+        return self.methods
+
+    @abstractmethod
+    def compete(self, data: Any, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
+        """Let a contestant learn from a data set, and judge it."""
+
+    @abstractmethod
+    def blocks(self, folder: Folder, results: Results) -> list[Block]:
+        """The set-up in words, and the pictures."""
+
+    @abstractmethod
+    def claims(self, results: Results) -> Iterable[Claim]:
+        """What the paper says of these results."""
+
+    def columns(self, who: Any) -> dict[str, Any]:
+        """The cells of a table that name a contestant."""
+        return {"method": TITLES[who]}
+
+    def summary(self, results: Results) -> list[dict[str, Any]]:
+        """One row per data set and contestant: means and standard deviations over the initial dictionaries."""
+        return [
+            {self.EACH: title} | self.columns(who) | means(found, self.MEASURES) | beside_batch(by_method, who)
+            for title, by_method in results.items()
+            for who, found in by_method.items()
+        ]
+
+    def caption(self) -> str:
+        """What the summary shows."""
+        return (
+            f"Means (and standard deviations) over {len(self.starts)} initial dictionaries. Train and held-out: mean "
+            "loss at the best coefficients. There: where the training loss first falls to Batch's final one."
+        )
+
+    def run(self, out: Path, watch: Watch | None = None) -> Report:
+        """Run what is not yet in the folder ``out``, and write the tables, the pictures and the report there."""
+        new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        name = {"experiment": type(self).__name__.lower()}
+        folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
+        results = self._results(folder, watch or Watch())
+        folder.table(
+            "curves",
+            (
+                {self.EACH: title} | self.columns(who) | {"start": start} | point
+                for title, by_method in results.items()
+                for who, found in by_method.items()
+                for start, facts in zip(self.starts, found, strict=True)
+                for point in facts["points"]
+            ),
+        )
+        rows = self.summary(results)
+        folder.table("summary", rows)
+        blocks = [*self.blocks(folder, results), Heading("In numbers"), Table(self.caption(), rows)]
+        small = [Text(SMALL_RUN)] if self.size == "small" else []
+        report = Report(self.TITLE, [*small, *blocks], list(self.claims(results)))
+        report.write(out)
+        del settings["data"]
+        (out / "report.json").write_text(json.dumps(name | settings, indent=2) + "\n")
+        return report
+
+    def _results(self, folder: Folder, watch: Watch) -> Results:
+        results: dict[str, dict[Any, list[Facts]]] = {
+            title: {who: [] for who in self.entered(title)} for title in self.sets
+        }
+        parts = [(title, start, who) for title, entered in results.items() for start in self.starts for who in entered]
+        for number, (title, start, who) in enumerate(parts):
+            watch.part(", ".join([title, *map(str, self.columns(who).values()), f"start {start}"]), number, len(parts))
+            find = partial(self.compete, self.sets[title], who, start, watch.step)
+            results[title][who].append(folder.part(part_name(title, who, start), find))
+        return results
+
+
+def part_name(title: str, who: Any, start: int) -> str:
+    """The name of a part's files."""
+    return f"{file_name(title)}-{who}-{start}"
+
+
+def file_name(title: str) -> str:
+    """A title as a file name."""
+    return re.sub(r"\W+", "-", title.lower())
