@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,18 +29,16 @@ class Size(StrEnum):
     paper = "paper"
 
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run resumes there.")]
 SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
-Samples = Annotated[
-    int | None, typer.Option(min=400, help="N; a and b keep their ratios to it.", show_default="by size")
-]
+Samples = Annotated[int | None, typer.Option(min=400, help="N; a and b scale with it.", show_default="by size")]
 Features = Annotated[int | None, typer.Option(min=2, help="F.", show_default="by size")]
 Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
 StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
-Collections = Annotated[str, typer.Option(help="bbc, 20newsgroups or both, separated by a comma.")]
+Collections = Annotated[str | None, typer.Option(help="bbc, 20newsgroups.", show_default="both")]
 FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw the noise anew for every copy.")]
 Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
 
@@ -54,9 +53,7 @@ def synthetic(
     features: Features = None,
 ) -> None:
     """Six divergences, planted dictionaries: the objective against time (Figure 2)."""
-    from onmf.experiments.synthetic import Synthetic
-
-    _run(Synthetic, out, methods, size=size, seed=seed, samples=samples, features=features)
+    _run("synthetic", **locals())
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
@@ -69,9 +66,7 @@ def sensitivity(
     features: Features = None,
 ) -> None:
     """tau, K and a, one at a time (Figures S-1 to S-3)."""
-    from onmf.experiments.sensitivity import Sensitivity
-
-    _run(Sensitivity, out, methods, size=size, seed=seed, samples=samples, features=features)
+    _run("sensitivity", **locals())
 
 
 @experiments.command(
@@ -84,15 +79,11 @@ def topics(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    collections: Collections = "bbc,20newsgroups",
+    collections: Collections = None,
     initialisations: Starts = None,
 ) -> None:
     """Topics of news: keywords, clusterings, running times (Tables 5 to 7)."""
-    from onmf.experiments.topics import Topics
-
-    corpora = ("stand-in",) if stand_in else _chosen(collections, Topics.corpora, "--collections")
-    settings = {"data": data, "initialisations": initialisations, "corpora": corpora}
-    _run(Topics, out, methods, size=size, seed=seed, **settings)
+    _run("topics", **locals())
 
 
 @experiments.command(
@@ -110,30 +101,20 @@ def faces(
     initialisations: Starts = None,
 ) -> None:
     """Faces without noise and shadows: pictures, PSNR, running times (Figure 3, Table 8)."""
-    from onmf.experiments.faces import Faces
-
-    settings = {"data": data, "initialisations": initialisations, "subjects": subjects}
-    _run(Faces, out, methods, size=size, seed=seed, stand_in=stand_in, fresh_noise=fresh_noise, **settings)
+    _run("faces", **locals())
 
 
-def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods") -> tuple[str, ...]:
-    """The names between the commas."""
-    names = known if text is None else tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        fail(f"{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
-    return tuple(name for name in known if name in names)
-
-
-def _run(experiment: Any, out: Path, methods: str | None, **settings: Any) -> None:
+def _run(name: str, out: Path, **settings: Any) -> None:
     """Run an experiment into the folder ``out``, and print its verdicts."""
     from onmf.datasets.folder import DataFolderError
 
-    chosen = _chosen(methods, experiment.methods)
+    experiment = getattr(importlib.import_module(f"onmf.experiments.{name}"), name.capitalize())
+    for option in {"methods", "collections"} & set(settings):
+        settings[option] = _chosen(settings[option], getattr(experiment, option), option)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
-            report = experiment(methods=chosen, **settings).run(out, _Bars(progress))
+            report = experiment(**settings).run(out, _Bars(progress))
     except DataFolderError as error:
         fail(f"{error} To try it without the data, add --stand-in.")
     except KeyboardInterrupt:
@@ -145,6 +126,14 @@ def _run(experiment: Any, out: Path, methods: str | None, **settings: Any) -> No
         table.add_row(*row.values())
     console.print(table)
     console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
+
+
+def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """The known names among those between the commas; all of them without a text."""
+    names = known if text is None else [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
+    return tuple(name for name in known if name in names)
 
 
 class _Bars:

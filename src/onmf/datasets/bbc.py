@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Counts
-from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole
-from onmf.datasets.text import Texts
+from onmf.datasets.text import Texts, count_matrix
 
 PUBLIC_SET = PublicSet(
     "BBC News",

@@ -27,16 +27,13 @@ class PublicSet:
 
     def open(self, folder: str | Path | None) -> Files:
         """The set in a folder, or in that of the environment variable when ``folder`` is None."""
-        named = folder if folder is not None else os.environ.get(VARIABLE)
-        how = f"give the folder as an argument or in the environment variable {VARIABLE}"
-        if named is None or named == "":
-            raise DataFolderError(
-                f"no folder is named for the data set {self.title}: get it from {self.origin}, then {how}."
-            )
+        named = folder if folder is not None else os.environ.get(VARIABLE, "")
         root = Path(named).expanduser()
-        if not root.is_dir():
+        if named == "" or not root.is_dir():
+            missing = f"there is no folder {root}" if named else "no folder is named"
             raise DataFolderError(
-                f"there is no folder {root} for the data set {self.title}: get it from {self.origin}, then {how}."
+                f"{missing} for the data set {self.title}: get it from {self.origin}, then give the folder as an "
+                f"argument or in the environment variable {VARIABLE}."
             )
         return Files(self, root)
 

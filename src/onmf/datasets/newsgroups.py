@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import Files, PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole
-from onmf.datasets.text import Texts
+from onmf.datasets.text import Texts, count_matrix
 
 PUBLIC_SET = PublicSet(
     "20 Newsgroups",
@@ -18,22 +16,18 @@ PUBLIC_SET = PublicSet(
 MOST_GROUPS = 1000  # where train.map does not name them
 
 
-@dataclass(frozen=True, eq=False)
-class Newsgroups:
-    """Both parts over one vocabulary; labels are groups, named "group 1", "group 2", ... where train.map is missing."""
+def load(folder: str | Path | None = None) -> tuple[Texts, Texts]:
+    """The training and the test posts, over one vocabulary; labels are groups.
 
-    train: Texts
-    test: Texts
-
-
-def load(folder: str | Path | None = None) -> Newsgroups:
-    """Read train and test (.data, .label), vocabulary.txt and train.map from the folder, by default $ONMF_DATA."""
+    Read from train and test (.data, .label), vocabulary.txt and train.map in the folder, by default $ONMF_DATA. Without
+    train.map, groups are named "group 1", "group 2", ...
+    """
     files = PUBLIC_SET.open(folder)
     vocabulary = read_lines(files.path("vocabulary.txt"))
     path = files.find("train.map")
     names = [f"group {number}" for number in range(1, MOST_GROUPS + 1)] if path is None else _names(path)
     train, test = (_part(files, part, vocabulary, names) for part in ("train", "test"))
-    return Newsgroups(train, test)
+    return train, test
 
 
 def _part(files: Files, name: str, words: list[str], names: list[str]) -> Texts:

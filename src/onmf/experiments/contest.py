@@ -74,6 +74,7 @@ class Task:
 class Contestant(ABC):
     """A way to learn a dictionary. Preparing is free: ``__init__`` runs off the clock."""
 
+    name: ClassVar[str]
     title: ClassVar[str]
     divergences: ClassVar[tuple[str, ...]] = ()  # those it can minimise, without parameters; empty: all
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from onmf._support.arrays import Array, Counts
+from onmf._support.arrays import Counts
 from onmf.datasets import bbc, docstrings, newsgroups
 from onmf.datasets.text import Texts, leading_words, tfidf
-from onmf.experiments.trial import Copies
+from onmf.experiments.judge import Scorer
+from onmf.experiments.trial import Copies, Problem
 
 SNR = 30.0  # dB
-ORDER = 5  # key of the random numbers of the samples' order
+NOISE, ORDER = 4, 5  # keys of independent random numbers
 HELD_OUT = 0.1  # of the documents; the paper learns from all of them
 
 
 def all_newsgroups(folder: Path | None) -> Texts:
     """Both parts of 20 Newsgroups, 18774 posts."""
-    parts = newsgroups.load(folder)
-    counts = scipy.sparse.vstack([parts.train.counts, parts.test.counts], format="csr")
-    labels = np.concatenate([parts.train.labels, parts.test.labels])
-    return Texts(counts, parts.train.words, labels, parts.train.label_names[: labels.max() + 1])
+    train, test = newsgroups.load(folder)
+    labels = np.concatenate([train.labels, test.labels])
+    counts = scipy.sparse.vstack([train.counts, test.counts], format="csr")
+    return Texts(counts, train.words, labels, train.label_names[: labels.max() + 1])
 
 
 CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, and how they are loaded
@@ -40,30 +40,22 @@ CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, an
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
-    """What the contestants learn from, and what they are judged by."""
+class Documents(Problem):
+    """A collection as noisy samples, one per document; the problem's source is copies of those to learn from."""
 
-    words: list[str]
-    categories: list[str]  # K of them
-    counts: Any  # of the words in all remaining documents, without noise
-    labels: Counts  # the category of each document
-    V: Any  # noisy samples of all documents
-    train: Counts  # indices of the documents to learn from
-    held_out: Counts
+    texts: Texts  # the documents and words that remain, without noise
+    everything: Scorer  # judges dictionaries on all of them
+    learnt: Counts  # indices of the documents to learn from
     copies: int
     scale: float  # l
     snr: float
 
-    def source(self, seed: int) -> Copies:
-        """N samples in random order."""
-        order = np.random.default_rng([seed, ORDER]).permutation(np.tile(self.train, self.copies))
-        return Copies(self.V, order)
 
-
-def documents(texts: Texts, n_words: int, n_samples: int, most: int | None, rng: np.random.Generator) -> Documents:
-    """The paper's steps, applied to at most ``most`` randomly chosen documents."""
+def documents(texts: Texts, n_words: int, n_samples: int, most: int, judged: int, seed: int) -> Documents:
+    """The paper's steps for at most ``most`` documents, chosen at random; dictionaries are ``judged`` on so many."""
+    rng = np.random.default_rng([seed, NOISE])
     rows = np.arange(texts.counts.shape[0])
-    if most is not None and most < len(rows):
+    if most < len(rows):
         rows = np.sort(rng.permutation(rows)[:most])
     counts = scipy.sparse.csr_array(texts.counts)[rows]
     weights = tfidf(counts)
@@ -78,21 +70,19 @@ def documents(texts: Texts, n_words: int, n_samples: int, most: int | None, rng:
     snr = 20 * np.log10(np.linalg.norm(V.data) / np.linalg.norm(noisy.data - V.data))
     noisy.eliminate_zeros()
     noisy.sort_indices()
-    held_out, train = map(np.sort, np.split(rng.permutation(len(filled)), [round(HELD_OUT * len(filled))]))
-    return Documents(
-        words=[texts.words[place] for place in chosen],
-        categories=texts.label_names,
-        counts=scipy.sparse.csr_array(counts[:, chosen])[filled],
-        labels=texts.labels[rows][filled],
-        V=scipy.sparse.csr_matrix(noisy),
-        train=train,
-        held_out=held_out,
-        copies=max(1, round(n_samples / len(train))),
-        scale=scale,
-        snr=float(snr),
+    samples = scipy.sparse.csr_matrix(noisy)
+    kept_back, learnt = map(np.sort, np.split(rng.permutation(len(filled)), [round(HELD_OUT * len(filled))]))
+    copies = max(1, round(n_samples / len(learnt)))
+    order = np.random.default_rng([seed, ORDER]).permutation(np.tile(learnt, copies))
+    mean = np.asarray(samples[learnt].mean(axis=0)).ravel()
+    places = (learnt[:judged], kept_back[:judged], slice(None))
+    train, held_out, everything = (Scorer("kl", mean, samples[each]) for each in places)
+    texts = Texts(
+        scipy.sparse.csr_array(counts[:, chosen])[filled],
+        [texts.words[place] for place in chosen],
+        texts.labels[rows][filled],
+        texts.label_names,
     )
-
-
-def mean_sample(V: Any) -> Array:
-    """The mean row of a sparse matrix."""
-    return np.asarray(V.mean(axis=0)).ravel()
+    K = len(texts.label_names)
+    source = Copies(samples, order)
+    return Documents(source, "kl", K, train, held_out, texts, everything, learnt, copies, scale, float(snr))

@@ -7,16 +7,17 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from onmf.experiments.comparison import Facts, Results, beside_batch, means
-from onmf.experiments.contestants import TITLES
+from onmf.experiments.contestants import CONTESTANTS, TITLES
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.report import Block, Claim, Heading, Report, Table, Text
+from onmf.experiments.report import Block, Claim, Report, heading, paragraph
+from onmf.experiments.trial import Problem, Trial
 from onmf.plots import new_figure
 
 FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
@@ -56,16 +57,20 @@ class Experiment(ABC):
 
     @property
     @abstractmethod
-    def sets(self) -> Mapping[str, Any]:
+    def sets(self) -> Mapping[str, Problem]:
         """The data sets by title."""
 
     def entered(self, title: str) -> Sequence[Any]:
         """The contestants on a data set."""
-        return self.methods
+        return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
 
-    @abstractmethod
-    def compete(self, data: Any, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
-        """Let a contestant learn from a data set, and judge it."""
+    def trial(self, data: Any, who: Any, start: int) -> Trial:
+        """What a contestant does with a data set."""
+        return Trial(data, who, start)
+
+    def judged(self, data: Any, result: Result) -> Result:
+        """What else there is to say of a contestant's result."""
+        return result
 
     @abstractmethod
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
@@ -101,21 +106,18 @@ class Experiment(ABC):
         name = {"experiment": type(self).__name__.lower()}
         folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
         results = self._results(folder, watch or Watch())
-        folder.table(
-            "curves",
-            (
-                {self.EACH: title} | self.columns(who) | {"start": start} | point
-                for title, by_method in results.items()
-                for who, found in by_method.items()
-                for start, facts in zip(self.starts, found, strict=True)
-                for point in facts["points"]
-            ),
-        )
-        rows = self.summary(results)
-        folder.table("summary", rows)
-        blocks = [*self.blocks(folder, results), Heading("In numbers"), Table(self.caption(), rows)]
-        small = [Text(SMALL_RUN)] if self.size == "small" else []
-        report = Report(self.TITLE, [*small, *blocks], list(self.claims(results)))
+        points = [
+            {self.EACH: title} | self.columns(who) | {"start": start} | point
+            for title, by_method in results.items()
+            for who, found in by_method.items()
+            for start, facts in zip(self.starts, found, strict=True)
+            for point in facts["points"]
+        ]
+        folder.table("curves", points)
+        small = [paragraph(SMALL_RUN)] if self.size == "small" else []
+        numbers = [heading("In numbers"), folder.table("summary", self.summary(results), self.caption())]
+        blocks = [*small, *self.blocks(folder, results), *numbers]
+        report = Report(self.TITLE, blocks, list(self.claims(results)))
         report.write(out)
         del settings["data"]
         (out / "report.json").write_text(json.dumps(name | settings, indent=2) + "\n")
@@ -128,9 +130,12 @@ class Experiment(ABC):
         parts = [(title, start, who) for title, entered in results.items() for start in self.starts for who in entered]
         for number, (title, start, who) in enumerate(parts):
             watch.part(", ".join([title, *map(str, self.columns(who).values()), f"start {start}"]), number, len(parts))
-            find = partial(self.compete, self.sets[title], who, start, watch.step)
+            find = partial(self._part, self.sets[title], who, start, watch)
             results[title][who].append(folder.part(part_name(title, who, start), find))
         return results
+
+    def _part(self, data: Any, who: Any, start: int, watch: Watch, scratch: Path) -> Result:
+        return self.judged(data, self.trial(data, who, start).run(scratch, watch.step))
 
 
 def part_name(title: str, who: Any, start: int) -> str:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf.experiments import images
 from onmf.experiments.comparison import OF_COPIES, Results, about, faster_than_batch, listed, mean, steps
 from onmf.experiments.contestants import TITLES
 from onmf.experiments.experiment import Experiment, file_name, part_name
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.images import WHITE, FreshNoise, Subject, contaminated, psnr, quality
+from onmf.experiments.images import QUALITY, WHITE, FreshNoise, Subject, contaminated, psnr, quality
 from onmf.experiments.judge import Scorer
-from onmf.experiments.report import Block, Claim, Heading, Picture, Text
-from onmf.experiments.trial import Copies, Trial, huber
+from onmf.experiments.report import Block, Claim, heading, paragraph
+from onmf.experiments.trial import Copies, Problem, huber
 from onmf.plots import gallery
 
 NOISE, OTHER_NOISE, SUBJECT = 7, 8, 9  # keys of independent random numbers
@@ -30,27 +29,25 @@ SHOWN = (0.9, 0.5, 0.2)  # the pictured images, by the rank of their brightness
 REMOVED = 0.5  # of the brightness in good light: with more, a shadow is called removed
 ALIKE = 1.0  # dB
 CLEANER = 6.0  # dB by which noise must fall to be called removed
+PICTURED = {"then": "the coefficients of their time, as in the paper", "now": "freshly solved coefficients"}
 THEN = "psnr of the coefficients of their time"
 
 
 @dataclass(frozen=True, eq=False)
-class Contaminated:
-    """A subject's clean and noisy images, and their copies to learn from."""
+class Contaminated(Problem):
+    """A subject's clean and noisy images; the problem's source is copies of them."""
 
     subject: Subject
     noisy: Array
-    source: Copies | FreshNoise
+    order: Counts  # the image that each sample is a copy of
 
 
 @dataclass(frozen=True)
 class Faces(Experiment):
     """How many subjects, whether they are a stand-in's, and whether every copy has noise of its own."""
 
-    TITLE: ClassVar = "Faces"
-    EACH: ClassVar = "subject"
-    MEASURES: ClassVar = (
-        "psnr", "psnr outside shadows", "brightness in shadow", THEN, "seconds", "best psnr on the way", "train"
-    )  # fmt: skip
+    TITLE, EACH = "Faces", "subject"
+    MEASURES = (*QUALITY, THEN, "seconds", "best psnr on the way", "train")
     STARTS: ClassVar = {"small": 2, "paper": 10}
 
     methods: tuple[str, ...] = ("ol", "ol-wang", "batch", "ours")
@@ -65,30 +62,28 @@ class Faces(Experiment):
         found = images.stand_ins(count, rng) if self.stand_in else images.faces(self.data, count, rng)
         if self.size == "small":
             found = [images.halved(subject) for subject in found]
-        return {subject.name: self._contaminate(subject, number) for number, subject in enumerate(found)}
+        return {subject.name: self._contaminated(subject, number) for number, subject in enumerate(found)}
 
-    def _contaminate(self, subject: Subject, number: int) -> Contaminated:
+    def _contaminated(self, subject: Subject, number: int) -> Contaminated:
         rng = np.random.default_rng([self.seed, NOISE, number])
         noisy = contaminated(subject.images, rng)
         order = rng.permutation(np.tile(np.arange(len(noisy)), COPIES[self.size]))
-        fresh = FreshNoise(subject.images, order, self.seed)
-        return Contaminated(subject, noisy, fresh if self.fresh_noise else Copies(noisy, order))
+        source = FreshNoise(subject.images, order, self.seed) if self.fresh_noise else Copies(noisy, order)
+        other = contaminated(subject.images, np.random.default_rng([self.seed, OTHER_NOISE]))
+        loss, mean = huber(float(noisy.mean())), noisy.mean(axis=0)
+        train, held_out = (Scorer(loss, mean, seen, subject.images, WHITE) for seen in (noisy, other))
+        return Contaminated(source, loss, COMPONENTS[self.size], train, held_out, subject, noisy, order)
 
-    def compete(self, data: Contaminated, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
+    def judged(self, data: Contaminated, result: Result) -> Result:
         """Besides its facts, the pictures that the contestant makes of the noisy images: *now*, with coefficients
         solved for its final dictionary, and *then*, with those found when the images were last seen.
         """
-        noisy, clean, K = data.noisy, data.subject.images, COMPONENTS[self.size]
-        other = contaminated(clean, np.random.default_rng([self.seed, OTHER_NOISE]))
-        divergence, typical = huber(float(noisy.mean())), noisy.mean(axis=0)
-        train, held_out = (Scorer(divergence, typical, seen, clean, WHITE) for seen in (noisy, other))
-        result = Trial(data.source, divergence, K, start, train, held_out).compete(who, scratch, step)
-        W, H = result.arrays["W"], result.arrays["H"]
-        coefficients = np.full((len(noisy), len(W)), np.nan)
-        for image, h in zip(data.source.order[slice(*result.facts["places"])], H, strict=True):
+        W, clean = result.arrays["W"], data.subject.images
+        coefficients = np.full((len(clean), len(W)), np.nan)
+        for image, h in zip(data.order[slice(*result.facts["places"])], result.arrays["H"], strict=True):
             coefficients[image] = h
         then = coefficients @ W
-        H, atoms = train.solved(W)
+        H, atoms = data.train.solved(W)
         now = H @ atoms
         best = max(point["psnr"] for point in result.facts["points"])
         facts = quality(now, data.subject) | {THEN: psnr(then, clean), "best psnr on the way": best}
@@ -96,34 +91,29 @@ class Faces(Experiment):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         first = next(iter(self.sets.values()))
-        side, (N, F) = first.subject.side, (len(first.source.order), first.source.n_features)
+        side, (N, F) = first.subject.side, (len(first.order), first.source.n_features)
         noise = "noise drawn anew for every copy" if self.fresh_noise else "the same noise in all copies of an image"
         text = (
             f"{len(self.sets)} subjects, {len(first.noisy)} images of {side} x {side} pixels each. 30 % of the pixels "
             f"of every image get noise from [-255, 255] added and are clipped to [0, 255]; {COPIES[self.size]} copies "
-            f"of each image in random order, {noise}: N = {N}, F = {F}. K = {COMPONENTS[self.size]}, Huber's delta a "
+            f"of each image in random order, {noise}: N = {N}, F = {F}. K = {first.K}, Huber's delta a "
             f"tenth of the mean; OL with {steps(N)}. A pixel is in shadow where an image has less than a quarter of "
             "the brightness that the subject has there in good light, the median of its brightest quarter of images."
             + ("" if self.fresh_noise else f" {OF_COPIES}")
         )
-        blocks: list[Block] = [Heading("Set-up"), Text(text)]
+        blocks = [heading("Set-up"), paragraph(text)]
         for title, data in self.sets.items():
-            arrays = {m: folder.arrays(part_name(title, m, self.seed)) for m in results[title]}
-            for when, caption in (
-                ("then", "the final dictionaries with the coefficients of their time, as in the paper"),
-                ("now", "the final dictionaries with freshly solved coefficients"),
-            ):
+            ranked = np.argsort(data.subject.images.mean(axis=1))
+            shown = ranked[[int(rank * (len(ranked) - 1)) for rank in SHOWN]]
+            for when, caption in PICTURED.items():
                 columns = {"clean": data.subject.images, "noisy": data.noisy}
-                columns |= {TITLES[method]: found[when] for method, found in arrays.items()}
-                ranked = np.argsort(data.subject.images.mean(axis=1))
-                shown = [ranked[int(rank * (len(ranked) - 1))] for rank in SHOWN]
-                pictures = [
-                    (name if place == shown[0] else "", column[place].reshape(side, side) / WHITE)
-                    for place in shown
-                    for name, column in columns.items()
-                ]
-                file = folder.picture(f"{file_name(title)}-{when}", gallery(pictures, len(columns), (1.7, 1.7)))
-                blocks.append(Picture(file, f"{title}: {caption} (first initial dictionary)."))
+                for method in results[title]:
+                    columns[TITLES[method]] = folder.arrays(part_name(title, method, self.seed))[when]
+                titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
+                squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
+                figure = gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
+                text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
+                blocks.append(folder.picture(f"{file_name(title)}-{when}", figure, text))
         return blocks
 
     def caption(self) -> str:
@@ -135,14 +125,12 @@ class Faces(Experiment):
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
         """Those of the contestants, after the noisy and the clean images of each subject."""
-        rows = super().summary(results)
-        for title, data in self.sets.items():
-            place = next(place for place, row in enumerate(rows) if row["subject"] == title)
-            shown = {"noisy": data.noisy, "clean": data.subject.images}
-            rows[place:place] = [
-                {"subject": title, "method": name} | quality(pictures, data.subject) for name, pictures in shown.items()
-            ]
-        return rows
+        given = [
+            {"subject": title, "method": name} | quality(pictures, data.subject)
+            for title, data in self.sets.items()
+            for name, pictures in (("noisy", data.noisy), ("clean", data.subject.images))
+        ]
+        return sorted([*given, *super().summary(results)], key=lambda row: list(self.sets).index(row["subject"]))
 
     def claims(self, results: Results) -> Iterator[Claim]:
         methods = list(next(iter(results.values())))

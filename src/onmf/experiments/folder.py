@@ -6,7 +6,7 @@ import csv
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 from onmf._support.arrays import Array
+from onmf.experiments.report import Block, picture, table
 from onmf.persistence.file import replacing
 
 
@@ -73,10 +74,9 @@ class Folder:
         """The arrays of a finished part."""
         return safetensors.numpy.load_file(self._parts / f"{name}.safetensors")
 
-    def table(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows as NAME.csv; missing cells are left empty."""
+    def table(self, name: str, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Block:
+        """Write rows as NAME.csv, and give them as a block of the report; missing cells are left empty."""
         self._begin()
-        rows = list(rows)
         columns = list(dict.fromkeys(key for row in rows for key in row))
         with (
             replacing(self.path / f"{name}.csv") as temporary,
@@ -85,11 +85,12 @@ class Folder:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
+        return table(caption, rows)
 
-    def picture(self, name: str, figure: Any) -> Path:
-        """Write a Matplotlib figure as NAME.png, whose path is returned, and NAME.svg."""
+    def picture(self, name: str, figure: Any, caption: str) -> Block:
+        """Write a Matplotlib figure as NAME.png and NAME.svg, and give it as a block of the report."""
         for suffix in ("svg", "png"):
             with replacing(self.path / f"{name}.{suffix}") as temporary:
                 figure.savefig(temporary, format=suffix, dpi=80)
             figure.set_layout_engine("none")  # computed once: it takes as long as drawing
-        return self.path / f"{name}.png"
+        return picture(self.path / f"{name}.png", caption)

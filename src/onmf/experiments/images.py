@@ -19,6 +19,7 @@ WHITE = 255.0
 LIGHTS = 64  # images of a subject
 WELL_LIT = 0.25  # the brightest share of a subject's images, taken to show it without shadows
 IN_SHADOW = 0.25  # a pixel is in shadow below this share of its brightness in good light
+QUALITY = ("psnr", "psnr outside shadows", "brightness in shadow")
 LEAST_BRIGHTNESS = 25.0  # a pixel that is dark even in good light tells nothing
 
 
@@ -52,9 +53,8 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
     if not len(chosen):
         raise ValueError(f"no subject of the data set has {LIGHTS} images; is it the 32 x 32 version of all of them?")
-    rows = (np.flatnonzero(data.subjects == number) for number in chosen)
-    pixels = [np.ascontiguousarray(yaleb.upright(data.images[each])).reshape(LIGHTS, -1) for each in rows]
-    return [Subject(f"subject {number}", images) for number, images in zip(chosen, pixels, strict=True)]
+    squares = {number: yaleb.upright(data.images[data.subjects == number]) for number in chosen}
+    return [Subject(f"subject {number}", images.reshape(LIGHTS, -1)) for number, images in squares.items()]
 
 
 def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
@@ -119,8 +119,6 @@ def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
 
 def quality(pictures: Array, subject: Subject) -> dict[str, float]:
     """How well pictures show a subject without noise and shadows."""
-    return {
-        "psnr": psnr(pictures, subject.images),
-        "psnr outside shadows": psnr(pictures, subject.images, ~subject.shadows()),
-        "brightness in shadow": brightness_in_shadow(pictures, subject),
-    }
+    clean = subject.images
+    values = psnr(pictures, clean), psnr(pictures, clean, ~subject.shadows()), brightness_in_shadow(pictures, subject)
+    return dict(zip(QUALITY, values, strict=True))

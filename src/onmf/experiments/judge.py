@@ -80,27 +80,19 @@ class Scorer:
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
         """The lowest loss over the floors."""
-        atoms = np.asarray(W, dtype=np.float64)
-        largest = atoms.max(axis=1, keepdims=True)
-        if not np.isfinite(atoms).all() or not (largest > 0).any():
-            return Score(float("inf"), 0.0, 1.0)
-        alive = largest.ravel() > 0
-        atoms = np.maximum(atoms[alive] / largest[alive], 0.0)
-        best: Score | None = None
-        for floor in floors or self.floors:
+        best, atoms = Score(float("inf"), 0.0, 1.0), _atoms(W)
+        for floor in (floors or self.floors) if len(atoms) else ():
             score = self._score(atoms, floor)
-            if best is None or score.loss < best.loss:
-                best = score
-            elif score.loss > 1.001 * best.loss:
+            if score.loss > 1.001 * best.loss:
                 break
-        return best or Score(float("inf"), 0.0, 1.0)
+            best = min(best, score, key=lambda each: each.loss)
+        return best
 
     def solved(self, W: Array) -> tuple[Array, Array]:
         """The coefficients of the samples in the data's units, and the atoms that they belong to: W at unit maximum,
-        with the floor that suits it best. Atoms of nothing are dropped.
+        with the floor that suits it best. Zero atoms are dropped.
         """
-        alive = W.max(axis=1) > 0
-        atoms = np.maximum(W[alive] / W[alive].max(axis=1, keepdims=True), self.best(W).floor * self.profile)
+        atoms = np.maximum(_atoms(W), self.best(W).floor * self.profile)
         return self._solve(atoms)[0] * self.units[:, None], atoms
 
     def _solve(self, W: Array) -> tuple[Array, Array, Array]:
@@ -125,7 +117,16 @@ class Scorer:
         return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
 
 
+def _atoms(W: Array) -> Array:
+    """The atoms at unit maximum; zero atoms are dropped, and all if any entry is not finite."""
+    W = np.asarray(W, dtype=np.float64)
+    if not np.isfinite(W).all():
+        return W[:0]
+    W = W[W.max(axis=1) > 0]
+    return np.maximum(W / W.max(axis=1, keepdims=True), 0.0)
+
+
 def peak_signal_to_noise(clean: Array, fit: Array, peak: float) -> float:
-    """In dB, against the peak, at which the fit is cut off."""
+    """In dB, relative to the peak, at which the fit is clipped."""
     error = float(np.square(np.clip(fit, 0, peak) - clean).mean())
     return float(10 * np.log10(peak**2 / error)) if error else float("inf")

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple
 
 from onmf.persistence.file import replacing
 
 HOLDS, IN_PART, NOT, UNKNOWN = "holds", "holds in part", "does not hold", "not examined"
+MARKS = {HOLDS: ' class="holds"', IN_PART: ' class="part"', NOT: ' class="not"', UNKNOWN: ' class="unknown"'}
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b }
@@ -35,78 +36,43 @@ PAGE = """<!doctype html>
 </html>"""
 
 
-class Block(Protocol):
+class Block(NamedTuple):
     """A piece of a report."""
 
-    def html(self) -> str: ...
-
-    def markdown(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
-    TAG: ClassVar[str] = "p"
-    MARK: ClassVar[str] = ""
-    text: str
-
-    def html(self) -> str:
-        return f"<{self.TAG}>{escape(self.text)}</{self.TAG}>"
-
-    def markdown(self) -> str:
-        return self.MARK + self.text
+    html: str
+    markdown: str
 
 
-class Heading(Text):
+def heading(text: str) -> Block:
     """The title of a section."""
-
-    TAG, MARK = "h2", "## "
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of cells by column name; missing cells are left empty."""
-
-    caption: str
-    rows: Sequence[Mapping[str, Any]]
-
-    def html(self) -> str:
-        head, *lines = self._lines()
-        rows = [
-            "".join(f"<th>{escape(cell)}</th>" for cell in head),
-            *("".join(f"<td{_mark(cell)}>{escape(cell)}</td>" for cell in line) for line in lines),
-        ]
-        caption = f"<p>{escape(self.caption)}</p>\n" if self.caption else ""
-        body = "".join(f"<tr>{row}</tr>\n" for row in rows)
-        return f'{caption}<div class="wide"><table>{body}</table></div>'
-
-    def markdown(self) -> str:
-        head, *lines = self._lines()
-        lines = [head, ["---"] * len(head), *lines]
-        rows = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        return f"{self.caption}\n\n{rows}" if self.caption else rows
-
-    def _lines(self) -> list[list[str]]:
-        """The names of the columns, then the cells of each row."""
-        columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        return [columns, *([shown(row.get(name, "")) for name in columns] for row in self.rows)]
+    return Block(f"<h2>{escape(text)}</h2>", f"## {text}")
 
 
-@dataclass(frozen=True)
-class Picture:
+def paragraph(text: str) -> Block:
+    """Plain text."""
+    return Block(f"<p>{escape(text)}</p>", text)
+
+
+def picture(file: Path, caption: str) -> Block:
     """A PNG file and what it shows."""
+    data, text = base64.b64encode(file.read_bytes()).decode("ascii"), escape(caption)
+    image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
+    return Block(f"<figure>{image}<figcaption>{text}</figcaption></figure>", f"![{caption}]({file.name})")
 
-    file: Path
-    caption: str
 
-    def html(self) -> str:
-        data, caption = base64.b64encode(self.file.read_bytes()).decode("ascii"), escape(self.caption)
-        picture = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
-        return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-
-    def markdown(self) -> str:
-        return f"![{self.caption}]({self.file.name})"
+def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Block:
+    """Rows of cells by column name; missing cells are left empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[shown(row.get(name, "")) for name in columns] for row in rows]
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = ("".join(f"<td{MARKS.get(cell, '')}>{escape(cell)}</td>" for cell in line) for line in lines)
+    html = "".join(f"<tr>{row}</tr>\n" for row in (head, *body))
+    title = f"<p>{escape(caption)}</p>\n" if caption else ""
+    text = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in (columns, ["---"] * len(columns), *lines))
+    markdown = "\n".join(f"| {line} |" for line in text)
+    return Block(
+        f'{title}<div class="wide"><table>{html}</table></div>', f"{caption}\n\n{markdown}" if caption else markdown
+    )
 
 
 @dataclass(frozen=True)
@@ -139,11 +105,10 @@ class Report:
     def write(self, folder: Path) -> Path:
         """Write report.html, whose path is returned, and report.md."""
         page, title = folder / "report.html", escape(self.title)
-        blocks = list(self.blocks)
-        if self.claims:
-            blocks += [Heading("Claims of the paper"), Table("", [claim.row() for claim in self.claims])]
-        body = "\n".join(block.html() for block in blocks)
-        text = "\n\n".join([f"# {self.title}", *(block.markdown() for block in blocks)])
+        claims = [heading("Claims of the paper"), table("", [claim.row() for claim in self.claims])]
+        blocks = [*self.blocks, *(claims if self.claims else [])]
+        body = "\n".join(block.html for block in blocks)
+        text = "\n\n".join([f"# {self.title}", *(block.markdown for block in blocks)])
         for path, content in ((page, PAGE.format(title=title, style=STYLE, body=body)), (folder / "report.md", text)):
             with replacing(path) as temporary:
                 temporary.write_text(f"{content}\n", encoding="utf-8")
@@ -153,9 +118,3 @@ class Report:
 def shown(value: Any) -> str:
     """A cell: numbers to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _mark(cell: str) -> str:
-    """Verdicts have colours."""
-    kinds = {HOLDS: "holds", IN_PART: "part", NOT: "not", UNKNOWN: "unknown"}
-    return f' class="{kinds[cell]}"' if cell in kinds else ""

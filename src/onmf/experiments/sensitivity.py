@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from onmf.experiments.comparison import ByMethod, Facts, Results, about, course, measured
 from onmf.experiments.contestants import TITLES, canonical
-from onmf.experiments.folder import Folder, Result
-from onmf.experiments.report import Block, Claim, Heading, Picture, Text
+from onmf.experiments.folder import Folder
+from onmf.experiments.report import Block, Claim, heading, paragraph
 from onmf.experiments.synthetic import PLANTED, Data, Synthetic
+from onmf.experiments.trial import Trial
 from onmf.methods import Auto
 from onmf.plots import panels
 
@@ -32,17 +32,13 @@ class Variant:
     def __str__(self) -> str:
         return self.method if self.factor == 1 else f"{self.method}-{self.parameter}-{self.factor:g}"
 
-    def settings(self, n: int) -> dict[str, Any]:
-        """What differs from the method's own settings."""
+    def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
+        """The number of atoms, and what differs from the method's own settings."""
         if self.factor == 1 or self.parameter == "K":
-            return {}
+            return round(K * self.factor), {}
         usual = canonical(n) if self.method == "ol" else Auto(tau=OUR_TAU)
         value = getattr(usual, self.parameter) * self.factor
-        return {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
-
-    def K(self, canonical_K: int) -> int:
-        """The number of atoms."""
-        return round(canonical_K * self.factor) if self.parameter == "K" else canonical_K
+        return K, {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
 
 
 def variants(method: str) -> list[Variant]:
@@ -55,7 +51,7 @@ def variants(method: str) -> list[Variant]:
 class Sensitivity(Synthetic):
     """K is the canonical one. Few samples are judged: that takes longer than learning."""
 
-    TITLE: ClassVar = "Sensitivity to tau, K and a"
+    TITLE = "Sensitivity to tau, K and a"
     SIZES: ClassVar = {"small": (400, 20, 6, 40), "paper": (100_000, 200, 40, 200)}
 
     methods: tuple[str, ...] = ("ol", "ours")
@@ -63,9 +59,9 @@ class Sensitivity(Synthetic):
     def entered(self, title: str) -> Sequence[Any]:
         return [variant for method in self.methods for variant in variants(method)]
 
-    def compete(self, data: Data, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
-        n, _, K, _ = self.shape
-        return data.trial(who.K(K), start).compete(who.method, scratch, step, who.settings(n))
+    def trial(self, data: Data, who: Any, start: int) -> Trial:
+        K, changes = who.applied(self.shape[0], data.K)
+        return Trial(replace(data, K=K), who.method, start, variant=changes)
 
     def columns(self, who: Any) -> dict[str, Any]:
         return {"method": TITLES[who.method], "parameter": who.parameter, "factor": who.factor}
@@ -77,18 +73,19 @@ class Sensitivity(Synthetic):
             f"tau = {canonical(n).tau}, a = b = {0.2 * n:g}; onmf updates its dictionary every {OUR_TAU} samples "
             "and has no step size a. One parameter at a time is multiplied by the factors in the legends."
         )
-        blocks: list[Block] = [Heading("Set-up"), Text(text)]
+        blocks = [heading("Set-up"), paragraph(text)]
         for number, parameter in enumerate(FACTORS, start=1):
-            for method in self.methods:
+            for method in (each for each in self.methods if (each, parameter) in varied(next(iter(results.values())))):
                 charts = {
-                    title: {f"{parameter} x {factor:g}": course(facts, "held_out") for factor, facts in found.items()}
+                    title: {
+                        f"{parameter} x {factor:g}": course(facts, "held_out")
+                        for factor, facts in varied(by_variant)[method, parameter].items()
+                    }
                     for title, by_variant in results.items()
-                    if (found := by_factor(by_variant, method, parameter))
                 }
-                if charts:
-                    file = folder.picture(f"{parameter}-{method}", panels(charts, "seconds", "held-out loss"))
-                    caption = f"{TITLES[method]}, {parameter} varied (the paper's Figure S-{number})."
-                    blocks.append(Picture(file, caption))
+                figure = panels(charts, "seconds", "held-out loss")
+                caption = f"{TITLES[method]}, {parameter} varied (the paper's Figure S-{number})."
+                blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
         return blocks
 
     def caption(self) -> str:
@@ -101,38 +98,35 @@ class Sensitivity(Synthetic):
         """One row per divergence, method and parameter."""
         rows = []
         for title, by_variant in results.items():
-            for method, parameter in dict.fromkeys((v.method, v.parameter) for v in by_variant):
-                found = by_factor(by_variant, method, parameter)
+            for (method, parameter), found in varied(by_variant).items():
                 ends = {factor: measured(facts, "held_out") for factor, facts in found.items()}
-                rows.append(
-                    {
-                        "divergence": title,
-                        "method": TITLES[method],
-                        "parameter": parameter,
-                        "largest / smallest": max(ends.values()) / min(ends.values()),
-                        "worst on the way": max(excursion(facts) for facts in found.values()),
-                    }
-                    | {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
-                )
+                row: dict[str, Any] = {"divergence": title, "method": TITLES[method], "parameter": parameter}
+                row["largest / smallest"] = max(ends.values()) / min(ends.values())
+                row["worst on the way"] = max(excursion(facts) for facts in found.values())
+                row |= {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
+                rows.append(row)
         return rows
 
     def claims(self, results: Results) -> Iterator[Claim]:
         rows = self.summary(results)
-        for method in self.methods:
-            for parameter, factors in FACTORS.items():
-                chosen = [row for row in rows if (row["method"], row["parameter"]) == (TITLES[method], parameter)]
-                if chosen:
-                    text = f"{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"
-                    listed = ", ".join(f"{row['divergence']} {row['largest / smallest']:.3g}" for row in chosen)
-                    where = f"factors {min(factors):g} to {max(factors):g}"
-                    spread = f"largest / smallest final held-out loss, {where}: {listed}"
-                    small = [row["largest / smallest"] <= SMALL for row in chosen]
-                    yield Claim(about(method, text), spread, small)
+        for method, parameter in varied(next(iter(results.values()))):
+            chosen = [row for row in rows if (row["method"], row["parameter"]) == (TITLES[method], parameter)]
+            spreads = {row["divergence"]: row["largest / smallest"] for row in chosen}
+            listed = ", ".join(f"{title} {spread:.3g}" for title, spread in spreads.items())
+            where = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
+            yield Claim(
+                about(method, f"{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"),
+                f"largest / smallest final held-out loss, {where}: {listed}",
+                [spread <= SMALL for spread in spreads.values()],
+            )
 
 
-def by_factor(by_variant: ByMethod, method: str, parameter: str) -> dict[float, Facts]:
-    """The runs in which a parameter of a method was varied."""
-    return {v.factor: found[0] for v, found in by_variant.items() if (v.method, v.parameter) == (method, parameter)}
+def varied(by_variant: ByMethod) -> dict[tuple[str, str], dict[float, Facts]]:
+    """The runs by method and parameter, then by factor."""
+    found: dict[tuple[str, str], dict[float, Facts]] = {}
+    for variant, (facts, *_) in by_variant.items():
+        found.setdefault((variant.method, variant.parameter), {})[variant.factor] = facts
+    return found
 
 
 def excursion(facts: Facts) -> float:

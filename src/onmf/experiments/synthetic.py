@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,23 +15,22 @@ from onmf.experiments.comparison import SIGNIFICANTLY, Results, about, lines, me
 from onmf.experiments.contest import seconds_to
 from onmf.experiments.contestants import CONTESTANTS, MOST_BYTES, TITLES
 from onmf.experiments.experiment import Experiment
-from onmf.experiments.folder import Folder, Result
+from onmf.experiments.folder import Folder
 from onmf.experiments.judge import Scorer
-from onmf.experiments.report import Block, Claim, Heading, Picture, Table, Text, shown
-from onmf.experiments.trial import InOrder, Trial, huber
+from onmf.experiments.report import Block, Claim, heading, paragraph, shown, table
+from onmf.experiments.trial import InOrder, Problem, huber
 from onmf.plots import panels
 
-NAMES = {
-    "is": "Itakura-Saito",
-    "kl": "Kullback-Leibler",
-    "squared_l2": "squared l2",
-    "huber": "Huber",
-    "l1": "l1",
-    "l2": "l2",
-}
+SPELT = {"is": "Itakura-Saito", "kl": "Kullback-Leibler", "squared_l2": "squared l2", "huber": "Huber"}
+NAMES = {name: SPELT.get(name, name) for name in NOISE_OF}
 RIVALS = {"ol-wang": "as fast as", "ol-lef": "significantly faster than", "ol-guan": "significantly faster than"}
 DICTIONARY, SAMPLES = 1, 2  # keys of independent random numbers
 PLANTED = 40  # K of the planted dictionary
+CAPTION = (
+    "The objective as the paper defines it: for online methods the empirical loss of the samples so far, with the "
+    "coefficients found when each was seen; for Batch its own loss. Coefficients found early belong to an early "
+    "dictionary, so this measure is hard on methods that move fast."
+)
 NOT_RUN = "one of the two was not run"
 
 
@@ -51,19 +49,15 @@ class PlantedSource(InOrder):
         return np.concatenate(whole)[places - blocks[0] * self.BLOCK]
 
 
-@dataclass(frozen=True)
-class Data:
-    """The samples of one divergence: a stream to learn from, others to judge by, and their signal-to-noise ratio."""
+@dataclass(frozen=True, eq=False)
+class Data(Problem):
+    """The samples of one divergence, and their signal-to-noise ratio in dB."""
 
-    source: PlantedSource
-    divergence: str
-    train: Scorer
-    held_out: Scorer
     snr: float
 
     @classmethod
-    def draw(cls, divergence: str, n: int, F: int, seed: int, judged: int) -> Data:
-        """The same for the same arguments."""
+    def draw(cls, divergence: str, n: int, F: int, K: int, judged: int, seed: int) -> Data:
+        """The same for the same arguments; dictionaries are ``judged`` on so many samples."""
         rng = np.random.default_rng([seed, DICTIONARY, list(NOISE_OF).index(divergence)])
         planted = Planted.draw(F, PLANTED, NOISE_OF[divergence], rng)
         source = PlantedSource(planted, n, seed)
@@ -71,21 +65,16 @@ class Data:
         mean = other.V.mean(axis=0)
         name = huber(float(mean.mean())) if divergence == "huber" else divergence
         snr = float(20 * np.log10(np.linalg.norm(other.clean) / np.linalg.norm(other.V - other.clean)))
-        first = source.take(np.arange(min(judged, n)))
-        return cls(source, name, Scorer(name, mean, first), Scorer(name, mean, other.V), snr)
-
-    def trial(self, K: int, start: int) -> Trial:
-        """From a uniformly random dictionary of K atoms."""
-        return Trial(self.source, self.divergence, K, start, self.train, self.held_out)
+        train, held_out = (Scorer(name, mean, V) for V in (source.take(np.arange(min(judged, n))), other.V))
+        return cls(source, name, K, train, held_out, snr)
 
 
 @dataclass(frozen=True)
 class Synthetic(Experiment):
     """``samples`` and ``features``: N and F, if not those of the size."""
 
-    TITLE: ClassVar = "Synthetic data"
-    EACH: ClassVar = "divergence"
-    MEASURES: ClassVar = ("seconds", "objective", "train", "held_out")
+    TITLE, EACH = "Synthetic data", "divergence"
+    MEASURES = ("seconds", "objective", "train", "held_out")
     SIZES: ClassVar = {"small": (1200, 40, 12, 60), "paper": (100_000, 200, 40, 1000)}  # N, F, K, samples to judge by
 
     methods: tuple[str, ...] = ("ol", "batch", "ol-lef", "ol-guan", "ol-wang", "ours")
@@ -100,46 +89,30 @@ class Synthetic(Experiment):
 
     @cached_property
     def sets(self) -> Mapping[str, Data]:
-        n, F, _, judged = self.shape
-        return {title: Data.draw(divergence, n, F, self.seed, judged) for divergence, title in NAMES.items()}
-
-    def entered(self, title: str) -> Sequence[Any]:
-        return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
-
-    def compete(self, data: Data, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
-        return data.trial(self.shape[2], start).compete(who, scratch, step)
+        return {title: Data.draw(divergence, *self.shape, self.seed) for divergence, title in NAMES.items()}
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         objective, held_out = (
-            folder.picture(
-                measure, panels({title: lines(found, measure) for title, found in results.items()}, "seconds", label)
-            )
+            panels({title: lines(found, measure) for title, found in results.items()}, "seconds", label)
             for measure, label in (("objective", "objective"), ("held_out", "held-out loss"))
         )
+        ratios = [{"divergence": title, "dB": f"{data.snr:.1f}"} for title, data in self.sets.items()]
         n, F, K, _ = self.shape
         short = any(facts["n"] < n for found in results.values() for facts in found.get("batch", []))
         fits_in = f"Batch got only the first samples, {MOST_BYTES / 2**30:g} GiB of them." if short else ""
         return [
-            Heading("Set-up"),
-            Text(
+            heading("Set-up"),
+            paragraph(
                 f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted atoms; entries of W "
                 "and H from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's Table 4, "
                 f"clipped to [0, 4000]. Learnt with K = {K} atoms from a uniformly random dictionary; OL with "
                 f"{steps(n)}. Huber's delta is a tenth of the mean. Batch stops when its objective falls by less than "
                 f"1e-5 of itself over ten iterations. {fits_in}"
             ),
-            Table(
-                "Signal-to-noise ratios.",
-                [{"divergence": title, "dB": f"{data.snr:.1f}"} for title, data in self.sets.items()],
-            ),
-            Heading("Objective against time"),
-            Picture(
-                objective,
-                "The objective as the paper defines it: for online methods the empirical loss of the samples so far, "
-                "with the coefficients found when each was seen; for Batch its own loss. Coefficients found early "
-                "belong to an early dictionary, so this measure is hard on methods that move fast.",
-            ),
-            Picture(held_out, "The loss of samples that nobody has learnt from, at the best coefficients."),
+            table("Signal-to-noise ratios.", ratios),
+            heading("Objective against time"),
+            folder.picture("objective", objective, CAPTION),
+            folder.picture("held_out", held_out, "The loss of samples not learnt from, at the best coefficients."),
         ]
 
     def claims(self, results: Results) -> Iterator[Claim]:
@@ -150,17 +123,13 @@ class Synthetic(Experiment):
 
 
 def _faster_than_batch(results: Results, name: str) -> Claim:
-    ratios = {
-        title: ratio
-        for title, found in results.items()
-        if "batch" in found and name in found
-        for ratio in speedups(found, name)
-    }
-    each = ", ".join(f"{title} {f'{ratio:.1f}' if ratio else 'not reached'}" for title, ratio in ratios.items())
+    compared = {title: found for title, found in results.items() if "batch" in found and name in found}
+    ratios = [(title, ratio) for title, found in compared.items() for ratio in speedups(found, name)]
+    each = ", ".join(f"{title} {f'{ratio:.1f}' if ratio else 'not reached'}" for title, ratio in ratios)
     return Claim(
         about(name, f"{TITLES[name]} converges significantly faster than Batch for all the divergences"),
         f"Batch's time / {TITLES[name]}'s to Batch's final training loss: {each}" if ratios else NOT_RUN,
-        [ratio >= SIGNIFICANTLY for ratio in ratios.values()],
+        [ratio >= SIGNIFICANTLY for _, ratio in ratios],
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -15,23 +14,19 @@ from onmf._support.arrays import Array, Counts
 KEYWORDS = 8
 
 
-@dataclass(frozen=True)
-class Clustering:
-    """Each document assigned to the topic that carries most of its mass, and topics matched to categories."""
-
-    accuracy: float  # the share of documents whose topic is matched to their category, topics matched one to one
-    nmi: float
-    category: list[int]  # matched to each topic; -1: none was left
-    majority: list[int]  # the most frequent category among each topic's documents; -1: it has no documents
-
-
 def leading(W: Array, n: int = KEYWORDS) -> list[list[int]]:
     """The indices of each atom's n largest weights, largest first."""
     return np.argsort(-W, axis=1, kind="stable")[:, :n].tolist()
 
 
-def cluster(masses: Array, labels: Counts, n_labels: int) -> Clustering:
-    """From the mass of each document that each topic carries, (documents, topics)."""
+def cluster(masses: Array, labels: Counts, n_labels: int) -> dict[str, Any]:
+    """How well topics match categories, from the mass of each document that each topic carries, (documents, topics).
+
+    Documents go to the topic that carries most of their mass, and topics are matched to categories one to one.
+    *accuracy* is the share of documents whose topic is matched to their category, *nmi* the normalised mutual
+    information, *category* the category of each topic (-1: none was left), and *majority* the most frequent one among
+    its documents (-1: it has none).
+    """
     topic = masses.argmax(axis=1)
     K = masses.shape[1]
     table = np.zeros((K, n_labels))
@@ -42,7 +37,7 @@ def cluster(masses: Array, labels: Counts, n_labels: int) -> Clustering:
     majority = np.where(table.any(axis=1), table.argmax(axis=1), -1)
     accuracy = float(table[rows, columns].sum() / len(labels))
     nmi = float(normalized_mutual_info_score(labels, topic))
-    return Clustering(accuracy, nmi, category.tolist(), majority.tolist())
+    return {"accuracy": accuracy, "nmi": nmi, "category": category.tolist(), "majority": majority.tolist()}
 
 
 def coherence(counts: Any, topics: list[list[int]]) -> float:

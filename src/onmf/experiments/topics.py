@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from onmf.experiments.comparison import OF_COPIES, ByMethod, Results, about, faster_than_batch, lines, mean
 from onmf.experiments.contestants import TITLES
-from onmf.experiments.corpora import CORPORA, Documents, documents, mean_sample
+from onmf.experiments.corpora import CORPORA, Documents, documents
 from onmf.experiments.experiment import Experiment, file_name
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.judge import Scorer
-from onmf.experiments.report import Block, Claim, Heading, Picture, Table, Text
+from onmf.experiments.report import Block, Claim, heading, paragraph
 from onmf.experiments.topic_quality import cluster, coherence, leading
 from onmf.experiments.trial import Trial
 from onmf.plots import panels
 
-WORDS = {"small": 300, "paper": 1000}
-SAMPLES = {"small": 2000, "paper": 100_000}
-DOCUMENTS = {"small": 900, "paper": None}
-JUDGED = {"small": 200, "paper": 1000}
+SIZES = {"small": (300, 2000, 900, 200), "paper": (1000, 100_000, 18_774, 1000)}  # as ``documents`` takes them
 PAPER = {"BBC News": 7.1, "20 Newsgroups": 4.3}  # Batch's time / OL's, from the paper's Table 7
-NOISE = 4  # key of the random numbers of the noise
 PASSES = 5  # of ours, which still take a fraction of OL's time for one
 COMPARABLE = 0.05  # of accuracy and of coherence
 QUALITY = ("accuracy", "npmi")
@@ -34,67 +26,57 @@ QUALITY = ("accuracy", "npmi")
 
 @dataclass(frozen=True)
 class Topics(Experiment):
-    """``corpora`` are the collections to learn from."""
+    """Which collections, or a stand-in for them."""
 
-    TITLE: ClassVar = "Topics"
-    EACH: ClassVar = "collection"
-    MEASURES: ClassVar = ("seconds", "train", "held_out", "npmi", "accuracy", "nmi")
+    TITLE, EACH = "Topics", "collection"
+    MEASURES = ("seconds", "train", "held_out", "npmi", "accuracy", "nmi")
     STARTS: ClassVar = {"small": 1, "paper": 10}
 
     methods: tuple[str, ...] = ("ol", "ol-short", "batch", "ours")
-    corpora: tuple[str, ...] = ("bbc", "20newsgroups")
+    collections: tuple[str, ...] = ("bbc", "20newsgroups")
+    stand_in: bool = False
 
     @cached_property
     def sets(self) -> Mapping[str, Documents]:
-        sizes = (WORDS[self.size], SAMPLES[self.size], DOCUMENTS[self.size])
-        chosen = [CORPORA[name] for name in self.corpora]
-        return {
-            title: documents(load(self.data), *sizes, np.random.default_rng([self.seed, NOISE]))
-            for title, load in chosen
-        }
+        chosen = [CORPORA[name] for name in (("stand-in",) if self.stand_in else self.collections)]
+        return {title: documents(load(self.data), *SIZES[self.size], self.seed) for title, load in chosen}
 
-    def compete(self, data: Documents, who: Any, start: int, step: Callable[[float], None], scratch: Path) -> Result:
-        V, K = data.V, len(data.categories)
-        typical = mean_sample(V[data.train])
-        judged = JUDGED[self.size]
-        train, held_out = (Scorer("kl", typical, V[rows[:judged]]) for rows in (data.train, data.held_out))
-        passes = PASSES if who == "ours" else 1
-        result = Trial(data.source(self.seed), "kl", K, start, train, held_out, passes).compete(who, scratch, step)
+    def trial(self, data: Documents, who: Any, start: int) -> Trial:
+        return Trial(data, who, start, PASSES if who == "ours" else 1)
+
+    def judged(self, data: Documents, result: Result) -> Result:
         W = result.arrays["W"]
-        H, atoms = Scorer("kl", typical, V).solved(W)
+        H, atoms = data.everything.solved(W)
         words = leading(atoms)
-        quality = vars(cluster(H * atoms.sum(axis=1), data.labels, K)) | {
-            "keywords": [[data.words[place] for place in topic] for topic in words],
-            "npmi": coherence(data.counts, words),
+        quality = cluster(H * atoms.sum(axis=1), data.texts.labels, data.K) | {
+            "keywords": [[data.texts.words[place] for place in topic] for topic in words],
+            "npmi": coherence(data.texts.counts, words),
         }
         return Result(result.facts | quality, {"W": W})
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
-        blocks: list[Block] = []
+        blocks = []
         for title, data in self.sets.items():
-            name, keywords = file_name(title), keyword_rows(results[title], data.categories)
-            folder.table(f"{name}-keywords", keywords)
-            charts = {title: lines(results[title], "train")}
-            picture = folder.picture(f"{name}-curves", panels(charts, "seconds", "training loss"))
+            name, keywords = file_name(title), keyword_rows(results[title], data.texts.label_names)
+            figure = panels({title: lines(results[title], "train")}, "seconds", "training loss")
             blocks += [
-                Heading(title),
-                Text(
-                    f"{len(data.labels)} documents, {len(data.words)} words, K = {len(data.categories)}. TF-IDF, "
+                heading(title),
+                paragraph(
+                    f"{len(data.texts.labels)} documents, {len(data.texts.words)} words, K = {data.K}. TF-IDF, "
                     f"scaled by {data.scale:.4g}, Poisson noise: signal-to-noise ratio {data.snr:.1f} dB. "
-                    f"{len(data.train)} documents, {data.copies} copies of each in random order: "
-                    f"N = {data.copies * len(data.train)}. The other {len(data.held_out)} are held out, which the "
-                    f"paper did not do. {OF_COPIES} Nobody has to pay for that: on one copy Batch takes "
-                    f"1 / {data.copies} of the time. onmf makes {PASSES} passes, OL one. All start from the same "
-                    "random dictionaries."
+                    f"{len(data.learnt)} documents, {data.copies} copies of each in random order: "
+                    f"N = {data.source.n_samples}. The other documents are held out, which the paper did not do. "
+                    f"{OF_COPIES} Nobody has to pay for that: on one copy Batch takes 1 / {data.copies} of the time. "
+                    f"onmf makes {PASSES} passes, OL one. All start from the same random dictionaries."
                 ),
-                Table("The eight leading words of the topic matched to each category.", keywords),
-                Picture(picture, "Training loss at the best coefficients against time, first initial dictionary."),
+                folder.table(f"{name}-keywords", keywords, "The eight leading words of the topic of each category."),
+                folder.picture(f"{name}-curves", figure, "Training loss against time, first initial dictionary."),
             ]
         return blocks
 
     def claims(self, results: Results) -> Iterator[Claim]:
         for title, by_method in results.items():
-            yield from corpus_claims(title, by_method, self.sets[title].categories)
+            yield from corpus_claims(title, by_method, self.sets[title].texts.label_names)
 
 
 def keyword_rows(by_method: ByMethod, categories: list[str]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import divergences
 from onmf._support.arrays import Array, Counts, dense
 from onmf.experiments.contest import Mark, Task, race, warm_up
-from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch, Online
+from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch
 from onmf.experiments.folder import Result
 from onmf.experiments.judge import Scorer
 from onmf.streams import Numbered, OnBad, Rows, Source
@@ -31,7 +31,8 @@ TIMED_ITERATIONS = 10
 START = 3  # key of the random numbers of initial dictionaries
 HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
 
-Step = Callable[[float], None]  # is told the share that is done
+Step = Callable[[float], None]
+Outcome = tuple[list[tuple[Mark, Array]], Array, dict[str, Any]]  # marks with dictionaries, coefficients, facts
 
 
 def uniform_start(K: int, F: int, seed: int) -> Array:
@@ -73,39 +74,54 @@ class Copies(InOrder):
         return self.X[self.order[places]]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What contestants learn from, starting from a uniformly random dictionary, and who judges their dictionaries."""
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What contestants learn from, and who judges their dictionaries on these samples and on others."""
 
     source: Source
     divergence: str
     K: int
-    start: int  # the seed of the dictionary
     train: Scorer
     held_out: Scorer
-    passes: int = 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A contestant solves a problem, starting from a uniformly random dictionary."""
+
+    problem: Problem
+    contestant: str
+    start: int  # the seed of the dictionary
+    passes: int = 1  # of an online contestant
+    variant: Mapping[str, Any] = field(default_factory=dict)  # in place of its own settings
 
     @property
     def task(self) -> Task:
         """The same for all contestants."""
-        W0 = uniform_start(self.K, self.source.n_features, self.start)
-        return Task(self.source, self.divergence, self.K, W0, self.start)
+        problem = self.problem
+        W0 = uniform_start(problem.K, problem.source.n_features, self.start)
+        return Task(problem.source, problem.divergence, problem.K, W0, self.start)
 
-    def compete(
-        self, name: str, scratch: Path, step: Step = lambda share: None, variant: Mapping[str, Any] | None = None
-    ) -> Result:
-        """Let a contestant learn, with ``variant`` in place of its own settings, and judge it."""
+    def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
+        """Let the contestant learn, and judge it; ``step`` is told the share that is done."""
         with warnings.catch_warnings():
             # Limits on iterations and steps too long for the data are part of what is studied.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            warm_up(CONTESTANTS[name], self.task, variant, scratch)
-            if name == "batch":
-                return self._batch(scratch, step, variant)
-            return self._online(ONLINE[name](self.task, variant), scratch, step)
+            warm_up(CONTESTANTS[self.contestant], self.task, self.variant, scratch)
+            marks, H, facts = (self._batch if self.contestant == "batch" else self._online)(scratch, step)
+        points = []
+        for mark, W in marks:
+            train, held_out = self.problem.train.best(W), self.problem.held_out.best(W)
+            losses = {"objective": mark.loss, "train": train.loss, "held_out": held_out.loss}
+            points.append({"samples": mark.samples, "seconds": mark.seconds, **losses, "psnr": train.psnr})
+        places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
+        facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
+        return Result(facts, {"W": marks[-1][1], "H": H[slice(*places)]})
 
-    def _online(self, contestant: Online, scratch: Path, step: Step) -> Result:
+    def _online(self, scratch: Path, step: Step) -> Outcome:
+        contestant = ONLINE[self.contestant](self.task, self.variant)
         n = self.passes * self.task.n
-        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.K))
+        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.problem.K))
 
         def mass(W: Array) -> Any:
             return W.sum(axis=1) if contestant.changes_units else np.ones(len(W))
@@ -117,21 +133,21 @@ class Trial:
 
         marks = race(contestant, scratch, self.passes, look=look)
         found = [(mark.samples, mark.W / mass(mark.W)[:, None]) for mark in marks]
-        divergence = divergences.get(self.divergence)
+        divergence = divergences.get(self.problem.divergence)
         objectives = empirical_losses(divergence, self.task.batches(self.passes), coefficients, found)
-        points = [self._judged(mark, W, o) for mark, (_, W), o in zip(marks, found, objectives, strict=True)]
-        return _result(points, found[-1][1], np.asarray(coefficients), {"n": n} | contestant.notes())
+        judged = zip(marks, objectives, found, strict=True)
+        facts = {"n": n} | contestant.notes()
+        return [(replace(mark, loss=loss), W) for mark, loss, (_, W) in judged], np.asarray(coefficients), facts
 
-    def _batch(self, scratch: Path, step: Step, variant: Mapping[str, Any] | None) -> Result:
+    def _batch(self, scratch: Path, step: Step) -> Outcome:
         """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
         copy, at their cost. So it learns from one copy, and an iteration is timed on all.
         """
-        copies = self.source if isinstance(self.source, Copies) else None
+        copies = self.problem.source if isinstance(self.problem.source, Copies) else None
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
-        contestant = Batch(one, variant)
+        contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]
-        most = MOST_ITERATIONS * n
-        marks = race(contestant, scratch, look=lambda samples, W, H: step(samples / most))
+        marks = race(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
         H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
         if copies is not None:
             timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})
@@ -139,19 +155,7 @@ class Trial:
             each = (last.seconds - first.seconds) / TIMED_ITERATIONS * self.task.n / timed.X.shape[0]
             marks = [replace(mark, seconds=mark.samples / n * each) for mark in marks]
             H, facts = H[copies.place], facts | {"n": timed.X.shape[0], "seconds of an iteration": each}
-        points = [self._judged(mark, mark.W, mark.loss) for mark in marks]
-        return _result(points, marks[-1].W, H, facts)
-
-    def _judged(self, mark: Mark, W: Array, objective: float) -> dict[str, Any]:
-        train, held_out = self.train.best(W), self.held_out.best(W)
-        measures = {"objective": objective, "train": train.loss, "held_out": held_out.loss, "psnr": train.psnr}
-        return {"samples": mark.samples, "seconds": mark.seconds} | measures
-
-
-def _result(points: list[dict[str, Any]], W: Array, H: Array, facts: dict[str, Any]) -> Result:
-    places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
-    facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
-    return Result(facts, {"W": W, "H": H[slice(*places)]})
+        return [(mark, mark.W) for mark in marks], H, facts
 
 
 def empirical_losses(
