@@ -27,7 +27,7 @@ from onmf.experiments.images import (
     brightness_in_shadow,
     contaminated,
     halved,
-    psnr,
+    quality,
     stand_ins,
 )
 from onmf.experiments.judge import Scorer
@@ -169,11 +169,15 @@ def test_stand_in_subjects_have_light_and_shadow(rng):
 
 
 def test_psnr_of_known_errors():
-    clean = np.full((2, 4), 100.0)
-    assert psnr(clean + 25.5, clean) == pytest.approx(20.0)
-    assert psnr(clean, clean) == math.inf
-    where = np.array([[True, False, False, False]] * 2)
-    assert psnr(clean + np.array([0.0, 9, 9, 9]), clean, where) == math.inf
+    clean = np.full((64, 4), 100.0)
+    clean[0, 1:] = 10.0  # in shadow
+    subject = Subject("one", clean)
+    assert quality(clean + 25.5, subject)["psnr"] == pytest.approx(20.0)
+    assert quality(clean, subject)["psnr"] == math.inf
+    wrong_in_shadow = clean.copy()
+    wrong_in_shadow[0, 1:] += 9
+    assert quality(wrong_in_shadow, subject)["psnr"] < math.inf
+    assert quality(wrong_in_shadow, subject)["psnr outside shadows"] == math.inf
 
 
 # Trials
@@ -202,7 +206,7 @@ def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
     X = rng.poisson(3.0, (450, 5)).astype(float)
     H, W, other = rng.random((450, 2)), rng.random((2, 5)) + 0.1, rng.random((2, 5)) + 0.1
     task = Task(Rows(scipy.sparse.csr_matrix(X) if sparse else X), "kl", 2, None, 0)
-    found = empirical_losses(divergence, task.batches(), H, [(130, W), (450, other)])
+    found = empirical_losses(task, 1, H, [(130, W), (450, other)])
     expected = [
         divergence.value(X[:130], H[:130] @ W).mean(),
         divergence.value(X, H @ other).mean(),

@@ -34,8 +34,7 @@ def count_matrix(path: Path, documents: Array, words: Array, counts: Array, shap
     columns = whole(path, words, 1, shape[1], "word number") - 1
     values = whole(path, counts, 0, MOST, "count").astype(np.float64)
     # 32-bit indices, since not every sparse routine takes longer ones.
-    places = (rows.astype(np.int32), columns.astype(np.int32))
-    matrix = scipy.sparse.csr_array((values, places), shape=shape)
+    matrix = scipy.sparse.csr_array((values, (rows.astype(np.int32), columns.astype(np.int32))), shape=shape)
     matrix.eliminate_zeros()
     return matrix
 

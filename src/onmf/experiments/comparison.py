@@ -16,7 +16,6 @@ NEARLY = 0.005  # above Batch's final loss: shown beside the time to that loss i
 TO_BATCH = "Batch's time / time to its final loss"
 NEAR_BATCH = f"Batch's time / time to within {NEARLY:.1%} of it"
 NOT_THE_PAPERS = ("ours", "ol-short")
-LOSSES = ("objective", "train", "held_out")
 OF_COPIES = (
     "Equal copies change no update of Batch, so it learnt from one copy; its time is that of its iterations on all N "
     "samples, of which ten were timed."
@@ -45,10 +44,11 @@ def mean_and_deviation(values: Sequence[float], digits: int = 4) -> str:
 
 def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
     """Cells of a table: means (and standard deviations) over the initial dictionaries."""
-    return {
-        measure: mean_and_deviation([measured(facts, measure) for facts in found], 6 if measure in LOSSES else 4)
-        for measure in measures
-    }
+    cells = {}
+    for measure in measures:
+        digits = 6 if measure in ("objective", "train", "held_out") else 4
+        cells[measure] = mean_and_deviation([measured(facts, measure) for facts in found], digits)
+    return cells
 
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
@@ -115,7 +115,4 @@ def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str =
 def steps(n: int) -> str:
     """OL's parameters in words."""
     own = canonical(n)
-    return (
-        f"tau = {own.tau}, a = b = {own.a:g} (the paper: tau = 1e-4 N, a = b = 2e4 at N = 1e5; here a = b = "
-        "0.2 N, tau >= 10)"
-    )
+    return f"tau = {own.tau}, a = b = {own.a:g} (the paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10)"

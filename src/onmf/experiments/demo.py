@@ -27,7 +27,7 @@ class Denoised:
 
     name: str
     picture: Array
-    seconds: float
+    seconds: float = 0.0
     atoms: Array | None = None  # (K, SIDE * SIDE)
 
 

@@ -94,9 +94,10 @@ class Experiment(ABC):
 
     def caption(self) -> str:
         """What the summary shows."""
+        several = f"Means (and standard deviations) over {len(self.starts)} initial dictionaries."
         return (
-            f"Means (and standard deviations) over {len(self.starts)} initial dictionaries. Train and held-out: mean "
-            "loss at the best coefficients. There: where the training loss first falls to Batch's final one."
+            f"{several if len(self.starts) > 1 else 'One initial dictionary.'} Train and held-out: mean loss at the "
+            "best coefficients. There: where the training loss first falls to Batch's final one."
         )
 
     def run(self, out: Path, watch: Watch | None = None) -> Report:
@@ -131,18 +132,14 @@ class Experiment(ABC):
         for number, (title, start, who) in enumerate(parts):
             watch.part(", ".join([title, *map(str, self.columns(who).values()), f"start {start}"]), number, len(parts))
             find = partial(self._part, self.sets[title], who, start, watch)
-            results[title][who].append(folder.part(part_name(title, who, start), find))
+            results[title][who].append(folder.part(file_name(title, who, start), find))
+        watch.part("report", len(parts), len(parts))
         return results
 
     def _part(self, data: Any, who: Any, start: int, watch: Watch, scratch: Path) -> Result:
         return self.judged(data, self.trial(data, who, start).run(scratch, watch.step))
 
 
-def part_name(title: str, who: Any, start: int) -> str:
-    """The name of a part's files."""
-    return f"{file_name(title)}-{who}-{start}"
-
-
-def file_name(title: str) -> str:
-    """A title as a file name."""
-    return re.sub(r"\W+", "-", title.lower())
+def file_name(title: str, *more: object) -> str:
+    """The name of a file about a data set."""
+    return "-".join([re.sub(r"\W+", "-", title.lower()), *map(str, more)])

@@ -13,10 +13,10 @@ from onmf._support.arrays import Array, Counts
 from onmf.experiments import images
 from onmf.experiments.comparison import OF_COPIES, Results, about, faster_than_batch, listed, mean, steps
 from onmf.experiments.contestants import TITLES
-from onmf.experiments.experiment import Experiment, file_name, part_name
+from onmf.experiments.experiment import Experiment, file_name
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.images import QUALITY, WHITE, FreshNoise, Subject, contaminated, psnr, quality
-from onmf.experiments.judge import Scorer
+from onmf.experiments.images import QUALITY, WHITE, FreshNoise, Subject, contaminated, quality
+from onmf.experiments.judge import Scorer, peak_signal_to_noise
 from onmf.experiments.report import Block, Claim, heading, paragraph
 from onmf.experiments.trial import Copies, Problem, huber
 from onmf.plots import gallery
@@ -85,9 +85,9 @@ class Faces(Experiment):
         then = coefficients @ W
         H, atoms = data.train.solved(W)
         now = H @ atoms
-        best = max(point["psnr"] for point in result.facts["points"])
-        facts = quality(now, data.subject) | {THEN: psnr(then, clean), "best psnr on the way": best}
-        return Result(result.facts | facts, {"now": now.astype(np.float32), "then": then.astype(np.float32)})
+        facts = result.facts | quality(now, data.subject) | {THEN: peak_signal_to_noise(clean, then, WHITE)}
+        facts["best psnr on the way"] = max(point["psnr"] for point in facts["points"])
+        return Result(facts, {"now": now.astype(np.float32), "then": then.astype(np.float32)})
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         first = next(iter(self.sets.values()))
@@ -108,12 +108,12 @@ class Faces(Experiment):
             for when, caption in PICTURED.items():
                 columns = {"clean": data.subject.images, "noisy": data.noisy}
                 for method in results[title]:
-                    columns[TITLES[method]] = folder.arrays(part_name(title, method, self.seed))[when]
+                    columns[TITLES[method]] = folder.arrays(file_name(title, method, self.seed))[when]
                 titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
                 squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
                 figure = gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
                 text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
-                blocks.append(folder.picture(f"{file_name(title)}-{when}", figure, text))
+                blocks.append(folder.picture(file_name(title, when), figure, text))
         return blocks
 
     def caption(self) -> str:
@@ -170,8 +170,5 @@ class Faces(Experiment):
             yield Claim(
                 "OL and Batch perform alike and greatly outperform OL-Wang",
                 f"PSNR in dB (alike: within {ALIKE:g} dB): {told}",
-                [
-                    abs(ol - batch) <= ALIKE and ol >= wang + ALIKE
-                    for ol, batch, wang in zip(*levels.values(), strict=True)
-                ],
+                [abs(ol - b) <= ALIKE and ol >= wang + ALIKE for ol, b, wang in zip(*levels.values(), strict=True)],
             )

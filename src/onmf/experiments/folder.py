@@ -32,10 +32,9 @@ class Folder:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self.settings = path, dict(settings)
-        self._parts = path / "parts"
-        known = path / "settings.json"
-        if known.exists():
-            there, wanted = json.loads(known.read_text()), json.loads(json.dumps(self.settings))
+        self._parts, self._known = path / "parts", path / "settings.json"
+        if self._known.exists():
+            there, wanted = json.loads(self._known.read_text()), json.loads(json.dumps(self.settings))
             if other := [key for key in there | wanted if there.get(key) != wanted.get(key)]:
                 listed = ", ".join(f"{key} {there.get(key)!r}, not {wanted.get(key)!r}" for key in other)
                 raise ValueError(f"{path} holds a run with other settings ({listed}); give --out another folder.")
@@ -44,10 +43,9 @@ class Folder:
 
     def _begin(self) -> None:
         """Called before anything is written; removes what a killed run left half done."""
-        known = self.path / "settings.json"
-        if not known.exists():
+        if not self._known.exists():
             self._parts.mkdir(parents=True, exist_ok=True)
-            with replacing(known) as temporary:
+            with replacing(self._known) as temporary:
                 temporary.write_text(json.dumps(self.settings, indent=2) + "\n")
         for litter in self.path.glob(".scratch-*"):
             shutil.rmtree(litter, ignore_errors=True)

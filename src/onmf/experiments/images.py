@@ -9,11 +9,11 @@ import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.datasets import yaleb
+from onmf.datasets.synthetic import with_outliers
 from onmf.experiments.demo import photograph
 from onmf.experiments.judge import peak_signal_to_noise
 from onmf.experiments.trial import InOrder
 
-NOISY_SHARE = 0.3  # of the pixels of every image
 ROWS = 6  # key of the random numbers of each row
 WHITE = 255.0
 LIGHTS = 64  # images of a subject
@@ -65,12 +65,9 @@ def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
     slant = 0.2 + 0.8 * (np.arange(LIGHTS) % 4) / 3
     directions = np.multiply.outer(np.cos(angles), x) + np.multiply.outer(np.sin(angles), y)
     light = np.clip(0.6 + slant[:, None, None] * directions, 0.05, 1)
-    found = []
-    for number in range(n):
-        top, left = (int(rng.integers(length - side)) for length in grey.shape)
-        patch = 40 + 215 * grey[top : top + side, left : left + side]
-        found.append(Subject(f"patch {number + 1}", (light * patch).reshape(LIGHTS, -1)))
-    return found
+    corners = ([int(rng.integers(length - side)) for length in grey.shape] for _ in range(n))
+    patches = (40 + 215 * grey[top : top + side, left : left + side] for top, left in corners)
+    return [Subject(f"patch {k}", (light * patch).reshape(LIGHTS, -1)) for k, patch in enumerate(patches, start=1)]
 
 
 def halved(subject: Subject) -> Subject:
@@ -82,16 +79,14 @@ def halved(subject: Subject) -> Subject:
 
 def contaminated(images: Array, rng: np.random.Generator) -> Array:
     """Uniform noise from [-255, 255] added to 30 % of the pixels of every image, then clipped to [0, 255]."""
-    n, F = images.shape
-    hit = rng.permuted(np.tile(np.arange(F) < round(NOISY_SHARE * F), (n, 1)), axis=1)
-    return np.clip(images + hit * rng.uniform(-WHITE, WHITE, images.shape), 0.0, WHITE)
+    return np.clip(with_outliers(images, WHITE, rng), 0.0, WHITE)
 
 
 class FreshNoise(InOrder):
     """Copies of clean images in a given order, each with noise of its own, the same in every pass."""
 
     def __init__(self, images: Array, order: Counts, seed: int) -> None:
-        super().__init__(len(order), images.shape[1])
+        self.n_samples, self.n_features = len(order), images.shape[1]
         self.images, self.order, self.seed = images, order, seed
 
     def take(self, places: Counts) -> Array:
@@ -100,12 +95,6 @@ class FreshNoise(InOrder):
         return np.concatenate(
             [contaminated(row, np.random.default_rng(key)) for row, key in zip(rows, keys, strict=True)]
         )
-
-
-def psnr(pictures: Array, clean: Array, where: Mask | None = None) -> float:
-    """Peak signal-to-noise ratio in dB of pictures from 0 to 255, over all pixels or only those ``where``."""
-    everything = slice(None) if where is None else where
-    return peak_signal_to_noise(clean[everything], pictures[everything], WHITE)
 
 
 def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
@@ -119,6 +108,6 @@ def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
 
 def quality(pictures: Array, subject: Subject) -> dict[str, float]:
     """How well pictures show a subject without noise and shadows."""
-    clean = subject.images
-    values = psnr(pictures, clean), psnr(pictures, clean, ~subject.shadows()), brightness_in_shadow(pictures, subject)
-    return dict(zip(QUALITY, values, strict=True))
+    clean, lit = subject.images, ~subject.shadows()
+    levels = [peak_signal_to_noise(clean[where], pictures[where], WHITE) for where in (slice(None), lit)]
+    return dict(zip(QUALITY, [*levels, brightness_in_shadow(pictures, subject)], strict=True))

@@ -20,7 +20,7 @@ import scipy.sparse
 
 from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, dense
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
 from onmf.problem import pose
@@ -56,20 +56,18 @@ class Scorer:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
         self.clean = clean
-        self.peak = float(clean.max()) if peak is None and clean is not None else peak
+        self.peak = peak or (0.0 if clean is None else float(clean.max()))
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.
         # That is exact, and loud and quiet samples are then solved equally well.
-        n = held_out.shape[0]
         own = np.asarray(held_out.mean(axis=1)).ravel()
-        self.units = np.full(n, mean) if given.parameters() else own
+        self.units = np.full(len(own), mean) if given.parameters() else own
         self.divergence = given.in_units(mean) if given.parameters() else given
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
         self.solver = precise(given).stopping(TOL, MAX_ITER)
         if scipy.sparse.issparse(held_out) and self.solver.takes_sparse(self.divergence):
             self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ held_out)
         else:
-            V = held_out.toarray() if scipy.sparse.issparse(held_out) else held_out
-            self.V = V / self.units[:, None]
+            self.V = dense(held_out) / self.units[:, None]
         profile = mean_sample + 0.01 * mean  # a little for features that training never shows
         self.profile = profile / profile.max()
 
@@ -111,9 +109,8 @@ class Scorer:
     def _score(self, atoms: Array, floor: float) -> Score:
         W = np.maximum(atoms, floor * self.profile)
         H, losses, converged = self._solve(W)
-        psnr = None
-        if self.clean is not None and self.peak is not None:
-            psnr = peak_signal_to_noise(self.clean, self.units[:, None] * (H @ W), self.peak)
+        fit = self.units[:, None] * (H @ W)
+        psnr = None if self.clean is None else peak_signal_to_noise(self.clean, fit, self.peak)
         return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
 
 

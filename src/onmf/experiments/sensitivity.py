@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from onmf.experiments.comparison import ByMethod, Facts, Results, about, course, measured
+from onmf.experiments.comparison import Facts, Results, about, course, measured
 from onmf.experiments.contestants import TITLES, canonical
 from onmf.experiments.folder import Folder
 from onmf.experiments.report import Block, Claim, heading, paragraph
@@ -16,6 +16,7 @@ from onmf.methods import Auto
 from onmf.plots import panels
 
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
+FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
 EVERY_FACTOR = sorted({factor for factors in FACTORS.values() for factor in factors})
 OUR_TAU = 30  # the surrogate's own
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
@@ -74,18 +75,14 @@ class Sensitivity(Synthetic):
             "and has no step size a. One parameter at a time is multiplied by the factors in the legends."
         )
         blocks = [heading("Set-up"), paragraph(text)]
-        for number, parameter in enumerate(FACTORS, start=1):
-            for method in (each for each in self.methods if (each, parameter) in varied(next(iter(results.values())))):
-                charts = {
-                    title: {
-                        f"{parameter} x {factor:g}": course(facts, "held_out")
-                        for factor, facts in varied(by_variant)[method, parameter].items()
-                    }
-                    for title, by_variant in results.items()
-                }
-                figure = panels(charts, "seconds", "held-out loss")
-                caption = f"{TITLES[method]}, {parameter} varied (the paper's Figure S-{number})."
-                blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
+        for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: FIGURES[each[0][1]]):
+            charts = {
+                title: {f"{parameter} x {factor:g}": course(facts, "held_out") for factor, facts in found.items()}
+                for title, found in by_title.items()
+            }
+            figure = panels(charts, "seconds", "held-out loss")
+            caption = f"{TITLES[method]}, {parameter} varied (the paper's Figure {FIGURES[parameter]})."
+            blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
         return blocks
 
     def caption(self) -> str:
@@ -97,36 +94,42 @@ class Sensitivity(Synthetic):
     def summary(self, results: Results) -> list[dict[str, Any]]:
         """One row per divergence, method and parameter."""
         rows = []
-        for title, by_variant in results.items():
-            for (method, parameter), found in varied(by_variant).items():
+        for (method, parameter), by_title in varied(results).items():
+            for title, found in by_title.items():
                 ends = {factor: measured(facts, "held_out") for factor, facts in found.items()}
                 row: dict[str, Any] = {"divergence": title, "method": TITLES[method], "parameter": parameter}
-                row["largest / smallest"] = max(ends.values()) / min(ends.values())
+                row["largest / smallest"] = spread(found)
                 row["worst on the way"] = max(excursion(facts) for facts in found.values())
                 row |= {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
                 rows.append(row)
-        return rows
+        return sorted(rows, key=lambda row: list(results).index(row["divergence"]))
 
     def claims(self, results: Results) -> Iterator[Claim]:
-        rows = self.summary(results)
-        for method, parameter in varied(next(iter(results.values()))):
-            chosen = [row for row in rows if (row["method"], row["parameter"]) == (TITLES[method], parameter)]
-            spreads = {row["divergence"]: row["largest / smallest"] for row in chosen}
-            listed = ", ".join(f"{title} {spread:.3g}" for title, spread in spreads.items())
+        for (method, parameter), by_title in varied(results).items():
+            spreads = {title: spread(found) for title, found in by_title.items()}
             where = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
+            listed = ", ".join(f"{title} {value:.3g}" for title, value in spreads.items())
             yield Claim(
                 about(method, f"{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"),
                 f"largest / smallest final held-out loss, {where}: {listed}",
-                [spread <= SMALL for spread in spreads.values()],
+                [value <= SMALL for value in spreads.values()],
             )
 
 
-def varied(by_variant: ByMethod) -> dict[tuple[str, str], dict[float, Facts]]:
-    """The runs by method and parameter, then by factor."""
-    found: dict[tuple[str, str], dict[float, Facts]] = {}
-    for variant, (facts, *_) in by_variant.items():
-        found.setdefault((variant.method, variant.parameter), {})[variant.factor] = facts
-    return found
+def varied(results: Results) -> dict[tuple[str, str], dict[str, dict[float, Facts]]]:
+    """The runs by method and parameter, then by data set, then by factor."""
+    groups: dict[tuple[str, str], dict[str, dict[float, Facts]]] = {}
+    for title, by_variant in results.items():
+        for variant, (facts, *_) in by_variant.items():
+            group = groups.setdefault((variant.method, variant.parameter), {})
+            group.setdefault(title, {})[variant.factor] = facts
+    return groups
+
+
+def spread(found: Mapping[float, Facts]) -> float:
+    """The largest final held-out loss / the smallest."""
+    ends = [measured(facts, "held_out") for facts in found.values()]
+    return max(ends) / min(ends)
 
 
 def excursion(facts: Facts) -> float:

@@ -40,7 +40,7 @@ class PlantedSource(InOrder):
     BLOCK = 200
 
     def __init__(self, planted: Planted, n: int, seed: int) -> None:
-        super().__init__(n, planted.W.shape[1])
+        self.n_samples, self.n_features = n, planted.W.shape[1]
         self.planted, self.seed = planted, seed
 
     def take(self, places: Counts) -> Array:

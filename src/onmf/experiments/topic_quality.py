@@ -28,11 +28,10 @@ def cluster(masses: Array, labels: Counts, n_labels: int) -> dict[str, Any]:
     its documents (-1: it has none).
     """
     topic = masses.argmax(axis=1)
-    K = masses.shape[1]
-    table = np.zeros((K, n_labels))
+    table = np.zeros((masses.shape[1], n_labels))
     np.add.at(table, (topic, labels), 1)
     rows, columns = linear_sum_assignment(-table)
-    category = np.full(K, -1)
+    category = np.full(len(table), -1)
     category[rows] = columns
     majority = np.where(table.any(axis=1), table.argmax(axis=1), -1)
     accuracy = float(table[rows, columns].sum() / len(labels))

@@ -57,20 +57,22 @@ class Topics(Experiment):
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         blocks = []
         for title, data in self.sets.items():
-            name, keywords = file_name(title), keyword_rows(results[title], data.texts.label_names)
+            n, keywords = len(data.texts.labels), keyword_rows(results[title], data.texts.label_names)
             figure = panels({title: lines(results[title], "train")}, "seconds", "training loss")
             blocks += [
                 heading(title),
                 paragraph(
-                    f"{len(data.texts.labels)} documents, {len(data.texts.words)} words, K = {data.K}. TF-IDF, "
-                    f"scaled by {data.scale:.4g}, Poisson noise: signal-to-noise ratio {data.snr:.1f} dB. "
-                    f"{len(data.learnt)} documents, {data.copies} copies of each in random order: "
-                    f"N = {data.source.n_samples}. The other documents are held out, which the paper did not do. "
-                    f"{OF_COPIES} Nobody has to pay for that: on one copy Batch takes 1 / {data.copies} of the time. "
-                    f"onmf makes {PASSES} passes, OL one. All start from the same random dictionaries."
+                    f"{n} documents, {len(data.texts.words)} words, K = {data.K}. TF-IDF, scaled by {data.scale:.4g}, "
+                    f"Poisson noise: signal-to-noise ratio {data.snr:.1f} dB. {len(data.learnt)} documents, "
+                    f"{data.copies} copies of each in random order: N = {data.source.n_samples}. The other "
+                    f"{n - len(data.learnt)} are held out, which the paper did not do. {OF_COPIES} Nobody has to pay "
+                    f"for that: on one copy Batch takes 1 / {data.copies} of the time. onmf makes {PASSES} passes, OL "
+                    "one. All start from the same random dictionaries."
                 ),
-                folder.table(f"{name}-keywords", keywords, "The eight leading words of the topic of each category."),
-                folder.picture(f"{name}-curves", figure, "Training loss against time, first initial dictionary."),
+                folder.table(
+                    file_name(title, "keywords"), keywords, "The eight leading words of each category's topic."
+                ),
+                folder.picture(file_name(title, "curves"), figure, "Training loss against time, from the first start."),
             ]
         return blocks
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,6 @@ def huber(mean: float) -> str:
 class InOrder(Source):
     """Samples that are made when they are read, in one order, the same in every pass; ``take`` makes them."""
 
-    def __init__(self, n_samples: int, n_features: int) -> None:
-        self.n_samples, self.n_features = n_samples, n_features
-
     @abstractmethod
     def take(self, places: Counts) -> Any:
         """The samples at consecutive places."""
@@ -66,8 +63,8 @@ class Copies(InOrder):
     """Rows of a matrix in a given order, in which each occurs equally often: the copies are never made."""
 
     def __init__(self, X: Any, order: Counts) -> None:
-        super().__init__(len(order), X.shape[1])
         self.X, self.order = X, order
+        self.n_samples, self.n_features = len(order), X.shape[1]
         self.rows, self.place = np.unique(order, return_inverse=True)  # the distinct rows; which one each sample is
 
     def take(self, places: Counts) -> Any:
@@ -98,9 +95,8 @@ class Trial:
     @property
     def task(self) -> Task:
         """The same for all contestants."""
-        problem = self.problem
-        W0 = uniform_start(problem.K, problem.source.n_features, self.start)
-        return Task(problem.source, problem.divergence, problem.K, W0, self.start)
+        W0 = uniform_start(self.problem.K, self.problem.source.n_features, self.start)
+        return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start)
 
     def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
         """Let the contestant learn, and judge it; ``step`` is told the share that is done."""
@@ -133,11 +129,9 @@ class Trial:
 
         marks = race(contestant, scratch, self.passes, look=look)
         found = [(mark.samples, mark.W / mass(mark.W)[:, None]) for mark in marks]
-        divergence = divergences.get(self.problem.divergence)
-        objectives = empirical_losses(divergence, self.task.batches(self.passes), coefficients, found)
-        judged = zip(marks, objectives, found, strict=True)
-        facts = {"n": n} | contestant.notes()
-        return [(replace(mark, loss=loss), W) for mark, loss, (_, W) in judged], np.asarray(coefficients), facts
+        objectives = empirical_losses(self.task, self.passes, coefficients, found)
+        judged = [(replace(m, loss=loss), W) for m, loss, (_, W) in zip(marks, objectives, found, strict=True)]
+        return judged, np.asarray(coefficients), {"n": n} | contestant.notes()
 
     def _batch(self, scratch: Path, step: Step) -> Outcome:
         """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
@@ -158,16 +152,10 @@ class Trial:
         return [(mark, mark.W) for mark in marks], H, facts
 
 
-def empirical_losses(
-    divergence: divergences.Divergence,
-    batches: Iterator[tuple[int, Any]],
-    H: Array,
-    dictionaries: Sequence[tuple[int, Array]],
-) -> list[float]:
+def empirical_losses(task: Task, passes: int, H: Array, dictionaries: Sequence[tuple[int, Array]]) -> list[float]:
     """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
-    sums = np.zeros(len(dictionaries))
-    first = 0
-    for seen, batch in batches:
+    divergence, sums, first = divergences.get(task.divergence), np.zeros(len(dictionaries)), 0
+    for seen, batch in task.batches(passes):
         V, h = dense(batch), np.asarray(H[first:seen])
         for place, (t, W) in enumerate(dictionaries):
             if t > first:
