@@ -11,11 +11,11 @@ import numpy as np
 from onmf.datasets.text import Texts
 
 PACKAGES = ("asyncio", "email", "multiprocessing", "unittest", "xml")
-LEAST_WORDS = 8  # a shorter text says too little
+LEAST_WORDS = 8  # shorter texts say too little
 
 
 def load() -> Texts:
-    """The texts of modules, classes and functions of a few packages, as counts of words of three letters or more."""
+    """The docstrings of a few packages' modules, classes and functions, as counts of words of three or more letters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     library = Path(sysconfig.get_path("stdlib"))

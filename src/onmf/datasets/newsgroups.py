@@ -31,7 +31,7 @@ def load(folder: str | Path | None = None) -> tuple[Texts, Texts]:
 
 
 def _part(files: Files, name: str, words: list[str], names: list[str]) -> Texts:
-    """As many documents as there are labels: some may have no word at all."""
+    """One document per label; some may have no words at all."""
     path = files.path(f"{name}.label")
     labels = whole(path, read_table(path, 1)[:, 0], 1, len(names), "group") - 1
     path = files.path(f"{name}.data")

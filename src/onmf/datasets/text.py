@@ -12,7 +12,7 @@ import scipy.sparse
 from onmf._support.arrays import Array, Counts
 from onmf.datasets.reading import whole
 
-MOST = 10**9  # no text has a word more often; a larger count is damage
+MOST = 10**9  # a larger count means damage
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +26,9 @@ class Texts:
 
 
 def count_matrix(path: Path, documents: Array, words: Array, counts: Array, shape: tuple[int, int]) -> Any:
-    """The csr matrix, documents as rows, of entries numbered from 1; ``path`` is where they come from.
+    """The csr matrix, documents as rows, from entries numbered from 1, which were read from ``path``.
 
-    ``shape`` is known from other files, so that documents without words keep their rows.
+    ``shape`` comes from other files, so documents without words keep their rows.
     """
     rows = whole(path, documents, 1, shape[0], "document number") - 1
     columns = whole(path, words, 1, shape[1], "word number") - 1

@@ -44,11 +44,8 @@ def mean_and_deviation(values: Sequence[float], digits: int = 4) -> str:
 
 def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
     """Cells of a table: means (and standard deviations) over the initial dictionaries."""
-    cells = {}
-    for measure in measures:
-        digits = 6 if measure in ("objective", "train", "held_out") else 4
-        cells[measure] = mean_and_deviation([measured(facts, measure) for facts in found], digits)
-    return cells
+    digits = dict.fromkeys(("objective", "train", "held_out"), 6)
+    return {m: mean_and_deviation([measured(facts, m) for facts in found], digits.get(m, 4)) for m in measures}
 
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
