@@ -13,14 +13,12 @@ import argparse
 import warnings
 from pathlib import Path
 
-import numpy as np
-
 from onmf import BatchNMF, OnlineNMF
-from onmf.experiments.comparison import uniform_start
+from onmf.datasets import bbc
 from onmf.experiments.contestants import MOST_ITERATIONS
-from onmf.experiments.corpora import bbc, documents, mean_sample
-from onmf.experiments.judge import Scorer
-from onmf.experiments.topics import NOISE, PASSES
+from onmf.experiments.corpora import documents
+from onmf.experiments.topics import PASSES, SIZES
+from onmf.experiments.trial import uniform_start
 from onmf.methods import EM, em
 from onmf.streams import repeat
 
@@ -31,19 +29,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    texts = documents(bbc(arguments.data), 1000, 100_000, None, np.random.default_rng([0, NOISE]))
-    V, K = texts.V, len(texts.corpus.categories)
-    judge = Scorer("kl", mean_sample(V[texts.train]), V[texts.train[:1000]])
+    problem = documents(bbc.load(arguments.data), *SIZES["paper"], 0)
+    V, K, judge = problem.source.X[problem.learnt], problem.K, problem.train
     print("| start | five | ten | twenty | default | constant floor |\n|---|---|---|---|---|---|")
     falls = em.ENOUGH_EVIDENCE
     for start in range(3):
         W0 = uniform_start(K, V.shape[1], start)
-        batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V[texts.train])
+        batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V)
         goal, cells = judge.best(batch.components_).loss, []
         for steps, sure in ((5, falls), (10, falls), (20, falls), (None, falls), (None, float("inf"))):
             em.ENOUGH_EVIDENCE = sure
             model = OnlineNMF(K, method=EM(max_iter=steps), init=W0, shuffle=False, batch_size=200, random_state=0)
-            W = model.fit(repeat(texts.source(0), PASSES)).components_
+            W = model.fit(repeat(problem.source, PASSES)).components_
             cells.append(f"{judge.best(W).loss / goal:.5f}")
         print(f"| {start} | {' | '.join(cells)} |")
 

@@ -34,10 +34,9 @@ def command(folder: Path) -> str:
         if settings.get(name)
     ]
     options.append(f"--methods {','.join(settings['methods'])}")
-    if settings.get("corpora"):
-        options.append(f"--collections {','.join(settings['corpora'])}")
-    if settings.get("fresh_noise"):
-        options.append("--fresh-noise")
+    if settings.get("collections"):
+        options.append(f"--collections {','.join(settings['collections'])}")
+    options += [f"--{name.replace('_', '-')}" for name in ("fresh_noise", "stand_in") if settings.get(name)]
     return f"onmf experiments {settings['experiment']} {' '.join(options)}"
 
 

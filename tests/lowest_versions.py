@@ -63,7 +63,7 @@ def main() -> None:
     from onmf.plots import gallery
 
     with tempfile.TemporaryDirectory() as folder:
-        gallery([("X", X / X.max())], f"{folder}/x.png")
+        gallery([("X", X / X.max())]).savefig(f"{folder}/x.png")
     print("the lowest versions work:", ", ".join(f"{p} {v}" for p, v in lower_bounds()))
 
 

@@ -109,31 +109,32 @@ def test_bbc_has_documents_as_rows_and_labels_by_document(tmp_path: Path, packed
     assert data.counts.format == "csr"
     assert data.counts.dtype == np.float64
     np.testing.assert_array_equal(data.counts.toarray(), [[1, 0, 2], [0, 5, 1]])
-    assert data.terms == ["sale", "£75m", "boost"]
+    assert data.words == ["sale", "£75m", "boost"]
     np.testing.assert_array_equal(data.labels, [1, 0])
     assert data.label_names == ["business", "sport"]
 
 
 def test_newsgroups_keep_the_rows_of_documents_without_words(tmp_path: Path, packed: bool) -> None:
-    data = newsgroups.load(lay(tmp_path, FILES["newsgroups"], packed))
-    np.testing.assert_array_equal(data.train.counts.toarray(), [[4, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
-    np.testing.assert_array_equal(data.test.counts.toarray(), [[0, 0, 0, 7], [0, 0, 0, 0]])
-    np.testing.assert_array_equal(data.train.labels, [0, 1, 1])
-    np.testing.assert_array_equal(data.test.labels, [1, 0])
-    assert data.vocabulary == ["archive", "name", "atheism", "resources"]
-    assert data.label_names == ["alt.atheism", "comp.graphics"]
+    train, test = newsgroups.load(lay(tmp_path, FILES["newsgroups"], packed))
+    np.testing.assert_array_equal(train.counts.toarray(), [[4, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
+    np.testing.assert_array_equal(test.counts.toarray(), [[0, 0, 0, 7], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(train.labels, [0, 1, 1])
+    np.testing.assert_array_equal(test.labels, [1, 0])
+    for part in (train, test):
+        assert part.words == ["archive", "name", "atheism", "resources"]
+        assert part.label_names == ["alt.atheism", "comp.graphics"]
 
 
 def test_newsgroups_do_without_names_of_groups(tmp_path: Path) -> None:
     lay(tmp_path, FILES["newsgroups"])
     (tmp_path / "train.map").unlink()
-    data = newsgroups.load(tmp_path)
-    assert data.label_names is None
-    np.testing.assert_array_equal(data.train.labels, [0, 1, 1])
+    train, _ = newsgroups.load(tmp_path)
+    assert train.label_names[:2] == ["group 1", "group 2"]
+    np.testing.assert_array_equal(train.labels, [0, 1, 1])
 
 
 def test_piano_is_the_squared_magnitude_with_frames_as_rows(tmp_path: Path, packed: bool) -> None:
-    np.testing.assert_array_equal(piano.load(lay(tmp_path, FILES["piano"], packed)).power, SPECTRA.T**2)
+    np.testing.assert_array_equal(piano.load(lay(tmp_path, FILES["piano"], packed)), SPECTRA.T**2)
 
 
 def test_samson_has_pixels_as_rows_and_pictures_by_column(tmp_path: Path, packed: bool) -> None:
@@ -427,25 +428,24 @@ def test_real_bbc(real: str) -> None:
         "tech": 401,
     }
     sport = tfidf(data.counts)[data.labels == data.label_names.index("sport")]
-    assert {"game", "win", "player"} <= {data.terms[i] for i in leading_words(sport, 10)}
+    assert {"game", "win", "player"} <= {data.words[i] for i in leading_words(sport, 10)}
 
 
 def test_real_newsgroups(real: str) -> None:
-    data = newsgroups.load(real)
-    assert data.train.counts.shape == (11269, 61188)
-    assert data.test.counts.shape == (7505, 61188)
-    assert len(data.vocabulary) == 61188
-    assert data.label_names is not None
-    assert (len(data.label_names), data.label_names[10]) == (20, "rec.sport.hockey")
-    assert data.train.counts.indices.dtype == np.int32
-    for part in (data.train, data.test):
+    train, test = newsgroups.load(real)
+    assert train.counts.shape == (11269, 61188)
+    assert test.counts.shape == (7505, 61188)
+    assert train.counts.indices.dtype == np.int32
+    for part in (train, test):
+        assert len(part.words) == 61188
+        assert (len(part.label_names), part.label_names[10]) == (20, "rec.sport.hockey")
         assert (len(part.labels), set(part.labels)) == (part.counts.shape[0], set(range(20)))
         hockey = tfidf(part.counts)[part.labels == 10]
-        assert {"hockey", "team", "nhl"} <= {data.vocabulary[i] for i in leading_words(hockey, 20)}
+        assert {"hockey", "team", "nhl"} <= {part.words[i] for i in leading_words(hockey, 20)}
 
 
 def test_real_piano(real: str) -> None:
-    power = piano.load(real).power
+    power = piano.load(real)
     assert power.shape == (586, 129)
     assert power.min() > 0
     loud = power[10:60].mean(axis=0)  # the first note, E4: 329.6 Hz, in bins of 62.5 Hz

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from onmf.cli import main as cli
 from onmf.datasets.folder import VARIABLE
-from onmf.experiments import faces, sensitivity, topics
+from onmf.experiments import faces, synthetic, topics
 
 ONMF = Path(sys.executable).with_name("onmf")
 CHROMIUM = shutil.which("chromium")
@@ -78,7 +78,9 @@ def test_synthetic(synthetic_run: Path) -> None:
 
 
 def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensitivity, "DIVERGENCES", ("kl", "huber"))  # test_synthetic has all of them
+    monkeypatch.setattr(
+        synthetic, "NAMES", {"kl": "Kullback-Leibler", "huber": "Huber"}
+    )  # test_synthetic has all of them
     out = tmp_path / "run"
     invoke("sensitivity", "--features", 6, "--out", out)
     require_whole(out, ["tau-ol", "tau-ours", "K-ol", "K-ours", "a-ol"], ["curves", "summary"])
@@ -86,16 +88,16 @@ def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("SAMPLES", 800), ("JUDGED", 60)):
-        monkeypatch.setitem(getattr(topics, name), "small", size)
+    monkeypatch.setitem(topics.SIZES, "small", (300, 800, 900, 60))
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
-    page = require_whole(out, ["stand-in-curves"], ["stand-in-summary", "stand-in-keywords", "stand-in-curves"])
-    keywords = rows(out / "stand-in-keywords.csv")
+    name = "stand-in-standard-library-docstrings"
+    page = require_whole(out, [f"{name}-curves"], [f"{name}-keywords", "summary", "curves"])
+    keywords = rows(out / f"{name}-keywords.csv")
     assert [row["category"] for row in keywords] == ["asyncio", "email", "multiprocessing", "unittest", "xml"]
     assert all(len(row["onmf"].split(", ")) == 8 for row in keywords)
     assert "xml" in keywords[4]["Batch"]
-    assert "a stand-in" in page
+    assert "Stand-in: standard library docstrings" in page
 
 
 def test_faces_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +123,8 @@ needs_data = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} 
 def test_topics_of_the_public_collections(tmp_path: Path) -> None:
     out = tmp_path / "run"
     invoke("topics", "--methods", "ours", "--initialisations", 1, "--out", out)
-    assert [row["category"] for row in rows(out / "bbc-keywords.csv")][:2] == ["business", "entertainment"]
-    assert len(rows(out / "20newsgroups-keywords.csv")) == 20
+    assert [row["category"] for row in rows(out / "bbc-news-keywords.csv")][:2] == ["business", "entertainment"]
+    assert len(rows(out / "20-newsgroups-keywords.csv")) == 20
 
 
 @needs_data
@@ -174,7 +176,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["topics", "--data", "nowhere"], "there is no folder nowhere .* For a trial run without it, add --stand-in"),
+        (["topics", "--data", "nowhere"], "there is no folder nowhere .* To try it without the data, add --stand-in"),
         (["faces", "--data", "nowhere"], "add --stand-in"),
         (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, batch"),
         (["topics", "--collections", "reuters"], "--collections does not know 'reuters'"),

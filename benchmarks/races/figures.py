@@ -1,6 +1,6 @@
-"""The figures that the races were set up to reach, each as a row: what, where, measured, reached.
+"""The targets of the races, each as a row: what, where, measured, reached.
 
-Measured is the worst over the seeds, for every start.
+What is measured is the worst seed of every start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(
     races: list[Race], what: str, data: tuple[str, ...], divergences: tuple[str, ...], measure: Measure, limit: float,
     at_least: bool = False, threads: str = "1",
 ) -> Iterator[Figure]:  # fmt: skip
-    """One row per data set and divergence: is the worst value of every start within the limit?"""
+    """One row per data set and divergence: is the worst seed of every start within the limit?"""
     groups: dict[tuple[str, str], dict[str, float]] = {}
     for race in races:
         if race.data in data and race.divergence in divergences and race.threads == threads:
@@ -49,7 +49,7 @@ def check(
 
 
 def all_figures(races: list[Race]) -> Iterator[Figure]:
-    """Those of the races; memory has its own measurement."""
+    """All targets but those of memory, which is measured separately."""
     for what, measure, limit in (
         ("time to MiniBatchNMF's best one-pass loss / its time ≤ 1/5", lambda r: r.passing_ratios(MINIBATCH), 0.2),
         ("loss after one pass / MiniBatchNMF's best < 1", lambda r: r.loss_ratios(MINIBATCH, 1), 1.0),
@@ -100,7 +100,7 @@ def _psnr(passes: int) -> Measure:
 
 
 def _documents(race: Race) -> list[float]:
-    """At an equal loss: where ours is higher after the pass, its time is that to their loss."""
+    """At equal loss: where ours is higher after one pass, the time until it reaches theirs counts."""
     return _inverse(
         [
             (ours.seconds if ours.loss <= theirs.loss else race.time_to(theirs.loss, seed)) / theirs.seconds
@@ -110,7 +110,7 @@ def _documents(race: Race) -> list[float]:
 
 
 def _against_batch(races: list[Race]) -> Iterator[Figure]:
-    """Batch has one final, filed as its first pass: compare ours after five with it."""
+    """Batch has a single result, recorded as its first pass; ours after one or five passes is compared with it."""
     for what, data, divergence, measure, limit in (
         ("music: loss after five passes / batch MU's (300) ≤ 1", "piano", "is", _batch_loss(5), 1.0),
         (

@@ -13,7 +13,7 @@ PASSES = ((1, "one pass"), (5, "five passes"))
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Short, and never in a form that takes a second look."""
+    """Short, and readable at a glance."""
     if not math.isfinite(value):
         return "never"
     if value == 0 or 1e-3 <= abs(value) < 10**digits:
@@ -22,7 +22,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Head and rows."""
+    """A Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
@@ -52,7 +52,7 @@ def _final(finals: list[Final]) -> list[str]:
 
 
 def lost(races: list[Race]) -> str:
-    """Every place where a peer is ahead of us in the median: a lower loss after as many passes, or sooner there."""
+    """Every case where the median puts a peer ahead of us: a lower loss after as many passes, or reached sooner."""
     rows = []
     for race in (race for race in races if race.threads == "1" and OURS in race.records):
         found: list[tuple[str, list[float]]] = []
@@ -68,7 +68,7 @@ def lost(races: list[Race]) -> str:
 
 
 def cores(races: list[Race]) -> str:
-    """One pass on all cores, for those that ran it."""
+    """One pass on one thread and on all cores, for contestants that ran both."""
     single = {(race.data, race.divergence, race.start): race for race in races if race.threads == "1"}
     rows = []
     for race in (race for race in races if race.threads == "all"):

@@ -43,55 +43,34 @@ def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
     return sheet
 
 
-def gallery(pictures: list[tuple[str, Array]], path: str | Path, columns: int = 3) -> None:
-    """Grey pictures in [0, 1] side by side under their titles, written to ``path``."""
+def gallery(pictures: Sequence[tuple[str, Array]], columns: int = 3, inches: tuple[float, float] = (4.2, 3.2)) -> Any:
+    """A figure of grey pictures in [0, 1] under their titles; ``inches`` are the width and height of each."""
     rows = -(-len(pictures) // columns)
-    figure = new_figure(4.2 * columns, 3.2 * rows)
-    for k, (title, picture) in enumerate(pictures):
-        axes = figure.add_subplot(rows, columns, k + 1)
+    figure = new_figure(inches[0] * columns, inches[1] * rows)
+    for place, (title, picture) in enumerate(pictures, start=1):
+        axes = figure.add_subplot(rows, columns, place)
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.set_axis_off()
-    figure.savefig(path, dpi=70)
-
-
-def panels(
-    charts: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
-    x: str,
-    y: str,
-    columns: int = 3,
-) -> Any:
-    """A figure of line charts on logarithmic axes, one a title; each maps the names of lines to their points.
-
-    A name has the same colour in all charts.
-    """
-    rows = -(-len(charts) // columns)
-    columns = min(columns, len(charts))
-    figure = new_figure(4.4 * columns, 3.3 * rows + 0.4)
-    names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
-    for place, (title, lines) in enumerate(charts.items()):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        for name, (across, up) in lines.items():
-            marker = "o" if len(across) == 1 else None
-            axes.plot(across, up, label=name, color=f"C{names.index(name) % 10}", marker=marker, linewidth=1.4)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_title(title, fontsize=11)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7), frameon=False)
     return figure
 
 
-def grid(titles: Sequence[str], rows: Sequence[Sequence[Array]]) -> Any:
-    """A figure of grey pictures in [0, 1], a title over each column."""
-    figure = new_figure(1.7 * len(titles), 1.7 * len(rows) + 0.3)
-    for place, picture in enumerate(picture for row in rows for picture in row):
-        axes = figure.add_subplot(len(rows), len(titles), place + 1)
-        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axes.set_axis_off()
-        if place < len(titles):
-            axes.set_title(titles[place], fontsize=11)
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of each line
+
+
+def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
+    """A figure of line charts on logarithmic axes, by title; a line has the same colour in all of them."""
+    rows, columns = -(-len(charts) // 3), min(3, len(charts))
+    figure = new_figure(4.4 * columns, 3.3 * rows + 0.4)
+    names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
+    for place, (title, lines) in enumerate(charts.items(), start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        for name, (across, up) in lines.items():
+            marker = "o" if len(across) == 1 else None
+            axes.plot(across, up, label=name, color=f"C{names.index(name) % 10}", marker=marker, linewidth=1.4)
+        axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+        axes.set_title(title, fontsize=11)
+        axes.grid(alpha=0.3, which="both", linewidth=0.5)
+    shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7), frameon=False)
     return figure

@@ -26,7 +26,7 @@ class Newsgroups(Source):
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         from onmf.datasets import newsgroups, text
 
-        counts = newsgroups.load().train.counts
+        counts = newsgroups.load()[0].counts
         values = text.tfidf(counts) if self.weighted else counts
         values = values[:, text.leading_words(values, 300 if small else self.words)]
         return Samples(*split(values, rng, 800 if small else None), 8 if small else self.K, divergence)

@@ -22,7 +22,7 @@ class Piano(Source):
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         from onmf.datasets import piano
 
-        return Samples(*split(piano.load().power, rng), 5, divergence, ordered=self.ordered)
+        return Samples(*split(piano.load(), rng), 5, divergence, ordered=self.ordered)
 
 
 SETS = (Piano(), Piano("piano_ordered", ordered=True, passes=1))

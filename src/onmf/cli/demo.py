@@ -35,7 +35,7 @@ def demo(
         f"A photograph of {clean.shape[1]} x {clean.shape[0]} pixels, 30 % of them replaced by noise: "
         f"{n} patches of {steps.SIDE} x {steps.SIDE} pixels, streamed once through {steps.COMPONENTS} atoms."
     )
-    results = []
+    results = [steps.Denoised("noisy", noisy)]
     with warnings.catch_warnings():
         # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -45,15 +45,14 @@ def demo(
     results.append(steps.median(noisy))
 
     table = Table("", "PSNR, dB", "seconds", "patches/s")
-    table.add_row("noisy", f"{steps.psnr(noisy, clean):.1f}", "", "")
+    titled = [("clean", clean)]
     for result in results:
+        quality = f"{steps.psnr(result.picture, clean):.1f}"
         rate = f"{n / result.seconds:,.0f}" if result.atoms is not None else ""
-        table.add_row(result.name, f"{steps.psnr(result.picture, clean):.1f}", f"{result.seconds:.1f}", rate)
+        table.add_row(result.name, quality, f"{result.seconds:.1f}" if result.seconds else "", rate)
+        titled.append((f"{result.name}, {quality} dB", result.picture))
     console.print(table)
-    titled = [("clean", clean), (f"noisy, {steps.psnr(noisy, clean):.1f} dB", noisy)]
-    titled += [(f"{r.name}, {steps.psnr(r.picture, clean):.1f} dB", r.picture) for r in results]
-    atoms = results[0].atoms
-    if atoms is not None:
+    if (atoms := results[1].atoms) is not None:
         titled.append((f"the {len(atoms)} parts learnt with huber", tiles(atoms, steps.SIDE)))
-    gallery(titled, out)
+    gallery(titled).savefig(out, dpi=70)
     console.print(f"Wrote {out}.", soft_wrap=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +13,6 @@ from rich.table import Table
 
 from onmf.cli.app import app
 from onmf.cli.terminal import console, errors, fail
-from onmf.experiments.watch import Watch
 
 experiments = typer.Typer(
     no_args_is_help=True,
@@ -26,9 +22,6 @@ experiments = typer.Typer(
 app.add_typer(experiments, name="experiments")
 
 
-SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
-
-
 class Size(StrEnum):
     """How much of an experiment is run."""
 
@@ -36,22 +29,20 @@ class Size(StrEnum):
     paper = "paper"
 
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run continues there.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run resumes there.")]
 SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed of the data and the initial dictionaries.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial dictionaries.")]
 Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
 Samples = Annotated[
-    int | None,
-    typer.Option(min=400, help="N, the number of samples; a and b keep their ratios to it.", show_default="by size"),
+    int | None, typer.Option(min=400, help="N, the number of samples; a and b scale with it.", show_default="by size")
 ]
 Features = Annotated[int | None, typer.Option(min=2, help="F, the number of features.", show_default="by size")]
-Starts = Annotated[
-    int | None, typer.Option("--initialisations", min=1, help="Number of initial dictionaries.", show_default="by size")
-]
+Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
-StandIn = Annotated[
-    bool, typer.Option("--stand-in", help="A trial run on data that come with Python and scikit-learn.")
-]
+StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
+Collections = Annotated[str | None, typer.Option(help="bbc, 20newsgroups.", show_default="both")]
+FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")]
+Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments synthetic --out synthetic`")
@@ -64,10 +55,7 @@ def synthetic(
     features: Features = None,
 ) -> None:
     """Six divergences on planted dictionaries: the objective against time (Figure 2)."""
-    from onmf.experiments import synthetic as experiment
-
-    chosen = _chosen(methods, experiment.METHODS)
-    _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
+    _run("synthetic", **locals())
 
 
 @experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
@@ -80,10 +68,7 @@ def sensitivity(
     features: Features = None,
 ) -> None:
     """Vary tau, K and a, one at a time (Figures S-1 to S-3)."""
-    from onmf.experiments import sensitivity as experiment
-
-    chosen = _chosen(methods, experiment.METHODS)
-    _run(experiment, experiment.Settings(size.value, seed, chosen, samples, features), out)
+    _run("sensitivity", **locals())
 
 
 @experiments.command(
@@ -96,18 +81,11 @@ def topics(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    collections: Annotated[
-        str, typer.Option(help="bbc, 20newsgroups or both, separated by a comma.")
-    ] = "bbc,20newsgroups",
+    collections: Collections = None,
     initialisations: Starts = None,
 ) -> None:
     """News topics: keywords, clusterings, running times (Tables 5 to 7)."""
-    from onmf.experiments import topics as experiment
-
-    chosen = _chosen(methods, experiment.METHODS)
-    corpora = ("stand-in",) if stand_in else _chosen(collections, ("bbc", "20newsgroups"), "--collections")
-    with _offering_a_stand_in():
-        _run(experiment, experiment.Settings(size.value, seed, chosen, data, initialisations, corpora), out)
+    _run("topics", **locals())
 
 
 @experiments.command(
@@ -120,103 +98,56 @@ def faces(
     methods: Methods = None,
     data: Data = None,
     stand_in: StandIn = False,
-    fresh_noise: Annotated[
-        bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")
-    ] = False,
-    subjects: Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")] = None,
+    fresh_noise: FreshNoise = False,
+    subjects: Subjects = None,
     initialisations: Starts = None,
 ) -> None:
-    """Removing noise and shadows from faces: pictures, PSNR, running times (Figure 3, Table 8)."""
-    from onmf.experiments import faces as experiment
-
-    chosen = _chosen(methods, experiment.METHODS)
-    with _offering_a_stand_in():
-        settings = experiment.Settings(size.value, seed, chosen, data, initialisations, stand_in, fresh_noise, subjects)
-        _run(experiment, settings, out)
+    """Remove noise and shadows from faces: pictures, PSNR, running times (Figure 3, Table 8)."""
+    _run("faces", **locals())
 
 
-def _chosen(text: str | None, known: tuple[str, ...], option: str = "--methods") -> tuple[str, ...]:
-    """The names between the commas."""
-    names = known if text is None else tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        fail(f"{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
-    return tuple(name for name in known if name in names)
+def _run(name: str, out: Path, **settings: Any) -> None:
+    """Run an experiment into the folder ``out``, and print its verdicts."""
+    from onmf.datasets.folder import DataFolderError
 
-
-def _plain(settings: Any) -> dict[str, Any]:
-    """What the report was made with, without the folder of the data."""
-    return {name: value for name, value in vars(settings).items() if name != "data"}
-
-
-def _run(experiment: Any, settings: Any, out: Path) -> None:
-    """Run, write the report, and print its verdicts."""
-    from onmf.experiments.folder import Folder
-    from onmf.experiments.report import Text
-    from onmf.plots import new_figure
-
-    new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
-    # The data may move, and contestants or initial dictionaries may be added: finished parts remain valid. All other
-    # settings must stay the same.
-    free = ("data", "methods", "initialisations")
-    facts = {name: value for name, value in vars(settings).items() if name not in free}
-    name = experiment.__name__.rpartition(".")[2]
+    experiment = getattr(importlib.import_module(f"onmf.experiments.{name}"), name.capitalize())
+    for option in {"methods", "collections"} & set(settings):
+        settings[option] = _chosen(settings[option], getattr(experiment, option), option)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        folder = Folder(out, {"experiment": name} | facts)
-        with _bars() as watch:
-            report = experiment.run(settings, folder, watch)
+        with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
+            report = experiment(**settings).run(out, _Bars(progress))
+    except DataFolderError as error:
+        fail(f"{error} To try it without the data, add --stand-in.")
     except KeyboardInterrupt:
         errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
-    if settings.size == "small":
-        report = replace(report, blocks=[Text(SMALL_RUN), *report.blocks])
-    page = report.write(out)
-    (out / "report.json").write_text(json.dumps({"experiment": name} | _plain(settings), indent=2) + "\n")
-    table = Table("the paper's claim", "measured here", "verdict")
-    for claim in report.claims:
-        table.add_row(claim.claim, claim.measured, claim.verdict)
+    rows = [claim.row() for claim in report.claims]
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*row.values())
     console.print(table)
-    console.print(f"Wrote {page}; tables and pictures are beside it.", soft_wrap=True)
+    console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
 
 
-@contextmanager
-def _offering_a_stand_in() -> Iterator[None]:
-    from onmf.datasets.folder import DataFolderError
-
-    try:
-        yield
-    except DataFolderError as error:
-        fail(f"{error} For a trial run without it, add --stand-in.")
+def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """The known names among those between the commas; all of them without a text."""
+    names = known if text is None else [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
+    return tuple(name for name in known if name in names)
 
 
-class _Bars(Watch):
+class _Bars:
     """Two bars: the parts of the experiment, and the one that runs."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.all = progress.add_task("experiment", total=None)
-        self.now = progress.add_task("", total=1.0)
-        self.begun = 0
+        self.all, self.now = progress.add_task("experiment", total=None), progress.add_task("", total=1.0)
 
-    def begin(self, parts: int) -> None:
-        self.progress.update(self.all, total=parts)
-
-    def part(self, title: str) -> None:
-        self.progress.update(self.all, completed=self.begun)
+    def part(self, title: str, number: int, total: int) -> None:
+        self.progress.update(self.all, completed=number, total=total)
         self.progress.reset(self.now, description=title)
-        self.begun += 1
 
     def step(self, share: float) -> None:
         self.progress.update(self.now, completed=share)
-
-    def say(self, text: str) -> None:
-        errors.print(text)
-
-
-@contextmanager
-def _bars() -> Iterator[Watch]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
-        bars = _Bars(progress)
-        yield bars
-        progress.update(bars.all, completed=bars.begun)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Counts
-from onmf.datasets.counts import count_matrix
 from onmf.datasets.folder import PublicSet
 from onmf.datasets.reading import damaged, read_lines, read_table, whole
+from onmf.datasets.text import Texts, count_matrix
 
 PUBLIC_SET = PublicSet(
     "BBC News",
@@ -21,26 +20,16 @@ PUBLIC_SET = PublicSet(
 CLUSTERS = "%Clusters"  # the header line of bbc.classes that names the classes
 
 
-@dataclass(frozen=True, eq=False)
-class BBC:
-    """Counts (documents x terms, csr), the terms, and the class of each document as a place in ``label_names``."""
-
-    counts: Any
-    terms: list[str]
-    labels: Counts
-    label_names: list[str]
-
-
-def load(folder: str | Path | None = None) -> BBC:
-    """Read bbc.mtx, bbc.terms and bbc.classes from the folder, or from that in ONMF_DATA."""
+def load(folder: str | Path | None = None) -> Texts:
+    """Read bbc.mtx, bbc.terms and bbc.classes from the folder, by default $ONMF_DATA; the labels are the classes."""
     files = PUBLIC_SET.open(folder)
     terms = read_lines(files.path("bbc.terms"))
     labels, label_names = _classes(files.path("bbc.classes"))
-    return BBC(_counts(files.path("bbc.mtx"), len(labels), len(terms)), terms, labels, label_names)
+    return Texts(_counts(files.path("bbc.mtx"), len(labels), len(terms)), terms, labels, label_names)
 
 
 def _classes(path: Path) -> tuple[Counts, list[str]]:
-    """Lines of document and class, both numbered from 0, after a header that names the classes."""
+    """Lines of a document and its class, both numbered from 0, after a header that names the classes."""
     header = next((line.split(maxsplit=2) for line in read_lines(path) if line.startswith(CLUSTERS)), [])
     if len(header) != 3:
         raise damaged(path, f"no line '{CLUSTERS} NUMBER NAMES' names the classes")
@@ -55,7 +44,7 @@ def _classes(path: Path) -> tuple[Counts, list[str]]:
 
 
 def _counts(path: Path, n_documents: int, n_terms: int) -> Any:
-    """A Matrix Market file of terms x documents: its first line of numbers tells the size, the others the entries."""
+    """A Matrix Market file of terms x documents: the first line of numbers is the size, the others are entries."""
     kind = read_lines(path)[0].lower().split()
     if kind not in (["%%matrixmarket", "matrix", "coordinate", field, "general"] for field in ("real", "integer")):
         raise damaged(path, "its first line is not that of a Matrix Market file of coordinates")

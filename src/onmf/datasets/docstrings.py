@@ -1,54 +1,39 @@
-"""A corpus that everybody has: the documentation strings of Python's standard library, by package.
-
-Read from the sources, without importing anything.
-"""
+"""A corpus that everybody has: the docstrings of Python's standard library, by package, read from its sources."""
 
 from __future__ import annotations
 
 import ast
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Counts
+from onmf.datasets.text import Texts
 
 PACKAGES = ("asyncio", "email", "multiprocessing", "unittest", "xml")
-LEAST_WORDS = 8  # a shorter text says too little
+LEAST_WORDS = 8  # shorter texts say too little
 
 
-@dataclass(frozen=True, eq=False)
-class Docstrings:
-    """Counts (documents x words, csr), the words, and the package of each document as a place in ``label_names``."""
-
-    counts: Any
-    words: list[str]
-    labels: Counts
-    label_names: list[str]
-
-
-def load() -> Docstrings:
-    """The texts of modules, classes and functions of a few packages, as counts of words of three letters or more."""
+def load() -> Texts:
+    """The docstrings of a few packages' modules, classes and functions, as counts of words of three or more letters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    texts: list[str] = []
-    labels: list[int] = []
     library = Path(sysconfig.get_path("stdlib"))
-    for label, package in enumerate(PACKAGES):
-        for path in sorted((library / package).rglob("*.py")):
-            if "test" not in path.relative_to(library / package).parts:
-                found = _texts(path)
-                texts += found
-                labels += [label] * len(found)
+    found = [
+        (label, text)
+        for label, package in enumerate(PACKAGES)
+        for path in sorted((library / package).rglob("*.py"))
+        if "test" not in path.relative_to(library / package).parts
+        for text in _texts(path)
+    ]
+    labels = [label for label, _ in found]
     if len(set(labels)) < len(PACKAGES):
         raise FileNotFoundError(
             f"the sources of Python's standard library are not in {library}: they are part of a full installation."
         )
     vectoriser = CountVectorizer(stop_words="english", token_pattern=r"(?u)\b[a-z]{3,}\b", min_df=3)  # noqa: S106
-    counts = vectoriser.fit_transform(texts)
-    return Docstrings(counts, vectoriser.get_feature_names_out().tolist(), np.asarray(labels), list(PACKAGES))
+    counts = vectoriser.fit_transform(text for _, text in found)
+    return Texts(counts, vectoriser.get_feature_names_out().tolist(), np.asarray(labels), list(PACKAGES))
 
 
 def _texts(path: Path) -> list[str]:

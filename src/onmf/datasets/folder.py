@@ -1,7 +1,7 @@
-"""Where the files of a public data set lie.
+"""Where the files of a public data set are.
 
-The sets are not part of the library, since most of them may be used for research only. The user names one folder, as
-an argument or in an environment variable; each set lies in a subfolder of it or in the folder itself.
+The sets are not part of the library, since most of them are licensed for research only. The user names one folder, as
+an argument or in an environment variable; each set is in a subfolder of it or in the folder itself.
 """
 
 from __future__ import annotations
@@ -14,29 +14,26 @@ VARIABLE = "ONMF_DATA"
 
 
 class DataFolderError(FileNotFoundError):
-    """A folder or a file of a public data set is not there; the message says where to get it and how to name it."""
+    """A folder or file of a public data set is missing; the message says where to get it."""
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set: its name, its subfolder, and where everybody can get it."""
+    """A public data set: its name, its subfolder, and where to get it."""
 
     title: str
     subfolder: str
     origin: str
 
     def open(self, folder: str | Path | None) -> Files:
-        """The set in a folder, or in that of the environment variable when ``folder`` is None."""
-        named = folder if folder is not None else os.environ.get(VARIABLE)
-        how = f"give the folder as an argument or in the environment variable {VARIABLE}"
-        if named is None or named == "":
-            raise DataFolderError(
-                f"no folder is named for the data set {self.title}: get it from {self.origin}, then {how}."
-            )
+        """The set's files in a folder, by default that in the environment variable."""
+        named = folder if folder is not None else os.environ.get(VARIABLE, "")
         root = Path(named).expanduser()
-        if not root.is_dir():
+        if named == "" or not root.is_dir():
+            missing = f"there is no folder {root}" if named else "no folder is named"
             raise DataFolderError(
-                f"there is no folder {root} for the data set {self.title}: get it from {self.origin}, then {how}."
+                f"{missing} for the data set {self.title}: get it from {self.origin}, then give the folder as an "
+                f"argument or in the environment variable {VARIABLE}."
             )
         return Files(self, root)
 
@@ -49,13 +46,13 @@ class Files:
     root: Path
 
     def find(self, name: str) -> Path | None:
-        """The file of that name, the plain one first; None if it is not there."""
+        """The file of that name, preferably the plain one; None if it is missing."""
         places = (self.root / self.owner.subfolder, self.root)
         candidates = (place / each for place in places for each in (name, f"{name}.gz"))
         return next((path for path in candidates if path.is_file()), None)
 
     def path(self, name: str) -> Path:
-        """The file of that name; an error if it is not there."""
+        """The file of that name; an error if it is missing."""
         path = self.find(name)
         if path is None:
             raise DataFolderError(

@@ -1,4 +1,4 @@
-"""MovieLens, the small latest set of 2018: 100836 ratings of films by 610 people; most are missing."""
+"""MovieLens, the small latest set of 2018: 100836 ratings of films by 610 users; most are missing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LARGEST_NUMBER = 10**9  # of a user or film
 
 @dataclass(frozen=True, eq=False)
 class MovieLens:
-    """Ratings (users x films, csr, half a star to five; not stored: not rated) and the titles of the films.
+    """Ratings (users x films, csr, from half a star to five; an entry not stored is not rated), and the films' titles.
 
-    Users and films are in the order of their numbers; films that nobody rated are left out.
+    Users and films are in the order of their numbers; films without a rating are dropped.
     """
 
     ratings: Any
@@ -35,7 +35,7 @@ class MovieLens:
 
 
 def load(folder: str | Path | None = None) -> MovieLens:
-    """Read ratings.csv and movies.csv from the folder, or from that in ONMF_DATA."""
+    """Read ratings.csv and movies.csv from the folder, by default $ONMF_DATA."""
     files = PUBLIC_SET.open(folder)
     ratings, films = _ratings(files.path("ratings.csv"))
     path = files.path("movies.csv")
@@ -46,7 +46,7 @@ def load(folder: str | Path | None = None) -> MovieLens:
 
 
 def _ratings(path: Path) -> tuple[Any, list[int]]:
-    """The matrix, and the numbers of the films that are its columns."""
+    """The matrix, and the film number of each column."""
     # By place, not by name: copies differ in how they name the columns.
     user, film, stars, _ = read_table(path, 4, delimiter=",", header=1).T
     if not ((stars > 0) & (stars <= STARS)).all():
@@ -61,7 +61,7 @@ def _ratings(path: Path) -> tuple[Any, list[int]]:
 
 
 def _titles(path: Path) -> dict[int, str]:
-    """By the film's number; titles may hold commas, in quotation marks."""
+    """Titles by film number; a title with commas is in quotation marks."""
     text = read_text(path)
     try:
         rows = list(csv.reader(io.StringIO(text)))[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,20 +19,14 @@ PUBLIC_SET = PublicSet(
 N_FREQUENCIES = 129  # of a window of 256 samples
 
 
-@dataclass(frozen=True, eq=False)
-class Piano:
-    """The power spectrogram (frames x 129), strictly positive: the data that Itakura-Saito is made for."""
+def load(folder: str | Path | None = None) -> Array:
+    """The power spectrogram (frames x 129), strictly positive: the data that Itakura-Saito is made for.
 
-    power: Array
-
-
-def load(folder: str | Path | None = None) -> Piano:
-    """Read piano_Mary.mat from the folder, or from that in ONMF_DATA.
-
-    The file holds magnitudes (frequencies x frames); the noise model of Itakura-Saito speaks of their squares.
+    Read from piano_Mary.mat in the folder, by default $ONMF_DATA. The file holds magnitudes (frequencies x frames); the
+    noise model of Itakura-Saito is about their squares.
     """
     path = PUBLIC_SET.open(folder).path("piano_Mary.mat")
     (magnitude,) = read_matrices(path, "X")
     if len(magnitude) != N_FREQUENCIES:
         raise damaged(path, f"its X has {len(magnitude)} rows instead of {N_FREQUENCIES} frequencies")
-    return Piano(np.ascontiguousarray(magnitude.T) ** 2)
+    return np.ascontiguousarray(magnitude.T) ** 2

@@ -1,4 +1,4 @@
-"""Text and numbers of a file, plain or gzipped; whatever is wrong with it becomes one sentence that names the file."""
+"""Reading text and numbers from plain or gzipped files; whatever is wrong becomes one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class DataFileError(ValueError):
 
 
 def damaged(path: Path, reason: object) -> DataFileError:
-    """The error to raise; of a longer reason the first line is told."""
+    """The error to raise, with the first line of the reason."""
     first = str(reason).strip().split("\n")[0].rstrip(".") or type(reason).__name__
     return DataFileError(f"{path} is damaged or not in its public format: {first}.")
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in the file, unpacked if its name ends in .gz."""
+    """The content of a file, decompressed if its name ends in .gz."""
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
@@ -31,7 +31,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The file as UTF-8; line ends of all systems become the same."""
+    """The content as UTF-8, with line endings of all systems made the same."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Its lines, spaces at their ends removed; blank lines at the end of the file do not count."""
+    """The stripped lines, without blank ones at the end."""
     text = read_text(path).rstrip()
     if not text:
         raise damaged(path, "it is empty")
@@ -48,7 +48,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_table(path: Path, columns: int, *, delimiter: str | None = None, header: int = 0) -> Array:
-    """Lines of numbers after ``header`` lines of names; lines that begin with % are comments."""
+    """The numbers after ``header`` lines; lines that begin with % are comments."""
     lines = [line for line in read_lines(path)[header:] if line and not line.startswith("%")]
     if not lines:
         raise damaged(path, "it has no numbers")
@@ -62,7 +62,7 @@ def read_table(path: Path, columns: int, *, delimiter: str | None = None, header
 
 
 def whole(path: Path, values: Array, low: int, high: int, what: str) -> Counts:
-    """The values as integers; each must be one from ``low`` to ``high``."""
+    """The values as integers, which must be from ``low`` to ``high``."""
     bad = ~((values >= low) & (values <= high) & (values == np.floor(values)))
     if bad.any():
         raise damaged(path, f"{values[bad][0]:.15g} is not a {what} from {low} to {high}")

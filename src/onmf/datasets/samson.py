@@ -35,12 +35,12 @@ class Samson:
     names: tuple[str, ...] = NAMES
 
     def image(self, values: Array) -> Array:
-        """One value per pixel as a picture (rows x columns): MATLAB runs down the columns."""
+        """One value per pixel, as a picture (rows x columns); MATLAB stores pixels column by column."""
         return values.reshape(self.shape, order="F")
 
 
 def load(folder: str | Path | None = None) -> Samson:
-    """Read samson_1.mat and end3.mat from the folder, or from that in ONMF_DATA."""
+    """Read samson_1.mat and end3.mat from the folder, by default $ONMF_DATA."""
     files = PUBLIC_SET.open(folder)
     path, truth = files.path("samson_1.mat"), files.path("end3.mat")
     V, *sides = read_matrices(path, "V", "nRow", "nCol")

@@ -50,22 +50,27 @@ class Planted:
     def sample(self, n: int, rng: np.random.Generator) -> Batch:
         """The next n samples, clipped to the paper's compact set [0, 4000]."""
         clean = _half_normal(rng, (n, len(self.W))) @ self.W
-        if self.noise == "gamma":
+        if self.noise == "outliers":
+            V = with_outliers(clean, OUTLIER_MAGNITUDE, rng)
+        elif self.noise == "gamma":
             V = rng.gamma(GAMMA_SHAPE, clean / GAMMA_SHAPE)
         elif self.noise == "poisson":
             V = rng.poisson(clean).astype(np.float64)
-        elif self.noise == "gaussian":
-            V = rng.normal(clean, GAUSSIAN_SIGMA)
         else:
-            F = clean.shape[1]
-            hit = rng.permuted(np.tile(np.arange(F) < round(OUTLIER_SHARE * F), (n, 1)), axis=1)
-            V = clean + hit * rng.uniform(-OUTLIER_MAGNITUDE, OUTLIER_MAGNITUDE, clean.shape)
+            V = rng.normal(clean, GAUSSIAN_SIGMA)
         return Batch(np.clip(V, *CLIP), clean)
 
     def stream(self, n: int, batch_size: int, rng: np.random.Generator) -> Iterator[Array]:
         """N samples in batches, never more than one batch in memory."""
         for first in range(0, n, batch_size):
             yield self.sample(min(batch_size, n - first), rng).V
+
+
+def with_outliers(clean: Array, magnitude: float, rng: np.random.Generator) -> Array:
+    """Uniform noise from [-magnitude, magnitude] added to 30 % of the entries of every sample."""
+    n, F = clean.shape
+    hit = rng.permuted(np.tile(np.arange(F) < round(OUTLIER_SHARE * F), (n, 1)), axis=1)
+    return clean + hit * rng.uniform(-magnitude, magnitude, clean.shape)
 
 
 def _half_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:

@@ -18,24 +18,24 @@ PUBLIC_SET = PublicSet(
 )
 SIDE = 32
 WHITE = 255
-MOST_SUBJECTS = 1000  # a larger number of a subject is damage
+MOST_SUBJECTS = 1000  # a larger number means damage
 
 
 @dataclass(frozen=True, eq=False)
 class YaleB:
-    """Images as rows (n x 1024, 0 to 255), and the number of each one's subject as in the file: 1 to 38."""
+    """Images as rows (n x 1024, 0 to 255), and the subject of each, numbered 1 to 38 as in the file."""
 
     images: Array
     subjects: Counts
 
 
 def upright(images: Array) -> Array:
-    """Rows of 1024 pixels, one or many, as pictures of 32 x 32: MATLAB runs down the columns."""
+    """One or more rows of 1024 pixels as pictures of 32 x 32; MATLAB stores pixels column by column."""
     return images.reshape(*images.shape[:-1], SIDE, SIDE).swapaxes(-1, -2)
 
 
 def load(folder: str | Path | None = None) -> YaleB:
-    """Read YaleB_32x32.mat from the folder, or from that in ONMF_DATA."""
+    """Read YaleB_32x32.mat from the folder, by default $ONMF_DATA."""
     path = PUBLIC_SET.open(folder).path("YaleB_32x32.mat")
     images, gnd = read_matrices(path, "fea", "gnd")
     if images.shape[1] != SIDE**2 or images.max() > WHITE:

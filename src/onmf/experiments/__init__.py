@@ -1,4 +1,5 @@
 """The paper's experiments: its figures and tables, one file each.
 
-Every experiment is a module with ``Settings`` and ``run(settings, folder, watch)``, which gives a ``Report``.
+Each is a subclass of ``Experiment`` whose fields are its settings, such as ``Topics(size="paper", seed=1)``; its
+``run(out)`` writes tables, pictures and a report to a folder.
 """

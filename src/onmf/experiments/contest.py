@@ -83,7 +83,7 @@ class Contestant(ABC):
     @classmethod
     def serves(cls, divergence: str) -> bool:
         """Whether it can minimise this divergence."""
-        return not cls.divergences or divergence in cls.divergences
+        return not cls.divergences or divergence.partition(":")[0] in cls.divergences
 
     @abstractmethod
     def run(self, passes: int, course: Course) -> None:
@@ -126,7 +126,7 @@ class Course:
     marks_per_doubling: int = 3  # 0: only at the ends
     limit: float = np.inf  # seconds of wall time
     most_stops: float = np.inf
-    look: Look | None = None  # called at every stop, off the clock
+    look: Look = lambda samples, W, H: None  # called at every stop, off the clock
 
     def __post_init__(self) -> None:
         self.due = 0.0 if self.marks_per_doubling else np.inf
@@ -142,8 +142,7 @@ class Course:
         """The run could be stopped here, with this dictionary; ``end`` says that it ends here."""
         self._stop()
         self.stops += 1
-        if self.look is not None:
-            self.look(samples, W, H)
+        self.look(samples, W, H)
         ended = self.passes if end else self.ends.get(samples)
         if ended is not None or samples >= self.due:
             if self.marks and self.marks[-1].samples == samples:

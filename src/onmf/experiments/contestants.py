@@ -24,7 +24,7 @@ def canonical(n: int, least_tau: int = 10) -> Paper:
 class Online(Contestant):
     """``OnlineNMF`` with its defaults, one ``partial_fit`` per batch; ``variant`` holds parameters that differ."""
 
-    title = "onmf"
+    name, title = "ours", "onmf"
     changes_units: ClassVar[bool] = True  # the sizes of its atoms carry no meaning
     model: OnlineNMF  # of the last run
 
@@ -53,27 +53,27 @@ class Online(Contestant):
 class OL(Online):
     """The paper's method with its canonical step."""
 
-    title, changes_units = "OL", False
+    name, title, changes_units = "ol", "OL", False
     least_tau: ClassVar[int] = 10
 
-    def method(self, n: int) -> Choice:
+    def method(self, n: int) -> Paper:
         return canonical(n, self.least_tau)
 
 
 class ShortOL(OL):
     """The same with a step a hundred times shorter."""
 
-    title = "OL, a / 100"
+    name, title = "ol-short", "OL, a / 100"
 
-    def method(self, n: int) -> Choice:
-        usual = canonical(n, self.least_tau)
-        return usual.with_constants(a=usual.a / 100)
+    def method(self, n: int) -> Paper:
+        usual = super().method(n)
+        return replace(usual, a=usual.a / 100)
 
 
 class Lefevre(Online):
     """Lefevre, Bach and Fevotte (2011): the past weighs r after one pass."""
 
-    title, divergences = "OL-Lef", ("is",)
+    name, title, divergences = "ol-lef", "OL-Lef", ("is",)
 
     def method(self, n: int) -> Choice:
         return methods.Lefevre(N=n)
@@ -82,7 +82,7 @@ class Lefevre(Online):
 class Guan(Online):
     """Guan, Tao, Luo and Yuan (2012), as reconstructed."""
 
-    title, divergences, changes_units = "OL-Guan", ("squared_l2",), False
+    name, title, divergences, changes_units = "ol-guan", "OL-Guan", ("squared_l2",), False
 
     def method(self, n: int) -> Choice:
         return methods.Guan()
@@ -91,7 +91,7 @@ class Guan(Online):
 class Wang(Online):
     """Wang, Wang and Yeung (2013)."""
 
-    title, divergences, changes_units = "OL-Wang", ("huber",), False
+    name, title, divergences, changes_units = "ol-wang", "OL-Wang", ("huber",), False
 
     def method(self, n: int) -> Choice:
         return methods.Wang()
@@ -100,7 +100,7 @@ class Wang(Online):
 class Batch(Contestant):
     """``BatchNMF`` on all samples of a pass, or as many as MOST_BYTES hold."""
 
-    title = "Batch"
+    name, title = "batch", "Batch"
     model: BatchNMF  # of the last run
 
     def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
@@ -123,13 +123,6 @@ def _common(task: Task) -> dict[str, Any]:
     return {"divergence": task.divergence, "random_state": task.seed, **start}
 
 
-ONLINE: dict[str, type[Online]] = {
-    "ol": OL,
-    "ol-short": ShortOL,
-    "ol-lef": Lefevre,
-    "ol-guan": Guan,
-    "ol-wang": Wang,
-    "ours": Online,
-}
-CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, "batch": Batch}
+ONLINE = {each.name: each for each in (OL, ShortOL, Lefevre, Guan, Wang, Online)}
+CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, Batch.name: Batch}
 TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}

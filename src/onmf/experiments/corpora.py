@@ -1,96 +1,63 @@
-"""The text collections of the topics experiment, and the paper's way from counts to samples.
+"""The text collections of the topics experiment, and the paper's steps from counts to samples.
 
-TF-IDF, the 1000 words of largest l1 norm, scaled such that Poisson noise is at 30 dB, noise, copies to N samples in
-random order, clipped to [0, 2 l max].
+TF-IDF; the 1000 words of largest l1 norm; a scale l at which Poisson noise is at 30 dB; the noise; clipping to
+[0, 2 l max]; copies up to N samples, in random order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from onmf._support.arrays import Array, Counts
-from onmf.datasets.text import leading_words, tfidf
-from onmf.experiments.trial import Copies
+from onmf._support.arrays import Counts
+from onmf.datasets import bbc, docstrings, newsgroups
+from onmf.datasets.text import Texts, leading_words, tfidf
+from onmf.experiments.judge import Scorer
+from onmf.experiments.trial import Copies, Problem
 
 SNR = 30.0  # dB
-ORDER = 5  # a key of random numbers of their own
-HELD_OUT = 0.1  # of the documents: nothing in the paper, which learns from all
+NOISE, ORDER = 4, 5  # keys of independent random numbers
+HELD_OUT = 0.1  # of the documents; the paper learns from all of them
 
 
-@dataclass(frozen=True, eq=False)
-class Corpus:
-    """Counts (documents x words), the words, and the category of every document; K is the number of categories."""
-
-    title: str
-    counts: Any
-    words: list[str]
-    labels: Counts
-    categories: list[str]
-
-
-def bbc(folder: Path | None) -> Corpus:
-    """2225 articles in 5 categories."""
-    from onmf.datasets import bbc as data
-
-    found = data.load(folder)
-    return Corpus("BBC News", found.counts, found.terms, found.labels, found.label_names)
-
-
-def newsgroups(folder: Path | None) -> Corpus:
+def all_newsgroups(folder: Path | None) -> Texts:
     """Both parts of 20 Newsgroups, 18774 posts."""
-    from onmf.datasets import newsgroups as data
-
-    found = data.load(folder)
-    labels = np.concatenate([found.train.labels, found.test.labels])
-    names = found.label_names or [f"group {number + 1}" for number in range(int(labels.max()) + 1)]
-    counts = scipy.sparse.vstack([found.train.counts, found.test.counts], format="csr")
-    return Corpus("20 Newsgroups", counts, found.vocabulary, labels, names)
+    train, test = newsgroups.load(folder)
+    labels = np.concatenate([train.labels, test.labels])
+    counts = scipy.sparse.vstack([train.counts, test.counts], format="csr")
+    return Texts(counts, train.words, labels, train.label_names[: labels.max() + 1])
 
 
-def stand_in(folder: Path | None = None) -> Corpus:
-    """Documentation strings of the standard library, for a trial without the data."""
-    from onmf.datasets import docstrings
-
-    found = docstrings.load()
-    title = "documentation strings of the standard library (a stand-in)"
-    return Corpus(title, found.counts, found.words, found.labels, found.label_names)
-
-
-CORPORA = {"bbc": bbc, "20newsgroups": newsgroups, "stand-in": stand_in}
+CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, and how they are loaded
+    "bbc": ("BBC News", bbc.load),
+    "20newsgroups": ("20 Newsgroups", all_newsgroups),
+    "stand-in": ("Stand-in: standard library docstrings", lambda folder: docstrings.load()),
+}
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
-    """What the contestants learn from, and what they are judged by."""
+class Documents(Problem):
+    """A collection as noisy samples, one per document; the problem's source is copies of those to learn from."""
 
-    corpus: Corpus
-    words: list[str]
-    counts: Any  # of these words in all documents that are left, as they were counted
-    labels: Counts  # of all documents
-    V: Any  # noisy samples of all documents
-    train: Counts  # places of those learnt from
-    held_out: Counts
+    texts: Texts  # the documents and words that remain, without noise
+    everything: Scorer  # judges dictionaries on all of them
+    learnt: Counts  # indices of the documents to learn from
     copies: int
     scale: float  # l
     snr: float
 
-    def source(self, seed: int) -> Copies:
-        """N samples in random order."""
-        order = np.random.default_rng([seed, ORDER]).permutation(np.tile(self.train, self.copies))
-        return Copies(self.V, order)
 
-
-def documents(corpus: Corpus, n_words: int, n_samples: int, most: int | None, rng: np.random.Generator) -> Documents:
-    """The paper's steps; ``most`` documents, drawn at random, for a small run."""
-    rows = np.arange(corpus.counts.shape[0])
-    if most is not None and most < len(rows):
+def documents(texts: Texts, n_words: int, n_samples: int, most: int, judged: int, seed: int) -> Documents:
+    """The paper's steps for at most ``most`` documents, chosen at random; dictionaries are ``judged`` on so many."""
+    rng = np.random.default_rng([seed, NOISE])
+    rows = np.arange(texts.counts.shape[0])
+    if most < len(rows):
         rows = np.sort(rng.permutation(rows)[:most])
-    counts = scipy.sparse.csr_array(corpus.counts)[rows]
+    counts = scipy.sparse.csr_array(texts.counts)[rows]
     weights = tfidf(counts)
     chosen = np.sort(leading_words(weights, n_words))
     clean = scipy.sparse.csr_array(weights[:, chosen])
@@ -101,25 +68,21 @@ def documents(corpus: Corpus, n_words: int, n_samples: int, most: int | None, rn
     noisy = V.copy()
     noisy.data = np.minimum(rng.poisson(V.data).astype(np.float64), 2 * scale * clean.data.max())
     snr = 20 * np.log10(np.linalg.norm(V.data) / np.linalg.norm(noisy.data - V.data))
-    order = rng.permutation(len(filled))
-    n_held_out = round(HELD_OUT * len(order))
-    held_out, train = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
     noisy.eliminate_zeros()
     noisy.sort_indices()
-    return Documents(
-        corpus,
-        [corpus.words[place] for place in chosen],
+    samples = scipy.sparse.csr_matrix(noisy)
+    kept_back, learnt = map(np.sort, np.split(rng.permutation(len(filled)), [round(HELD_OUT * len(filled))]))
+    copies = max(1, round(n_samples / len(learnt)))
+    order = np.random.default_rng([seed, ORDER]).permutation(np.tile(learnt, copies))
+    mean = np.asarray(samples[learnt].mean(axis=0)).ravel()
+    places = (learnt[:judged], kept_back[:judged], slice(None))
+    train, held_out, everything = (Scorer("kl", mean, samples[each]) for each in places)
+    texts = Texts(
         scipy.sparse.csr_array(counts[:, chosen])[filled],
-        corpus.labels[rows][filled],
-        scipy.sparse.csr_matrix(noisy),
-        train,
-        held_out,
-        max(1, round(n_samples / len(train))),
-        scale,
-        float(snr),
+        [texts.words[place] for place in chosen],
+        texts.labels[rows][filled],
+        texts.label_names,
     )
-
-
-def mean_sample(V: Any) -> Array:
-    """The mean row of a sparse matrix."""
-    return np.asarray(V.mean(axis=0)).ravel()
+    K = len(texts.label_names)
+    source = Copies(samples, order)
+    return Documents(source, "kl", K, train, held_out, texts, everything, learnt, copies, scale, float(snr))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import median_filter
+from sklearn.feature_extraction.image import extract_patches_2d, reconstruct_from_patches_2d
 
 from onmf import OnlineNMF, Progress
 from onmf._support.arrays import Array
@@ -26,7 +27,7 @@ class Denoised:
 
     name: str
     picture: Array
-    seconds: float
+    seconds: float = 0.0
     atoms: Array | None = None  # (K, SIDE * SIDE)
 
 
@@ -51,21 +52,12 @@ def add_noise(picture: Array, rng: np.random.Generator) -> Array:
 
 def patches(picture: Array) -> Array:
     """All overlapping patches as rows: ((height - 7) (width - 7), 64)."""
-    windows = np.lib.stride_tricks.sliding_window_view(picture, (SIDE, SIDE))
-    return windows.reshape(-1, SIDE * SIDE)
+    return extract_patches_2d(picture, (SIDE, SIDE)).reshape(-1, SIDE * SIDE)
 
 
 def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
     """The picture in which every pixel is the average over the patches that show it."""
-    height, width = shape
-    grid = rows.reshape(height - SIDE + 1, width - SIDE + 1, SIDE, SIDE)
-    total, count = np.zeros(shape), np.zeros(shape)
-    for i in range(SIDE):
-        for j in range(SIDE):
-            here = (slice(i, i + grid.shape[0]), slice(j, j + grid.shape[1]))
-            total[here] += grid[:, :, i, j]
-            count[here] += 1
-    return total / count
+    return reconstruct_from_patches_2d(rows.reshape(-1, SIDE, SIDE), shape)
 
 
 def psnr(picture: Array, clean: Array) -> float:

@@ -1,4 +1,4 @@
-"""The pictures of the faces experiment: subjects under changing light, noise, and what is left of shadows."""
+"""The images of the faces experiment: subjects under changing light, noise, and what remains of shadows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
+from onmf.datasets import yaleb
+from onmf.datasets.synthetic import with_outliers
+from onmf.experiments.demo import photograph
 from onmf.experiments.judge import peak_signal_to_noise
-from onmf.streams import Numbered, OnBad, Source
+from onmf.experiments.trial import InOrder
 
-NOISY_SHARE = 0.3  # of the pixels of every image
-ROWS = 6  # a key of random numbers of their own
+ROWS = 6  # key of the random numbers of each row
 WHITE = 255.0
 LIGHTS = 64  # images of a subject
-WELL_LIT = 0.25  # the share of a subject's images, the brightest, that show it without shadows
-IN_SHADOW = 0.25  # a pixel is in shadow if it has less than this share of its well-lit brightness
-LEAST_BRIGHTNESS = 25.0  # a pixel that is dark in good light too tells nothing
+WELL_LIT = 0.25  # the brightest share of a subject's images, taken to show it without shadows
+IN_SHADOW = 0.25  # a pixel is in shadow below this share of its brightness in good light
+QUALITY = ("psnr", "psnr outside shadows", "brightness in shadow")
+LEAST_BRIGHTNESS = 25.0  # a pixel that is dark even in good light tells nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A name and images as rows, 0 to 255, row by row of a square."""
+    """A name, and square images as rows of pixels from 0 to 255."""
 
     name: str
     images: Array
@@ -44,36 +47,27 @@ class Subject:
 
 
 def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
-    """n subjects of Extended Yale B with all their 64 images, drawn at random."""
-    from onmf.datasets import yaleb
-
+    """n randomly chosen subjects of Extended Yale B, of those with all 64 images."""
     data = yaleb.load(folder)
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
     if not len(chosen):
         raise ValueError(f"no subject of the data set has {LIGHTS} images; is it the 32 x 32 version of all of them?")
-    rows = (np.flatnonzero(data.subjects == number) for number in chosen)
-    pixels = [np.ascontiguousarray(yaleb.upright(data.images[each])).reshape(LIGHTS, -1) for each in rows]
-    return [Subject(f"subject {number}", images) for number, images in zip(chosen, pixels, strict=True)]
+    squares = {number: yaleb.upright(data.images[data.subjects == number]) for number in chosen}
+    return [Subject(f"subject {number}", images.reshape(LIGHTS, -1)) for number, images in squares.items()]
 
 
 def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
-    """Patches of scikit-learn's sample photograph under 64 simulated lights, for a trial without the data."""
-    from onmf.experiments.demo import photograph
-
+    """Patches of scikit-learn's sample photograph under 64 simulated lights, to try things without the data."""
     grey, side = photograph(), 32
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
     angles = np.linspace(0, 2 * np.pi, LIGHTS, endpoint=False)
     slant = 0.2 + 0.8 * (np.arange(LIGHTS) % 4) / 3
-    light = np.clip(
-        0.6 + slant[:, None, None] * (np.cos(angles)[:, None, None] * x + np.sin(angles)[:, None, None] * y), 0.05, 1
-    )
-    found = []
-    for number in range(n):
-        top, left = (int(rng.integers(length - side)) for length in grey.shape)
-        patch = 40 + 215 * grey[top : top + side, left : left + side]
-        found.append(Subject(f"patch {number + 1}", (light * patch).reshape(LIGHTS, -1)))
-    return found
+    directions = np.multiply.outer(np.cos(angles), x) + np.multiply.outer(np.sin(angles), y)
+    light = np.clip(0.6 + slant[:, None, None] * directions, 0.05, 1)
+    corners = ([int(rng.integers(length - side)) for length in grey.shape] for _ in range(n))
+    patches = (40 + 215 * grey[top : top + side, left : left + side] for top, left in corners)
+    return [Subject(f"patch {k}", (light * patch).reshape(LIGHTS, -1)) for k, patch in enumerate(patches, start=1)]
 
 
 def halved(subject: Subject) -> Subject:
@@ -84,39 +78,36 @@ def halved(subject: Subject) -> Subject:
 
 
 def contaminated(images: Array, rng: np.random.Generator) -> Array:
-    """30 % of the pixels of every image get uniform noise from [-255, 255] added; then all are cut to [0, 255]."""
-    n, F = images.shape
-    hit = rng.permuted(np.tile(np.arange(F) < round(NOISY_SHARE * F), (n, 1)), axis=1)
-    return np.clip(images + hit * rng.uniform(-WHITE, WHITE, images.shape), 0.0, WHITE)
+    """Uniform noise from [-255, 255] added to 30 % of the pixels of every image, then clipped to [0, 255]."""
+    return np.clip(with_outliers(images, WHITE, rng), 0.0, WHITE)
 
 
-class FreshNoise(Source):
-    """Copies of clean images in a given order, each with noise of its own, drawn when it is read, always the same."""
+class FreshNoise(InOrder):
+    """Copies of clean images in a given order, each with noise of its own, the same in every pass."""
 
     def __init__(self, images: Array, order: Counts, seed: int) -> None:
-        self.images, self.order, self.seed = images, order, seed
         self.n_samples, self.n_features = len(order), images.shape[1]
+        self.images, self.order, self.seed = images, order, seed
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
-        for first in range(0, len(self.order), size):
-            rows = np.arange(first, min(first + size, len(self.order)))
-            noisy = [
-                contaminated(self.images[self.order[row], None], np.random.default_rng([self.seed, ROWS, int(row)]))
-                for row in rows
-            ]
-            yield rows, np.concatenate(noisy)
-
-
-def psnr(pictures: Array, clean: Array, where: Mask | None = None) -> float:
-    """Peak signal-to-noise ratio in dB of pictures from 0 to 255, of all pixels or of some."""
-    everything = slice(None) if where is None else where
-    return peak_signal_to_noise(clean[everything], pictures[everything], WHITE)
+    def take(self, places: Counts) -> Array:
+        keys = ([self.seed, ROWS, int(place)] for place in places)
+        rows = self.images[self.order[places], None]
+        return np.concatenate(
+            [contaminated(row, np.random.default_rng(key)) for row, key in zip(rows, keys, strict=True)]
+        )
 
 
 def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
-    """The mean brightness of the pixels in shadow as a share of that in good light: 1 where shadows are gone."""
+    """The mean brightness of pixels in shadow, as a share of that in good light; 1 means that the shadows are gone."""
     shadows = subject.shadows()
-    reference = np.broadcast_to(subject.reference(), pictures.shape)
     if not shadows.any():
         return float("nan")
+    reference = np.broadcast_to(subject.reference(), pictures.shape)
     return float(np.clip(pictures, 0.0, WHITE)[shadows].sum() / reference[shadows].sum())
+
+
+def quality(pictures: Array, subject: Subject) -> dict[str, float]:
+    """How well pictures show a subject without noise and shadows."""
+    clean, lit = subject.images, ~subject.shadows()
+    levels = [peak_signal_to_noise(clean[where], pictures[where], WHITE) for where in (slice(None), lit)]
+    return dict(zip(QUALITY, [*levels, brightness_in_shadow(pictures, subject)], strict=True))

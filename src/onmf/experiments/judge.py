@@ -20,7 +20,7 @@ import scipy.sparse
 
 from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, dense
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
 from onmf.problem import pose
@@ -56,20 +56,18 @@ class Scorer:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
         self.clean = clean
-        self.peak = float(clean.max()) if peak is None and clean is not None else peak
+        self.peak = peak or (0.0 if clean is None else float(clean.max()))
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.
         # That is exact, and loud and quiet samples are then solved equally well.
-        n = held_out.shape[0]
         own = np.asarray(held_out.mean(axis=1)).ravel()
-        self.units = np.full(n, mean) if given.parameters() else own
+        self.units = np.full(len(own), mean) if given.parameters() else own
         self.divergence = given.in_units(mean) if given.parameters() else given
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
         self.solver = precise(given).stopping(TOL, MAX_ITER)
         if scipy.sparse.issparse(held_out) and self.solver.takes_sparse(self.divergence):
             self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ held_out)
         else:
-            V = held_out.toarray() if scipy.sparse.issparse(held_out) else held_out
-            self.V = V / self.units[:, None]
+            self.V = dense(held_out) / self.units[:, None]
         profile = mean_sample + 0.01 * mean  # a little for features that training never shows
         self.profile = profile / profile.max()
 
@@ -80,27 +78,19 @@ class Scorer:
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
         """The lowest loss over the floors."""
-        atoms = np.asarray(W, dtype=np.float64)
-        largest = atoms.max(axis=1, keepdims=True)
-        if not np.isfinite(atoms).all() or not (largest > 0).any():
-            return Score(float("inf"), 0.0, 1.0)
-        alive = largest.ravel() > 0
-        atoms = np.maximum(atoms[alive] / largest[alive], 0.0)
-        best: Score | None = None
-        for floor in floors or self.floors:
+        best, atoms = Score(float("inf"), 0.0, 1.0), _atoms(W)
+        for floor in (floors or self.floors) if len(atoms) else ():
             score = self._score(atoms, floor)
-            if best is None or score.loss < best.loss:
-                best = score
-            elif score.loss > 1.001 * best.loss:
+            if score.loss > 1.001 * best.loss:
                 break
-        return best or Score(float("inf"), 0.0, 1.0)
+            best = min(best, score, key=lambda each: each.loss)
+        return best
 
     def solved(self, W: Array) -> tuple[Array, Array]:
         """The coefficients of the samples in the data's units, and the atoms that they belong to: W at unit maximum,
-        with the floor that suits it best. Atoms of nothing are dropped.
+        with the floor that suits it best. Zero atoms are dropped.
         """
-        alive = W.max(axis=1) > 0
-        atoms = np.maximum(W[alive] / W[alive].max(axis=1, keepdims=True), self.best(W).floor * self.profile)
+        atoms = np.maximum(_atoms(W), self.best(W).floor * self.profile)
         return self._solve(atoms)[0] * self.units[:, None], atoms
 
     def _solve(self, W: Array) -> tuple[Array, Array, Array]:
@@ -119,13 +109,21 @@ class Scorer:
     def _score(self, atoms: Array, floor: float) -> Score:
         W = np.maximum(atoms, floor * self.profile)
         H, losses, converged = self._solve(W)
-        psnr = None
-        if self.clean is not None and self.peak is not None:
-            psnr = peak_signal_to_noise(self.clean, self.units[:, None] * (H @ W), self.peak)
+        fit = self.units[:, None] * (H @ W)
+        psnr = None if self.clean is None else peak_signal_to_noise(self.clean, fit, self.peak)
         return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
 
 
+def _atoms(W: Array) -> Array:
+    """The atoms at unit maximum; zero atoms are dropped, and all if any entry is not finite."""
+    W = np.asarray(W, dtype=np.float64)
+    if not np.isfinite(W).all():
+        return W[:0]
+    W = W[W.max(axis=1) > 0]
+    return np.maximum(W / W.max(axis=1, keepdims=True), 0.0)
+
+
 def peak_signal_to_noise(clean: Array, fit: Array, peak: float) -> float:
-    """In dB, against the peak, at which the fit is cut off."""
+    """In dB, relative to the peak, at which the fit is clipped."""
     error = float(np.square(np.clip(fit, 0, peak) - clean).mean())
     return float(10 * np.log10(peak**2 / error)) if error else float("inf")

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from onmf.experiments import synthetic
-from onmf.experiments.comparison import ADDED, course, final
+from onmf.experiments.comparison import Facts, Results, about, course, measured
 from onmf.experiments.contestants import TITLES, canonical
 from onmf.experiments.folder import Folder
-from onmf.experiments.report import Block, Claim, Heading, Picture, Report, Table, Text, verdict
-from onmf.experiments.synthetic import DIVERGENCES, NAMES, PLANTED, Data
-from onmf.experiments.watch import Watch
+from onmf.experiments.report import Block, Claim, heading, paragraph
+from onmf.experiments.synthetic import PLANTED, Data, Synthetic
+from onmf.experiments.trial import Trial
 from onmf.methods import Auto
 from onmf.plots import panels
 
-METHODS = ("ol", "ours")
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
+FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
 EVERY_FACTOR = sorted({factor for factors in FACTORS.values() for factor in factors})
-JUDGED = {"small": 40, "paper": 200}  # samples that a dictionary is judged on: judging takes longer than learning
 OUR_TAU = 30  # the surrogate's own
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
-
-
-@dataclass(frozen=True)
-class Settings(synthetic.Settings):
-    """N samples of F features; K is the canonical one."""
-
-    SIZES: ClassVar = {"small": (400, 20, 6), "paper": (100_000, 200, 40)}
-
-    methods: tuple[str, ...] = METHODS
 
 
 @dataclass(frozen=True)
@@ -41,23 +30,16 @@ class Variant:
     parameter: str
     factor: float
 
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        changed = "" if self.factor == 1 else f"-{self.parameter}-{self.factor:g}"
-        return f"{self.method}{changed}"
+    def __str__(self) -> str:
+        return self.method if self.factor == 1 else f"{self.method}-{self.parameter}-{self.factor:g}"
 
-    def settings(self, n: int) -> dict[str, Any]:
-        """What differs from the method's own settings."""
+    def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
+        """The number of atoms, and what differs from the method's own settings."""
         if self.factor == 1 or self.parameter == "K":
-            return {}
+            return round(K * self.factor), {}
         usual = canonical(n) if self.method == "ol" else Auto(tau=OUR_TAU)
         value = getattr(usual, self.parameter) * self.factor
-        return {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
-
-    def K(self, canonical_K: int) -> int:
-        """The number of atoms."""
-        return round(canonical_K * self.factor) if self.parameter == "K" else canonical_K
+        return K, {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
 
 
 def variants(method: str) -> list[Variant]:
@@ -66,110 +48,92 @@ def variants(method: str) -> list[Variant]:
     return [Variant(method, name, factor) for name in parameters for factor in FACTORS[name]]
 
 
-Results = dict[str, dict[Variant, dict[str, Any]]]  # by divergence
+@dataclass(frozen=True)
+class Sensitivity(Synthetic):
+    """K is the canonical one. Few samples are judged: that takes longer than learning."""
 
+    TITLE = "Sensitivity to tau, K and a"
+    SIZES: ClassVar = {"small": (400, 20, 6, 40), "paper": (100_000, 200, 40, 200)}
 
-def run(settings: Settings, folder: Folder, watch: Watch) -> Report:
-    """Every variant on every divergence, the figures, the table and the verdicts."""
-    n, F, K = settings.shape
-    entered = [variant for method in settings.methods for variant in variants(method)]
-    watch.begin(len(DIVERGENCES) * len(entered))
-    results: Results = {}
-    for divergence in DIVERGENCES:
-        data = Data.draw(divergence, n, F, settings.seed, JUDGED[settings.size])
-        for v in entered:
-            watch.part(f"{NAMES[divergence]}, {TITLES[v.method]}, {v.parameter} x {v.factor:g}")
-            compete = data.trial(v.K(K), settings.seed).compete
-            find = partial(compete, v.method, folder, watch, v.settings(n))
-            results.setdefault(divergence, {})[v] = folder.part(f"{divergence}-{v.name}", find).facts
-    return _report(settings, folder, results)
+    methods: tuple[str, ...] = ("ol", "ours")
 
+    def entered(self, title: str) -> Sequence[Any]:
+        return [variant for method in self.methods for variant in variants(method)]
 
-def _report(settings: Settings, folder: Folder, results: Results) -> Report:
-    n, F, K = settings.shape
-    folder.table(
-        "curves",
-        (
-            {"divergence": divergence, "method": TITLES[v.method], "parameter": v.parameter, "factor": v.factor} | point
-            for divergence, by_variant in results.items()
-            for v, facts in by_variant.items()
-            for point in facts["points"]
-        ),
-    )
-    rows = summary(results, settings.methods)
-    folder.table("summary", rows)
-    blocks: list[Block] = [
-        Heading("Set-up"),
-        Text(
+    def trial(self, data: Data, who: Any, start: int) -> Trial:
+        K, changes = who.applied(self.shape[0], data.K)
+        return Trial(replace(data, K=K), who.method, start, variant=changes)
+
+    def columns(self, who: Any) -> dict[str, Any]:
+        return {"method": TITLES[who.method], "parameter": who.parameter, "factor": who.factor}
+
+    def blocks(self, folder: Folder, results: Results) -> list[Block]:
+        n, F, K, _ = self.shape
+        text = (
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms. Canonical: K = {K}, and for OL "
             f"tau = {canonical(n).tau}, a = b = {0.2 * n:g}; onmf updates its dictionary every {OUR_TAU} samples "
             "and has no step size a. One parameter at a time is multiplied by the factors in the legends."
-        ),
-    ]
-    for number, parameter in enumerate(FACTORS, start=1):
-        for method in settings.methods:
+        )
+        blocks = [heading("Set-up"), paragraph(text)]
+        for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: FIGURES[each[0][1]]):
             charts = {
-                NAMES[divergence]: {
-                    f"{parameter} x {v.factor:g}": course(facts, "held_out")
-                    for v, facts in by_variant.items()
-                    if (v.method, v.parameter) == (method, parameter)
-                }
-                for divergence, by_variant in results.items()
+                title: {f"{parameter} x {factor:g}": course(facts, "held_out") for factor, facts in found.items()}
+                for title, found in by_title.items()
             }
-            if any(charts.values()):
-                file = folder.picture(f"{parameter}-{method}", panels(charts, "seconds", "held-out loss"))
-                blocks.append(Picture(file, f"{TITLES[method]}, {parameter} varied (the paper's Figure S-{number})."))
-    blocks += [
-        Heading("In numbers"),
-        Table(
+            figure = panels(charts, "seconds", "held-out loss")
+            caption = f"{TITLES[method]}, {parameter} varied (the paper's Figure {FIGURES[parameter]})."
+            blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
+        return blocks
+
+    def caption(self) -> str:
+        return (
             "Final held-out loss divided by that of the canonical setting; worst on the way: the largest loss after "
-            "the first tenth of the samples, divided by that of the first mark.",
-            rows,
-        ),
-    ]
-    return Report("Sensitivity to tau, K and a", blocks, claims(results, settings.methods))
+            "the first tenth of the samples, divided by that of the first mark."
+        )
 
-
-def summary(results: Results, methods: tuple[str, ...]) -> list[dict[str, Any]]:
-    """One row per divergence, method and parameter."""
-    rows = []
-    for divergence, by_variant in results.items():
-        for method in methods:
-            for parameter in FACTORS:
-                chosen = {v.factor: f for v, f in by_variant.items() if (v.method, v.parameter) == (method, parameter)}
-                if not chosen:
-                    continue
-                ends = {factor: final(facts, "held_out") for factor, facts in chosen.items()}
-                row: dict[str, Any] = {
-                    "divergence": NAMES[divergence],
-                    "method": TITLES[method],
-                    "parameter": parameter,
-                    "largest / smallest": max(ends.values()) / min(ends.values()),
-                    "worst on the way": max(excursion(facts) for facts in chosen.values()),
-                }
+    def summary(self, results: Results) -> list[dict[str, Any]]:
+        """One row per divergence, method and parameter."""
+        rows = []
+        for (method, parameter), by_title in varied(results).items():
+            for title, found in by_title.items():
+                ends = {factor: measured(facts, "held_out") for factor, facts in found.items()}
+                row: dict[str, Any] = {"divergence": title, "method": TITLES[method], "parameter": parameter}
+                row["largest / smallest"] = spread(found)
+                row["worst on the way"] = max(excursion(facts) for facts in found.values())
                 row |= {f"x {factor:g}": ends[factor] / ends[1] if factor in ends else "" for factor in EVERY_FACTOR}
                 rows.append(row)
-    return rows
+        return sorted(rows, key=lambda row: list(results).index(row["divergence"]))
+
+    def claims(self, results: Results) -> Iterator[Claim]:
+        for (method, parameter), by_title in varied(results).items():
+            spreads = {title: spread(found) for title, found in by_title.items()}
+            where = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
+            listed = ", ".join(f"{title} {value:.3g}" for title, value in spreads.items())
+            yield Claim(
+                about(method, f"{TITLES[method]} is insensitive to {parameter}: small variations over wide ranges"),
+                f"largest / smallest final held-out loss, {where}: {listed}",
+                [value <= SMALL for value in spreads.values()],
+            )
 
 
-def excursion(facts: dict[str, Any]) -> float:
+def varied(results: Results) -> dict[tuple[str, str], dict[str, dict[float, Facts]]]:
+    """The runs by method and parameter, then by data set, then by factor."""
+    groups: dict[tuple[str, str], dict[str, dict[float, Facts]]] = {}
+    for title, by_variant in results.items():
+        for variant, (facts, *_) in by_variant.items():
+            group = groups.setdefault((variant.method, variant.parameter), {})
+            group.setdefault(title, {})[variant.factor] = facts
+    return groups
+
+
+def spread(found: Mapping[float, Facts]) -> float:
+    """The largest final held-out loss / the smallest."""
+    ends = [measured(facts, "held_out") for facts in found.values()]
+    return max(ends) / min(ends)
+
+
+def excursion(facts: Facts) -> float:
     """The largest held-out loss after the first tenth of the samples / that of the first mark."""
     points = facts["points"]
     late = [point["held_out"] for point in points if point["samples"] >= 0.1 * facts["n"]]
     return float(max(late) / points[0]["held_out"])
-
-
-def claims(results: Results, methods: tuple[str, ...]) -> list[Claim]:
-    """What the paper says of each parameter, and the same of ours."""
-    spreads: dict[tuple[str, str], dict[str, float]] = {}
-    for row in summary(results, methods):
-        spreads.setdefault((row["method"], row["parameter"]), {})[row["divergence"]] = row["largest / smallest"]
-    found = []
-    for (title, parameter), by_divergence in spreads.items():
-        note = "" if title == TITLES["ol"] else ADDED
-        text = f"{note}{title} is insensitive to {parameter}: small variations over wide ranges"
-        listed = ", ".join(f"{name} {spread:.3g}" for name, spread in by_divergence.items())
-        factors = f"factors {min(FACTORS[parameter]):g} to {max(FACTORS[parameter]):g}"
-        measured = f"largest / smallest final held-out loss, {factors}: {listed}"
-        found.append(Claim(text, measured, verdict([spread <= SMALL for spread in by_divergence.values()])))
-    return found

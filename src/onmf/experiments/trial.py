@@ -9,29 +9,57 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
-from onmf._support.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts, dense
 from onmf.experiments.contest import Mark, Task, race, warm_up
-from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch, Online
-from onmf.experiments.folder import Folder, Result
+from onmf.experiments.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch
+from onmf.experiments.folder import Result
 from onmf.experiments.judge import Scorer
-from onmf.experiments.watch import Watch
 from onmf.streams import Numbered, OnBad, Rows, Source
 
 KEPT = 2000  # samples, the last ones, whose coefficients go on record for pictures of their fits
 TIMED_ITERATIONS = 10
+START = 3  # key of the random numbers of initial dictionaries
+HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
+
+Step = Callable[[float], None]
+Outcome = tuple[list[tuple[Mark, Array]], Array, dict[str, Any]]  # marks with dictionaries, coefficients, facts
 
 
-class Copies(Source):
+def uniform_start(K: int, F: int, seed: int) -> Array:
+    """A random dictionary with entries in (0, 1]."""
+    return 1.0 - np.random.default_rng([seed, START]).random((K, F))
+
+
+def huber(mean: float) -> str:
+    """Huber's loss for data of this mean."""
+    return f"huber:{HUBER_SHARE * mean:.4g}"
+
+
+class InOrder(Source):
+    """Samples that are made when they are read, in one order, the same in every pass; ``take`` makes them."""
+
+    @abstractmethod
+    def take(self, places: Counts) -> Any:
+        """The samples at consecutive places."""
+
+    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+        n = self.n_samples or 0
+        for first in range(0, n, size):
+            places = np.arange(first, min(first + size, n))
+            yield places, self.take(places)
+
+
+class Copies(InOrder):
     """Rows of a matrix in a given order, in which each occurs equally often: the copies are never made."""
 
     def __init__(self, X: Any, order: Counts) -> None:
@@ -39,34 +67,57 @@ class Copies(Source):
         self.n_samples, self.n_features = len(order), X.shape[1]
         self.rows, self.place = np.unique(order, return_inverse=True)  # the distinct rows; which one each sample is
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
-        for first in range(0, len(self.order), size):
-            rows = self.order[first : first + size]
-            yield np.arange(first, first + len(rows)), self.X[rows]
+    def take(self, places: Counts) -> Any:
+        return self.X[self.order[places]]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What contestants learn from, and who judges their dictionaries on these samples and on others."""
+
+    source: Source
+    divergence: str
+    K: int
+    train: Scorer
+    held_out: Scorer
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A task, and the judges of the dictionaries learnt from it."""
+    """A contestant solves a problem, starting from a uniformly random dictionary."""
 
-    task: Task
-    train: Scorer
-    held_out: Scorer
-    passes: int = 1
+    problem: Problem
+    contestant: str
+    start: int  # the seed of the dictionary
+    passes: int = 1  # of an online contestant
+    variant: Mapping[str, Any] = field(default_factory=dict)  # in place of its own settings
 
-    def compete(self, name: str, folder: Folder, watch: Watch, variant: Mapping[str, Any] | None = None) -> Result:
-        """Let a contestant learn, with ``variant`` instead of its own settings, and judge it."""
-        with warnings.catch_warnings(), folder.scratch() as scratch:
+    @property
+    def task(self) -> Task:
+        """The same for all contestants."""
+        W0 = uniform_start(self.problem.K, self.problem.source.n_features, self.start)
+        return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start)
+
+    def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
+        """Let the contestant learn, and judge it; ``step`` is told the share that is done."""
+        with warnings.catch_warnings():
             # Limits on iterations and steps too long for the data are part of what is studied.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            warm_up(CONTESTANTS[name], self.task, variant, scratch)
-            if name == "batch":
-                return self._batch(scratch, watch, variant)
-            return self._online(ONLINE[name](self.task, variant), scratch, watch)
+            warm_up(CONTESTANTS[self.contestant], self.task, self.variant, scratch)
+            marks, H, facts = (self._batch if self.contestant == "batch" else self._online)(scratch, step)
+        points = []
+        for mark, W in marks:
+            train, held_out = self.problem.train.best(W), self.problem.held_out.best(W)
+            losses = {"objective": mark.loss, "train": train.loss, "held_out": held_out.loss}
+            points.append({"samples": mark.samples, "seconds": mark.seconds, **losses, "psnr": train.psnr})
+        places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
+        facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
+        return Result(facts, {"W": marks[-1][1], "H": H[slice(*places)]})
 
-    def _online(self, contestant: Online, scratch: Path, watch: Watch) -> Result:
+    def _online(self, scratch: Path, step: Step) -> Outcome:
+        contestant = ONLINE[self.contestant](self.task, self.variant)
         n = self.passes * self.task.n
-        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.task.K))
+        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.problem.K))
 
         def mass(W: Array) -> Any:
             return W.sum(axis=1) if contestant.changes_units else np.ones(len(W))
@@ -74,25 +125,23 @@ class Trial:
         def look(samples: int, W: Array, H: Array | None) -> None:
             if H is not None:
                 coefficients[samples - len(H) : samples] = H * mass(W)
-            watch.step(samples / n)
+            step(samples / n)
 
         marks = race(contestant, scratch, self.passes, look=look)
         found = [(mark.samples, mark.W / mass(mark.W)[:, None]) for mark in marks]
-        divergence = divergences.get(self.task.divergence)
-        objectives = empirical_losses(divergence, self.task.batches(self.passes), coefficients, found)
-        points = [self._judged(mark, W, o) for mark, (_, W), o in zip(marks, found, objectives, strict=True)]
-        return _result(points, found[-1][1], np.asarray(coefficients), {"n": n} | contestant.notes())
+        objectives = empirical_losses(self.task, self.passes, coefficients, found)
+        judged = [(replace(m, loss=loss), W) for m, loss, (_, W) in zip(marks, objectives, found, strict=True)]
+        return judged, np.asarray(coefficients), {"n": n} | contestant.notes()
 
-    def _batch(self, scratch: Path, watch: Watch, variant: Mapping[str, Any] | None) -> Result:
+    def _batch(self, scratch: Path, step: Step) -> Outcome:
         """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
-        copy, at their cost. So it learns from one copy, and the time of an iteration is measured on all.
+        copy, at their cost. So it learns from one copy, and an iteration is timed on all.
         """
-        copies = self.task.source if isinstance(self.task.source, Copies) else None
+        copies = self.problem.source if isinstance(self.problem.source, Copies) else None
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
-        contestant = Batch(one, variant)
+        contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]
-        most = MOST_ITERATIONS * n
-        marks = race(contestant, scratch, look=lambda samples, W, H: watch.step(samples / most))
+        marks = race(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
         H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
         if copies is not None:
             timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})
@@ -100,33 +149,14 @@ class Trial:
             each = (last.seconds - first.seconds) / TIMED_ITERATIONS * self.task.n / timed.X.shape[0]
             marks = [replace(mark, seconds=mark.samples / n * each) for mark in marks]
             H, facts = H[copies.place], facts | {"n": timed.X.shape[0], "seconds of an iteration": each}
-        points = [self._judged(mark, mark.W, mark.loss) for mark in marks]
-        return _result(points, marks[-1].W, H, facts)
-
-    def _judged(self, mark: Mark, W: Array, objective: float) -> dict[str, Any]:
-        train, held_out = self.train.best(W), self.held_out.best(W)
-        measures = {"objective": objective, "train": train.loss, "held_out": held_out.loss, "psnr": train.psnr}
-        return {"samples": mark.samples, "seconds": mark.seconds} | measures
+        return [(mark, mark.W) for mark in marks], H, facts
 
 
-def _result(points: list[dict[str, Any]], W: Array, H: Array, facts: dict[str, Any]) -> Result:
-    places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
-    facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
-    return Result(facts, {"W": W, "H": H[slice(*places)]})
-
-
-def empirical_losses(
-    divergence: divergences.Divergence,
-    batches: Iterator[tuple[int, Any]],
-    H: Array,
-    dictionaries: Sequence[tuple[int, Array]],
-) -> list[float]:
+def empirical_losses(task: Task, passes: int, H: Array, dictionaries: Sequence[tuple[int, Array]]) -> list[float]:
     """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
-    sums = np.zeros(len(dictionaries))
-    first = 0
-    for seen, batch in batches:
-        V = batch.toarray() if scipy.sparse.issparse(batch) else batch
-        h = np.asarray(H[first:seen])
+    divergence, sums, first = divergences.get(task.divergence), np.zeros(len(dictionaries)), 0
+    for seen, batch in task.batches(passes):
+        V, h = dense(batch), np.asarray(H[first:seen])
         for place, (t, W) in enumerate(dictionaries):
             if t > first:
                 sums[place] += float(divergence.value(V, np.maximum(h @ W, np.finfo(float).tiny))[: t - first].sum())
