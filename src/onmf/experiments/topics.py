@@ -17,7 +17,8 @@ from onmf.experiments.topic_quality import cluster, coherence, leading
 from onmf.experiments.trial import Trial
 from onmf.plots import panels
 
-SIZES = {"small": (300, 2000, 900, 200), "paper": (1000, 100_000, 18_774, 1000)}  # as ``documents`` takes them
+# Words, N, the most documents, and samples that dictionaries are judged on.
+SIZES = {"small": (300, 2000, 900, 200), "paper": (1000, 100_000, 10**6, 1000)}
 PAPER = {"BBC News": 7.1, "20 Newsgroups": 4.3}  # Batch's time / OL's, from the paper's Table 7
 PASSES = 5  # of ours, which still take a fraction of OL's time for one
 COMPARABLE = 0.05  # of accuracy and of coherence
