@@ -10,6 +10,7 @@ such floor: for them eps and eps' may be 0 (Remark 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -104,12 +105,12 @@ class Sets:
     def __post_init__(self) -> None:
         _ = self.dictionaries, self.coefficients  # they check the constants
 
-    @property
+    @cached_property
     def dictionaries(self) -> DictionarySet:
         """C."""
         return DictionarySet(self.eps)
 
-    @property
+    @cached_property
     def coefficients(self) -> Box:
         """H."""
         return Box(self.eps_prime, self.U)

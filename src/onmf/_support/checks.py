@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,6 +12,10 @@ MOST = 2**53  # for anything that is counted: beyond it, floats cannot tell neig
 
 def is_number(value: Any) -> bool:
     """Is it a real number that fits in a double, neither a bool nor a string?"""
+    if type(value) is float:  # the common kinds first: settings are checked again with every batch
+        return value == value
+    if type(value) is int:
+        return abs(value) <= sys.float_info.max
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:

@@ -70,6 +70,8 @@ class _Searches(Descent):
         self.f = problem.objective(H, self.Y)
         self.xi = np.full((len(H), 1), rule.gamma, dtype=H.dtype)
         self.tolerance, self.noise = problem.tolerance(rule.tol), problem.noise
+        self.domain = problem.divergence.domain.y
+        self.zero_is_critical = self.domain.closed and not problem.divergence.convex  # beta > 2
 
     def test(self, k: int) -> Mask:
         self.G = self.problem.gradient(self.H, self.Y)
@@ -103,7 +105,7 @@ class _Searches(Descent):
 
     def _trial(self, some: Problem, pending: Counts) -> tuple[Array, Array, Array, Mask]:
         """The projected trial points of the pending samples, their fits and values, and which of them will do."""
-        rule, domain, project = self.rule, some.divergence.domain.y, some.box.project
+        rule, project = self.rule, some.box.project
         h, g, f, step = self.H[pending], self.G[pending], self.f[pending], self.xi[pending]
         trial: Array = h - step * g
         if rule.literal:
@@ -111,19 +113,18 @@ class _Searches(Descent):
             raw = some.fit(trial)
             with np.errstate(all="ignore"):  # an unprojected trial point may lie outside the domain
                 tested = some.objective(trial, raw)
-            tested = np.where(domain.outside(raw).any(axis=1), np.inf, tested)
+            tested = np.where(self.domain.outside(raw).any(axis=1), np.inf, tested)
         trial = project(trial)
         fit = some.fit(trial)
         value = some.objective(trial, fit)
         if not rule.literal:
             fall, tested = (g * (h - trial)).sum(axis=1), value
         good = tested <= f - rule.alpha * fall
-        blurred = np.flatnonzero(np.abs(tested - f) <= self.noise[pending])
+        blurred = (np.abs(tested - f) <= self.noise[pending]).nonzero()[0]
         if blurred.size and not rule.literal:
             there = some.rows(blurred, TRIED).gradient(trial[blurred], fit[blurred])
             good[blurred] = (there * (h - trial)[blurred]).sum(axis=1) >= rule.alpha * fall[blurred]
-        if domain.closed and not some.divergence.convex:
-            # beta > 2: a fit of zero is critical, so that one step too long would end there for good.
+        if self.zero_is_critical:  # one step too long would end there for good
             good &= trial @ some.mass >= 0.01 * (h @ some.mass)
         return trial, fit, value, good
 

@@ -17,12 +17,16 @@ class DenseProblem(Problem):
     """X and Y (n, F)."""
 
     def fit(self, H: Array) -> Array:
-        return self._joined(lambda rows: H[rows] @ self.W)
+        return H @ self.W if self._few else self._joined(lambda rows: H[rows] @ self.W)
 
     def loss(self, H: Array, Y: Array) -> Array:
+        if self._few:
+            return self.divergence.value(self.X, Y)
         return self._joined(lambda rows: self.divergence.value(self.X[rows], Y[rows]))
 
     def _slope(self, H: Array, Y: Array) -> Array:
+        if self._few:
+            return self.divergence.grad(self.X, Y) @ self.W.T
         return self._joined(lambda rows: self.divergence.grad(self.X[rows], Y[rows]) @ self.W.T)
 
     def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
@@ -38,13 +42,12 @@ class DenseProblem(Problem):
         return self._joined(block), curvatures
 
     def _joined(self, function: Callable[[slice], Array]) -> Array:
-        """function(all rows), by blocks of rows on several threads if there is enough to do."""
-        if self._few:
-            return function(slice(None))
+        """function(all rows), by blocks of rows on several threads."""
         return np.concatenate(threads.each(function, threads.by_work(self.n, self.X.shape[1], ENTRIES)))
 
     @property
     def _few(self) -> bool:
+        """Too few entries to share out, as mostly while learning."""
         return self.X.shape[0] * self.X.shape[1] < 2 * ENTRIES
 
     def _hessians(self, curvatures: Array) -> Array:
