@@ -49,8 +49,8 @@ def multiplicative_steps(
 
     b_k = mass_k + ridge h_k + price, the last two being ``order`` times the penalty's. The share s of the ridge in b_k
     shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate. If ``fits`` and ``ratios`` have
-    the length of X's entries, they take the fits y before the last step and (x / y)^order after it, and no y is less
-    than ``least``.
+    the length of X's entries, they take the fits y before the last step and (x / y)^order after it. No y counts as
+    less than ``least``.
     """
     indptr, indices, data, _ = X
     K = H.shape[1]
@@ -73,11 +73,9 @@ def multiplicative_steps(
         for _ in range(steps):
             _fit(h, W, m, y)
             if kept:
-                fit = fits[start : start + m]
-                for p in range(m):
-                    y[p] = max(y[p], least)
-                    fit[p] = y[p]
-            _powers(x, y, order, y)
+                _ratios(x, y, order, least, fits[start : start + m], y)
+            else:
+                _ratios(x, y, order, least, y, y)
             for k in range(K):
                 w = W[k]
                 total = mass[k] - mass[k]
@@ -85,16 +83,14 @@ def multiplicative_steps(
                     total += y[p] * w[p]
                 pull = ridge * h[k]
                 below = mass[k] + prices[i] + pull
-                if pull > 0:
+                if ridge > 0:
                     factor = (total / below) ** (below / (order * below + pull))
                 else:
                     factor = power(total / below, inverse)
                 h[k] = min(max(h[k] * factor, low), high)
         if kept:
             _fit(h, W, m, y)
-            for p in range(m):
-                y[p] = max(y[p], least)
-            _powers(x, y, order, ratios[start : start + m])
+            _ratios(x, y, order, least, y, ratios[start : start + m])
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
@@ -109,10 +105,11 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _powers(x: Array, y: Array, order: float, out: Array) -> None:
-    """out = (x / y)^order at the entries of x."""
+def _ratios(x: Array, y: Array, order: float, least: float, fit: Array, out: Array) -> None:
+    """fit = max(y, least) and out = (x / fit)^order at the entries of x."""
     for p in range(len(x)):
-        out[p] = x[p] / y[p]
+        fit[p] = max(y[p], least)
+        out[p] = x[p] / fit[p]
     if order != 1:
         for p in range(len(x)):
             out[p] = power(out[p], order)
