@@ -57,7 +57,7 @@ class AlphaFamily(Separable):
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """The second derivative u^alpha / y, kept away from zero."""
-        return xp.clip(self._power(x / y), 1e-3, 1e6) / y
+        return xp.minimum(xp.maximum(self._power(x / y), 1e-3), 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm of x/y, which has a limit there."""

@@ -65,7 +65,7 @@ def multiplicative_steps(
     kept, inverse = len(fits) == len(data), H.dtype.type(1.0 / order)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h = data[start : start + m], H[i]
+        x, h, price = data[start : start + m], H[i], prices[i]
         for p in range(m):
             w = Wt[indices[start + p]]
             for k in range(K):
@@ -81,9 +81,10 @@ def multiplicative_steps(
                 total = mass[k] - mass[k]
                 for p in range(m):
                     total += y[p] * w[p]
-                pull = ridge * h[k]
-                below = mass[k] + prices[i] + pull
+                below = mass[k] + price
                 if ridge > 0:
+                    pull = ridge * h[k]
+                    below += pull
                     factor = (total / below) ** (below / (order * below + pull))
                 else:
                     factor = power(total / below, inverse)
@@ -142,12 +143,14 @@ def gather(columns: CSR, entries: Array, H: Array, out: Array, first: int, last:
         raise ValueError("shapes do not fit: out does not have these rows.")
     total = np.empty(K, dtype=H.dtype)
     for f in range(first, last):
-        total[:] = 0
+        for k in range(K):
+            total[k] = 0
         for p in range(indptr[f], indptr[f + 1]):
             e, h = entries[places[p]], H[rows[p]]
             for k in range(K):
                 total[k] += e * h[k]
-        out[f] = total
+        for k in range(K):
+            out[f, k] = total[k]
 
 
 @kernel("BK BK BK K B BK* BK* K*")
