@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class AlphaFamily(Separable):
     convex = True  # y phi(x/y) is the perspective of a convex function
     degree = 1.0  # d(cx || cy) = c d(x || y)
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros only if alpha > 0."""
         return Domain(x=Interval(closed=self.alpha > 0), y=Interval(closed=False))
