@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class AlphaFamily(Separable):
     convex = True  # y phi(x/y) is the perspective of a convex function
     degree = 1.0  # d(cx || cy) = c d(x || y)
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros only if alpha > 0."""
         return Domain(x=Interval(closed=self.alpha > 0), y=Interval(closed=False))
@@ -57,7 +58,7 @@ class AlphaFamily(Separable):
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """The second derivative u^alpha / y, kept away from zero."""
-        return xp.clip(self._power(x / y), 1e-3, 1e6) / y
+        return xp.minimum(xp.maximum(self._power(x / y), 1e-3), 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm of x/y, which has a limit there."""

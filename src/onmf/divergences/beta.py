@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class Beta(Separable, name="beta"):
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", finite_number("beta", "beta", self.beta))
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros if beta > 0, the fit if beta >= 2."""
         return Domain(x=Interval(closed=self.beta > 0), y=Interval(closed=self.beta >= 2))

@@ -28,30 +28,31 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
 
     def decorated(function: Kernel) -> Kernel:
         compiled = numba.njit(cache=True, nogil=True, **options)(function)
-        kinds = list(function.__annotations__.values())
-        csr, floats = ([i for i, kind in enumerate(kinds) if kind == wanted] for wanted in ("CSR", "float"))
+        names, kinds = list(function.__annotations__), list(function.__annotations__.values())
+        csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
+        dense = [i for i in range(count) if i not in csr]
 
         @wraps(function)
         def checked(*arguments: Any) -> None:
             given: list[Any] = list(arguments)
             found = [array.shape for array in arguments[:count]]
+            dtype, alike = given[arrays[0]].dtype, True
+            for i in arrays:  # most have the very same object: comparing types costs more than the rest
+                alike = alike and (given[i].dtype is dtype or given[i].dtype == dtype)
             for i in csr:
                 X = given[i]
-                given[i], found[i] = (X.indptr, X.indices, X.data, X.shape[1]), (*X.shape, len(X.data))
-            dtypes = {array.dtype for array in arguments[:count] if array.dtype.kind == "f"}
-            if len(dtypes) != 1 or not _fit(specs, tuple(found)):
-                named = zip(function.__annotations__, arguments[:count], strict=False)
-                what = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in named)
+                alike = alike and (X.dtype == dtype or X.dtype.kind == "i")
+                given[i], found[i] = (X.indptr, X.indices, X.data, found[i][1]), (*found[i], len(X.data))
+            if not alike or not _fit(specs, tuple(found)):
+                what = ", ".join(f"{names[i]} {arguments[i].shape} {arguments[i].dtype}" for i in range(count))
                 raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
-            for i in range(count):
-                if i not in csr and not given[i].flags.c_contiguous:
+            for i in dense:
+                if not given[i].flags.c_contiguous:
                     if overwritten[i]:
-                        name = list(function.__annotations__)[i]
-                        raise ValueError(f"{function.__name__} overwrites {name}, which must be C-contiguous.")
+                        raise ValueError(f"{function.__name__} overwrites {names[i]}, which must be C-contiguous.")
                     given[i] = given[i].copy()
-            number = dtypes.pop().type
             for i in floats:
-                given[i] = number(given[i])
+                given[i] = dtype.type(given[i])
             compiled(*given)
 
         checked.compiled = compiled  # type: ignore[attr-defined]

@@ -49,8 +49,8 @@ def multiplicative_steps(
 
     b_k = mass_k + ridge h_k + price, the last two being ``order`` times the penalty's. The share s of the ridge in b_k
     shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate. If ``fits`` and ``ratios`` have
-    the length of X's entries, they take the fits y before the last step and (x / y)^order after it, and no y is less
-    than ``least``.
+    the length of X's entries, they take the fits y before the last step and (x / y)^order after it. No y counts as
+    less than ``least``.
     """
     indptr, indices, data, _ = X
     K = H.shape[1]
@@ -65,7 +65,7 @@ def multiplicative_steps(
     kept, inverse = len(fits) == len(data), H.dtype.type(1.0 / order)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h = data[start : start + m], H[i]
+        x, h, price = data[start : start + m], H[i], prices[i]
         for p in range(m):
             w = Wt[indices[start + p]]
             for k in range(K):
@@ -73,28 +73,25 @@ def multiplicative_steps(
         for _ in range(steps):
             _fit(h, W, m, y)
             if kept:
-                fit = fits[start : start + m]
-                for p in range(m):
-                    y[p] = max(y[p], least)
-                    fit[p] = y[p]
-            _powers(x, y, order, y)
+                _ratios(x, y, order, least, fits[start : start + m], y)
+            else:
+                _ratios(x, y, order, least, y, y)
             for k in range(K):
                 w = W[k]
                 total = mass[k] - mass[k]
                 for p in range(m):
                     total += y[p] * w[p]
-                pull = ridge * h[k]
-                below = mass[k] + prices[i] + pull
-                if pull > 0:
+                below = mass[k] + price
+                if ridge > 0:
+                    pull = ridge * h[k]
+                    below += pull
                     factor = (total / below) ** (below / (order * below + pull))
                 else:
                     factor = power(total / below, inverse)
                 h[k] = min(max(h[k] * factor, low), high)
         if kept:
             _fit(h, W, m, y)
-            for p in range(m):
-                y[p] = max(y[p], least)
-            _powers(x, y, order, ratios[start : start + m])
+            _ratios(x, y, order, least, y, ratios[start : start + m])
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
@@ -109,10 +106,11 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _powers(x: Array, y: Array, order: float, out: Array) -> None:
-    """out = (x / y)^order at the entries of x."""
+def _ratios(x: Array, y: Array, order: float, least: float, fit: Array, out: Array) -> None:
+    """fit = max(y, least) and out = (x / fit)^order at the entries of x."""
     for p in range(len(x)):
-        out[p] = x[p] / y[p]
+        fit[p] = max(y[p], least)
+        out[p] = x[p] / fit[p]
     if order != 1:
         for p in range(len(x)):
             out[p] = power(out[p], order)
@@ -145,12 +143,14 @@ def gather(columns: CSR, entries: Array, H: Array, out: Array, first: int, last:
         raise ValueError("shapes do not fit: out does not have these rows.")
     total = np.empty(K, dtype=H.dtype)
     for f in range(first, last):
-        total[:] = 0
+        for k in range(K):
+            total[k] = 0
         for p in range(indptr[f], indptr[f + 1]):
             e, h = entries[places[p]], H[rows[p]]
             for k in range(K):
                 total[k] += e * h[k]
-        out[f] = total
+        for k in range(K):
+            out[f, k] = total[k]
 
 
 @kernel("BK BK BK K B BK* BK* K*")
