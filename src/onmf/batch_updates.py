@@ -68,10 +68,14 @@ class DenseUpdates(Updates):
         groups = threads.by_work(len(self.blocks), len(H) / len(self.blocks) * W.size, 1e6)
         found = threads.each(lambda group: self._group(new, W, self.blocks[group], dictionary), groups)
         changing, above, below = (sum(parts[1:], start=parts[0]) for parts in zip(*found, strict=True))
-        loss = self.constant + changing
+        loss, below = self.constant + changing, self._denominator(below, W)
         if loss <= NEARLY_EXACT[W.itemsize] * (abs(self.constant) + abs(changing) + len(H) * W.shape[1]):
             loss = self.exact_loss(H, W)  # entries are of order one, so that terms that cancel may be of that size each
         return loss, new, W * self.divergence.multiplicative_factor(ratio(above, below)) if dictionary else W
+
+    def _denominator(self, below: Array, W: Array) -> Array:
+        """H'N, of what the groups' sums add up to."""
+        return below
 
     def _group(self, H: Array, W: Array, blocks: list[slice], dictionary: bool) -> tuple[float, Array, Array]:
         """The loss of some blocks before the step, but for the constant, and their sums H'P and H'N after it."""
@@ -114,7 +118,10 @@ class GramUpdates(DenseUpdates):
             if dictionary:
                 above += h.T @ X
                 gram += h.T @ h
-        return loss, above, gram @ W
+        return loss, above, gram
+
+    def _denominator(self, below: Array, W: Array) -> Array:
+        return below @ W
 
 
 class SparseUpdates(Updates):

@@ -73,9 +73,9 @@ def multiplicative_steps(
         for _ in range(steps):
             _fit(h, W, m, y)
             if kept:
-                _ratios(x, y, order, least, fits[start : start + m], y)
-            else:
-                _ratios(x, y, order, least, y, y)
+                for p in range(m):
+                    fits[start + p] = max(y[p], least)
+            _ratios(x, y, order, least)
             for k in range(K):
                 w = W[k]
                 total = mass[k] - mass[k]
@@ -91,7 +91,9 @@ def multiplicative_steps(
                 h[k] = min(max(h[k] * factor, low), high)
         if kept:
             _fit(h, W, m, y)
-            _ratios(x, y, order, least, y, ratios[start : start + m])
+            _ratios(x, y, order, least)
+            for p in range(m):
+                ratios[start + p] = y[p]
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
@@ -106,14 +108,13 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _ratios(x: Array, y: Array, order: float, least: float, fit: Array, out: Array) -> None:
-    """fit = max(y, least) and out = (x / fit)^order at the entries of x."""
+def _ratios(x: Array, y: Array, order: float, least: float) -> None:
+    """y <- (x / max(y, least))^order: in place, since the vector unit wants to know which arrays overlap."""
     for p in range(len(x)):
-        fit[p] = max(y[p], least)
-        out[p] = x[p] / fit[p]
+        y[p] = x[p] / max(y[p], least)
     if order != 1:
         for p in range(len(x)):
-            out[p] = power(out[p], order)
+            y[p] = power(y[p], order)
 
 
 @kernel("nFm m nK BK*")
