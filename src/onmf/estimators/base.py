@@ -73,9 +73,7 @@ class NMF(TransformerMixin, BaseEstimator):
     scale_ = Shown[Fitted, float](lambda fitted: fitted.units.scale)
     n_samples_seen_ = Shown[Fitted, int](lambda fitted: fitted.history.samples)
     history_ = Shown[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
-    delta_ = Shown[Fitted, float](
-        lambda fitted: getattr(fitted.divergence, "delta", None), "a fit with the divergence huber"
-    )
+    delta_ = Shown[Fitted, float](_delta, "a fit with the divergence huber")
     n_features_in_ = Shown[Fitted, int](lambda fitted: fitted.features.number)
     feature_names_in_ = Shown[Fitted, Any](_names, "a fit on data with names of features")
 
