@@ -75,30 +75,30 @@ def test_an_unknown_constant_is_refused_by_name_with_the_list(name: str) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("paper:tau=0", "tau must be at least 1"),
-        ("paper:tau=2.5", "tau must be at least 1, a whole number"),
+        ("paper:tau=0", "tau must be .*at least 1"),
+        ("paper:tau=2.5", "tau must be a whole number of at least 1"),
         ("paper:a=-1", "needs a > 0"),
         ("paper:power=2", "or set any_power=True"),
         ("paper:any_power=3", "any_power must be True or False"),
         ("paper:solver=magic", "unknown solver 'magic'; choose one of armijo, "),
-        ("paper:tol=-1", "tol must be at least 0"),
-        ("paper:max_iter=0", "max_iter must be at least 1"),
+        ("paper:tol=-1", "tol must be .*at least 0"),
+        ("paper:max_iter=0", "max_iter must be .*at least 1"),
         ("paper:delta_tol=-1", "needs delta_tol > 0"),
         ("surrogate:forgetting=1.5", r"forgetting must lie in \[0, 1\)"),
-        ("surrogate:max_memory=-1", "max_memory must be at least 0"),
-        ("surrogate:tol=nan", "tol must be at least 0"),
+        ("surrogate:max_memory=-1", "max_memory must be .*at least 0"),
+        ("surrogate:tol=nan", "tol must be .*at least 0"),
         ("em:forgetting=1", r"forgetting must lie in \[0, 1\)"),
-        ("em:max_iter=0", "max_iter must be at least 1"),
-        ("auto:tau=0", "tau must be at least 1"),
+        ("em:max_iter=0", "max_iter must be .*at least 1"),
+        ("auto:tau=0", "tau must be .*at least 1"),
         ("auto:forgetting=-1", r"forgetting must lie in \[0, 1\)"),
         ("lefevre:r=0", r"r must lie in \(0, 1\]"),
-        ("lefevre:N=0", "N must be at least 1"),
-        ("guan:buffer=0", "buffer must be at least 1"),
-        ("guan:theta=-1", "theta must be at least 0"),
-        ("guan:seed=-1", "seed must be at least 0"),
+        ("lefevre:N=0", "N must be .*at least 1"),
+        ("guan:buffer=0", "buffer must be .*at least 1"),
+        ("guan:theta=-1", "theta must be .*at least 0"),
+        ("guan:seed=-1", "seed must be .*at least 0"),
         ("wang:rho=2", r"rho must lie in \[0, 1\]"),
-        ("wang:gamma=-1", "gamma must be at least 0"),
-        ("wang:eta=inf", "eta must be at least 0 and finite"),
+        ("wang:gamma=-1", "gamma must be .*at least 0"),
+        ("wang:eta=inf", "eta must be .*at least 0 and finite"),
     ],
 )
 def test_constants_that_cannot_work_are_refused_by_name(text: str, words: str) -> None:
@@ -302,7 +302,7 @@ def test_every_parameter_has_an_effect_or_is_refused(
         value = "paper:a=1e-3" if name != "paper" else "surrogate"
     changed = quick(**(given | {parameter: value}))
     if value == "kl":
-        with pytest.raises(ValueError, match=f"{name} cannot learn kl"):
+        with pytest.raises(ValueError, match=f"method '{name}' supports only .*, not 'kl'"):
             changed.fit(X)
     else:
         changed.fit(X)

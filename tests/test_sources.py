@@ -339,9 +339,9 @@ def test_learning_is_the_same_with_prefetch() -> None:
     [
         ("absent.npy", "does not exist"),
         ("npy:absent", "does not exist"),
-        ("x.dat", "has no suffix that tells its format; put a scheme before it, one of .*npy:, npz:, .*tsv:"),
-        ("FOLDER/x", "has no suffix that tells its format"),
-        ("FOLDER/x.npy.gz", "has no suffix that tells its format"),
+        ("x.dat", "does not tell its format by its suffix; put a scheme before it, one of .*npy:, npz:, .*tsv:"),
+        ("FOLDER/x", "does not tell its format by its suffix"),
+        ("FOLDER/x.npy.gz", "does not tell its format by its suffix"),
         ("FOLDER", "is a directory; put a scheme"),
         ("FOLDER/folder.csv", "is a directory, which csv does not read"),
         ("npy:FOLDER", "is a directory, which npy does not read; put one of .*images:"),

@@ -28,13 +28,13 @@ def require_at_least(low: float, **settings: Any) -> None:
     """Refuse settings that are not finite numbers of at least ``low``."""
     for name, value in settings.items():
         if not is_number(value) or not low <= value < math.inf:
-            raise ValueError(f"{name} must be at least {low:g} and finite, got {value!r}.")
+            raise ValueError(f"{name} must be a finite number of at least {low:g}, got {value!r}.")
 
 
 def require_whole(low: int, **settings: Any) -> None:
     """Refuse settings that are not whole numbers of at least ``low``."""
     for name, value in settings.items():
         if not is_number(value) or not isinstance(value, Integral) or value < low:
-            raise ValueError(f"{name} must be at least {low}, a whole number; got {value!r}.")
+            raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
         if int(value) >= MOST:
             raise ValueError(f"{name} is too large a number: {value!r}.")

@@ -38,5 +38,7 @@ def main() -> None:
         if text.startswith("Usage:") or not text.strip():  # no command given: the help has been asked for
             console.print(text)
         else:
-            errors.print(f"onmf: {text.rstrip('.')}. See onmf --help.")
+            context = getattr(error, "ctx", None)
+            where = context.command_path if context is not None else "onmf"
+            errors.print(f"onmf: {text if text.endswith(('.', '?')) else text + '.'} See {where} --help.")
         sys.exit(2)

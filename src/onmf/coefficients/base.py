@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class CoefficientSolver(Registered, kind="solver"):
 
     tol: float = 1e-3
     max_iter: int = 100
+    uses_tol: ClassVar[bool] = True  # or does it stop by something else?
 
     def __post_init__(self) -> None:
         require_at_least(0, tol=self.tol)

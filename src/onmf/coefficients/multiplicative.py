@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     fallen by less than ``tol`` of itself.
     """
 
+    uses_tol: ClassVar[bool] = False
     max_iter: int = 10
     every: int = 0
 

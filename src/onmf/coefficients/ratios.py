@@ -8,6 +8,7 @@ brought to the same size, which win where there is little noise. For other losse
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from onmf.problem import NO_PENALTY, Penalty, Problem
 class Ratios(CoefficientSolver, name="ratios"):
     """A fixed number of multiplicative steps, or scaled least squares; nothing is tested."""
 
+    uses_tol: ClassVar[bool] = False
     max_iter: int = 10
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:

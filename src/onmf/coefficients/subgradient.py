@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class Polyak(CoefficientSolver, name="polyak"):
     compares with linear programming. ``tol`` plays no part in it.
     """
 
+    uses_tol: ClassVar[bool] = False
     delta_tol: float = 0.01
     patience: int = 10
 

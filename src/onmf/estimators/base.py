@@ -107,7 +107,8 @@ class NMF(TransformerMixin, BaseEstimator):
         if H.ndim != 2 or H.shape[1] != len(W):
             raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
         refuse_bad_entries(H)
-        return H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
+        with threads.taken_from_blas():
+            return H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
 
     def loss(self, X: Any) -> float:
         """The mean divergence per sample at the precise coefficients, in the data's units."""
@@ -132,7 +133,8 @@ class NMF(TransformerMixin, BaseEstimator):
         divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
         gradient = np.zeros_like(W)
         for _, H, problem in self._solved(X):
-            gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
+            with threads.taken_from_blas():
+                gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
         return float(np.linalg.norm(W - self._sets.dictionaries.project(W - gradient / X.shape[0])))
 
     @property
@@ -235,8 +237,7 @@ class NMF(TransformerMixin, BaseEstimator):
         for key in [key for key in params if key.partition("__")[0] in known and "__" in key]:
             name, _, constant = key.partition("__")
             nested.setdefault(name, {})[constant] = params.pop(key)
-        super().set_params(**params)
-        parts = dict(self._parts(self.get_params(deep=False)))
+        parts = dict(self._parts(known | params))
         for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
             if not dataclasses.is_dataclass(parts.get(name)):
                 raise ValueError(f"{name} has no constants to set.")
@@ -245,8 +246,8 @@ class NMF(TransformerMixin, BaseEstimator):
                 if constant not in fields:
                     has = f"it has {', '.join(fields)}" if fields else "it has none"
                     raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
-            setattr(self, name, dataclasses.replace(parts[name], **constants))
-        return self
+            params[name] = dataclasses.replace(parts[name], **constants)
+        return super().set_params(**params)
 
     @staticmethod
     def _parts(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:

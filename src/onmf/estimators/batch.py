@@ -141,17 +141,25 @@ class BatchNMF(NMF):
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         self._sets.require_positive_fit(divergence)
-        with threads.taken_from_blas():
-            self._factorise(X, units, divergence, features)
+        before = self._learned
+        try:
+            with threads.taken_from_blas():
+                self._factorise(X, units, divergence, features)
+            self._warn_unless_converged()
+        except Exception:
+            self._learned = before
+            raise
+        return self
+
+    def _warn_unless_converged(self) -> None:
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
             still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"
             untold = "Fewer than ten iterations do not tell whether the loss has converged"
             warnings.warn(
                 f"{still if self.max_iter >= PATIENCE else untold}; raise max_iter ({self.max_iter}) or tol.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
 
     def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
@@ -178,12 +186,9 @@ class BatchNMF(NMF):
                 if any(wishes):
                     break
                 waited += time.perf_counter() - reached
-        except KeyboardInterrupt:  # an interrupt leaves the last iteration
+        finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
                 self._learned = self._kept(fitted, now)
-            raise
-        if now is not None:
-            self._learned = self._kept(fitted, now)
         if raised:
             warn_raised(divergence, units, raised)
 

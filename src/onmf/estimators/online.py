@@ -33,8 +33,7 @@ log = logging.getLogger("onmf")
 def _reconstruction_error(learned: Learned) -> float:
     """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
     samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
-    n = samples[-1] / learned.passes
-    last = samples > samples[-1] - n
+    n, last = samples[-1] - learned.pass_began, samples > learned.pass_began
     return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
 
@@ -205,13 +204,13 @@ class OnlineNMF(NMF):
                     kept = learned
                 if any(wishes):
                     break
+            self._warn_of_long_steps()
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
         finally:
             if keep is not None and learned is not None and learned is not kept:
                 keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
-        self._warn_of_long_steps()
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -310,8 +309,8 @@ class OnlineNMF(NMF):
         late = float(np.median([entry[2] for entry in learned.history.entries[-10:]]))
         if step is not None and not late <= 2 * learned.loss_to_beat:
             warnings.warn(
-                f"The loss, {late:.4g}, is far above what it was at the start or with a single atom, the mean sample: "
-                f"the steps are too long for these data. Make {step} of {learned.method.name} ten times smaller.",
+                f"The loss ({late:.4g}) is far above that of the start or a single atom ({learned.loss_to_beat:.4g}): "
+                f"the steps are too long for these data. Try method={step!r}.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

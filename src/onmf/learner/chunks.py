@@ -70,7 +70,7 @@ def learn(
                 divergence = divergence.adapted(V, H @ state.W, weight)
             state = method.apply(divergence, before, statistics)
             if visit == 0:
-                losses.append(statistics.loss * new.shape[0] / V.shape[0])
+                losses.append(float(statistics.losses[: new.shape[0]].sum(dtype=np.float64)))
         if H is not None:
             coefficients[rows[first : first + fresh]] = H[: new.shape[0]]
         if reservoir:

@@ -138,15 +138,17 @@ class Learned(Fitted):
     """
 
     method: Method
+    adaptive: bool = False  # was a parameter of the divergence left to the data?
+    passes: int = 1  # begun over the data; the last may be unfinished
+    pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
     skipped: Skipped = Skipped()
 
     def __post_init__(self) -> None:
+        require_whole(1, passes=self.passes)
+        require_whole(0, pass_began=self.pass_began)
+        if self.history.entries and self.pass_began >= self.history.samples:
+            raise ValueError("its last pass begins after its last sample")
         if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
-
-    @property
-    def passes(self) -> int:
-        """Over the data so far, the last one perhaps unfinished."""
-        return self.position.passes if self.position else 1

@@ -93,7 +93,8 @@ def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generat
     state = method.start(inside, W, recipe.sets.dictionaries)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
-    return Learned(state=state, divergence=divergence, units=units, method=method, features=features)
+    adaptive = recipe.divergence.adaptive
+    return Learned(state=state, divergence=divergence, adaptive=adaptive, units=units, method=method, features=features)
 
 
 def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
@@ -110,8 +111,8 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     given = recipe.divergence.for_data(units.mean, state.W.shape[1])
     fixed = {
         "n_components": recipe.n_components == len(state.W),
-        "divergence": (recipe.divergence.adaptive or same(given, learned.divergence))
-        and type(given) is type(learned.divergence),
+        "divergence": recipe.divergence.adaptive == learned.adaptive
+        and (learned.divergence.same_as(given) or (learned.adaptive and type(given) is type(learned.divergence))),
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
@@ -122,13 +123,6 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     method = recipe.method.continued(learned.method)
     require_served(method, learned.inside, recipe.sets)
     return replace(learned, method=method, state=replace(state, C=recipe.sets.dictionaries))
-
-
-def same(one: Divergence, other: Divergence) -> bool:
-    """Are they of one class and equal in their parameters, matrices included?"""
-    mine, theirs = one.parameters(), other.parameters()
-    alike = type(one) is type(other) and mine.keys() == theirs.keys()
-    return alike and all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
 
 def step(
@@ -150,7 +144,7 @@ def step(
     X = method.stored(divergence, batch).astype(learned.state.W.dtype, copy=False)
     internal, raised = units.inside(X, divergence)
     inside = learned.inside
-    adapt = method.adapts and recipe.divergence.adaptive
+    adapt = method.adapts and learned.adaptive
     with threads.taken_from_blas():
         learnt = learn(
             method,
@@ -169,6 +163,8 @@ def step(
     if not history.entries:
         to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * unit
     loss = learnt.loss * unit if learnt.loss else 0.0  # the unit may be infinite
+    passes = learned.passes if position is None else position.passes
+    began = history.samples if passes > learned.passes else learned.pass_began
     history = history.after(X.shape[0], time.perf_counter() - started, loss)
     after = replace(
         learned,
@@ -176,6 +172,8 @@ def step(
         divergence=learnt.divergence.in_units(1 / units.scale) if adapt else divergence,
         history=history,
         position=position,
+        passes=passes,
+        pass_began=began,
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
     )

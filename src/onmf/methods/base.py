@@ -35,7 +35,7 @@ class State:
     memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
 
     def require_counts(self) -> None:
-        """Refuse counts that are none, as a damaged file may hold."""
+        """Refuse invalid counts, as a damaged file may hold."""
         require_whole(0, samples=self.samples, steps=self.steps)
         require_at_least(0, clock=self.clock)
 
@@ -59,7 +59,7 @@ class Statistics:
 
     parts: Mapping[str, Any]
     samples: int
-    loss: float  # summed over the chunk, at the W that it was computed with
+    losses: Array  # of the samples, at the W that they were computed with
     new: int = 0  # samples among them that no earlier chunk had
 
 
@@ -105,6 +105,8 @@ class Choice(Registered, kind="method"):
             key, equals, value = part.partition("=")
             if not equals or not value.strip():
                 raise ValueError(f"{cls.name}:{text}: write constants as NAME=VALUE with commas between; got {part!r}.")
+            if key.strip() in values:
+                raise ValueError(f"{cls.name}:{text}: {key.strip()} is given twice.")
             values[key.strip()] = _constant(value.strip())
         return cls.make(values)
 
@@ -136,7 +138,7 @@ class Method(Choice):
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
     fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
-    not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": see summary
+    not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
 
     tau: int  # samples per update; larger batches are split
 
@@ -204,7 +206,7 @@ class Method(Choice):
         """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
 
     def shorter_step(self) -> str | None:
-        """The constant, with its value, to make smaller where the loss rises; None if there is no step length."""
+        """The method with a step ten times shorter, as text, to try where the loss rises; None if it has no step."""
         return None
 
     # What shards have learnt

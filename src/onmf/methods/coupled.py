@@ -31,8 +31,7 @@ def start(W: Array, C: DictionarySet) -> State:
 
 def local(problem: Problem, H: Array) -> Statistics:
     """The samples and their coefficients are the statistics."""
-    loss = float(problem.loss(H, problem.fit(H)).sum(dtype=np.float64))
-    return Statistics({"X": problem.X, "H": H}, len(H), loss)
+    return Statistics({"X": problem.X, "H": H}, len(H), problem.loss(H, problem.fit(H)))
 
 
 def apply(A: Array, state: State, statistics: Statistics, rho: float) -> State:

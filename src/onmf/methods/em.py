@@ -68,7 +68,9 @@ class EM(Method, name="em"):
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:
             return None
-        return f"em cannot learn {divergence.name}: it serves kl, hellinger and alpha > 0; use method='surrogate'."
+        return (
+            f"method 'em' supports only kl, hellinger and alpha > 0, not {divergence.name!r}; use method 'surrogate'."
+        )
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
@@ -103,11 +105,11 @@ class EM(Method, name="em"):
         """(x / y)^alpha where it is needed."""
         X, order = problem.X, _order(problem.divergence)
         Y = problem.fit(H)
-        loss = float(problem.loss(H, Y).sum(dtype=np.float64))
+        losses = problem.loss(H, Y)
         ratio = (X.data if scipy.sparse.issparse(X) else X) / Y
         if order != 1:
             ratio **= order
-        return Statistics({"X": X, "H": H, "ratio": ratio, "W": problem.W}, samples=X.shape[0], loss=loss)
+        return Statistics({"X": X, "H": H, "ratio": ratio, "W": problem.W}, samples=X.shape[0], losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
@@ -181,6 +183,8 @@ class EM(Method, name="em"):
         return Sums(n, after.steps - before.steps, arrays)
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        if not sums.samples:
+            return before
         n, memory = sums.samples, dict(before.memory)
         for name in MEANS:
             memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)

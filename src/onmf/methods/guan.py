@@ -46,7 +46,7 @@ class Guan(Method, name="guan"):
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.quadratic and divergence.metric is None:
             return None
-        return f"guan cannot learn {divergence.name}: it serves squared_l2 alone; use method='auto'."
+        return f"method 'guan' supports only the divergence 'squared_l2', not {divergence.name!r}; use method 'auto'."
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return precise(divergence)
@@ -59,8 +59,8 @@ class Guan(Method, name="guan"):
 
     def local(self, problem: Problem, H: Array) -> Statistics:
         """The samples themselves."""
-        loss = float(problem.divergence.value(problem.X, H @ problem.W).sum(dtype=np.float64))
-        return Statistics({"X": problem.X, "H": H}, samples=len(H), loss=loss)
+        losses = problem.loss(H, problem.fit(H))
+        return Statistics({"X": problem.X, "H": H}, samples=len(H), losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The oldest samples give way; then the steps and their average."""

@@ -47,7 +47,7 @@ class Lefevre(Method, name="lefevre"):
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.sees_ratios:
             return None
-        return f"lefevre cannot learn {divergence.name}: it serves is alone; use method='auto'."
+        return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."
 
     def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
         if self.N is None and n_samples is None:
@@ -75,7 +75,7 @@ class Lefevre(Method, name="lefevre"):
         Y = np.maximum(H @ W, TINY)
         inverse = 1.0 / Y
         parts = {"A": (H.T @ (X * np.square(inverse))) * np.square(W), "B": H.T @ inverse}
-        return Statistics(parts, samples=len(X), loss=float(problem.divergence.value(X, Y).sum(dtype=np.float64)))
+        return Statistics(parts, samples=len(X), losses=problem.loss(H, Y))
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Forget, add, minimise, and give all atoms unit sum."""

@@ -26,10 +26,10 @@ class Paper(Method, name="paper"):
     conditions and is refused unless ``any_power``.
 
     ``solver`` is the name of a coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule
-    of ``onmf.coefficients.base`` falls below ``tol``, for ``max_iter`` iterations at most (None: the solver's own
-    limit). "auto" is the paper's choice: "constant" where one Lipschitz constant serves everywhere (Huber, squared l2,
-    Mahalanobis), "armijo" for the other smooth losses and l2, "polyak" for l1, which stops at ``delta_tol`` (None:
-    0.01) of a sample's mean entry instead.
+    of ``onmf.coefficients.base`` falls below ``tol`` (None: 1e-3), ``max_iter`` iterations at most (None: the solver's
+    own limit). "auto" is the paper's choice: "constant" where one Lipschitz constant serves everywhere (Huber, squared
+    l2, Mahalanobis), "armijo" for the other smooth losses and l2, "polyak" for l1, which has ``delta_tol`` (None: 0.01)
+    of a sample's mean entry in place of ``tol``.
     """
 
     tau: int = 10
@@ -38,7 +38,7 @@ class Paper(Method, name="paper"):
     power: float = 1.0
     any_power: bool = False
     solver: str = "auto"
-    tol: float = 1e-3
+    tol: float | None = None
     max_iter: int | None = None
     delta_tol: float | None = None
 
@@ -50,7 +50,7 @@ class Paper(Method, name="paper"):
             coefficients.find(self.solver)
         if not isinstance(self.any_power, (bool, np.bool_)):
             raise ValueError(f"any_power must be True or False, got {self.any_power!r}.")
-        require_at_least(0, tol=self.tol)
+        require_at_least(0, **({} if self.tol is None else {"tol": self.tol}))
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
         if self.delta_tol is not None:
@@ -61,13 +61,15 @@ class Paper(Method, name="paper"):
         solver = self.coefficients(divergence)
         if self.delta_tol is not None and not isinstance(solver, Polyak):
             return f"delta_tol belongs to Polyak's step, which {divergence.name} does not use; leave it out."
+        if self.tol is not None and not solver.uses_tol:
+            return f"tol has no effect on {type(solver).__name__}, which {divergence.name} uses here; leave it out."
         return solver.refuses(divergence)
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         solver = _papers_choice(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
         if isinstance(solver, Polyak) and self.delta_tol is not None:
             solver = replace(solver, delta_tol=self.delta_tol)
-        return solver.stopping(self.tol, self.max_iter or solver.max_iter)
+        return solver.stopping(1e-3 if self.tol is None else self.tol, self.max_iter or solver.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """W_0 may be any element of C; one outside is brought in by a change of units."""
@@ -77,8 +79,8 @@ class Paper(Method, name="paper"):
         """The summed subgradient in W."""
         X, divergence = problem.X, problem.divergence
         Y = H @ problem.W
-        loss = float(divergence.value(X, Y).sum(dtype=np.float64))
-        return Statistics({"gradient": H.T @ divergence.grad(X, Y)}, samples=len(X), loss=loss)
+        gradient = H.T @ divergence.grad(X, Y)
+        return Statistics({"gradient": gradient}, samples=len(X), losses=divergence.value(X, Y))
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """One projected step."""
@@ -86,7 +88,7 @@ class Paper(Method, name="paper"):
         return state.after(statistics.samples, state.C.project(state.W - eta * statistics.parts["gradient"]))
 
     def shorter_step(self) -> str:
-        return f"a ({self.a:g})"
+        return f"paper:a={self.a / 10:g}"
 
 
 def _papers_choice(divergence: Divergence) -> CoefficientSolver:

@@ -134,13 +134,13 @@ class Surrogate(Method, name="surrogate"):
         if divergence.metric is not None:
             return coupled.local(problem, H)
         Y = problem.fit(H)
-        loss = problem.loss(H, Y)
+        losses = problem.loss(H, Y)
         if scipy.sparse.issparse(X):
             parts = {"X": X, "H": H, "C": np.ones((len(H), 1), dtype=H.dtype)}
         else:
             G, C = divergence.model(X, Y)
             parts = {"X": X, "H": H, "C": C[:, :1] if divergence.curvature_per_sample else C, "G": G, "Y": Y}
-        return Statistics(parts, samples=len(H), loss=float(loss.sum(dtype=np.float64)))
+        return Statistics(parts, samples=len(H), losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
@@ -200,6 +200,8 @@ class Surrogate(Method, name="surrogate"):
         return Sums(n, after.steps - before.steps, sums | {"V": n * after.W * memory["unit"][:, None]})
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        if not sums.samples:
+            return before
         if divergence.metric is not None:
             return coupled.merged(divergence.metric, before, sums)
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}

@@ -50,7 +50,7 @@ class Wang(Method, name="wang"):
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.robust and divergence.lipschitz is not None:
             return None
-        return f"wang cannot learn {divergence.name}: it serves huber alone; use method='auto'."
+        return f"method 'wang' supports only the divergence 'huber', not {divergence.name!r}; use method 'auto'."
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
@@ -70,8 +70,8 @@ class Wang(Method, name="wang"):
         X, divergence = problem.X, problem.divergence
         Y = H @ problem.W
         _, weights = divergence.model(X, Y)
-        loss = float(divergence.value(X, Y).sum(dtype=np.float64))
-        return Statistics({"X": X, "H": H, "weights": weights}, samples=len(X), loss=loss)
+        losses = divergence.value(X, Y)
+        return Statistics({"X": X, "H": H, "weights": weights}, samples=len(X), losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Forget, add, one step, and back into the set; an atom that would vanish stays as it was."""
@@ -91,7 +91,7 @@ class Wang(Method, name="wang"):
         return state.after(n, state.C.project(W), {"A": A, "B": B, "unit": unit})
 
     def shorter_step(self) -> str:
-        return f"eta ({self.eta:g})"
+        return f"wang:eta={self.eta / 10:g}"
 
 
 def _in_the_ball(W: Array) -> Array:

@@ -16,7 +16,6 @@ from onmf import divergences, methods
 from onmf._support.checks import require_at_least
 from onmf.divergences import Divergence
 from onmf.learner import Learned
-from onmf.learner.step import same
 from onmf.persistence import file, model
 from onmf.persistence.file import ModelFileError
 
@@ -36,8 +35,8 @@ class Checkpoint:
 
     path: str | Path
     every: float = 30.0
-    failures: int = 0  # in a row
-    _last: float = field(default=0.0, repr=False)  # when it was written, or the fit began
+    failures: int = field(default=0, init=False)  # in a row
+    _last: float = field(default=0.0, repr=False, init=False)  # when it was written, or the fit began
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -120,7 +119,7 @@ def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -
     other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
     if "init" not in other and not np.array_equal(then["init"], now["init"]):
         other.append("init")
-    if not same(divergences.get(then["divergence"]), divergences.get(now["divergence"])):
+    if not divergences.get(then["divergence"]).same_as(divergences.get(now["divergence"])):
         other.append("divergence")
     if other:
         listed = ", ".join(_difference(name, then[name], now[name]) for name in other)

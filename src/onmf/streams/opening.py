@@ -57,9 +57,12 @@ def _by_suffix(path: str) -> Scheme:
     for scheme in schemes():
         if (suffix in scheme.suffixes) if path != "-" else ("standard input" in scheme.takes):
             return scheme
-    what = "is a directory" if Path(path).is_dir() else "has no suffix that tells its format"
     known = ", ".join(f"{scheme.name}:" for scheme in schemes())
-    raise SourceError(f"{path} {what}; put a scheme before it, one of {known} as in images:{path}.")
+    name, colon, _ = path.partition(":")
+    if colon and not Path(path).exists():
+        raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {known} as in csv:table.txt.")
+    what = "is a directory" if Path(path).is_dir() else "does not tell its format by its suffix"
+    raise SourceError(f"{path} {what}; put a scheme before it, one of {known} as in csv:{path}.")
 
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
