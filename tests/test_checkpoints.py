@@ -227,7 +227,7 @@ def test_a_run_is_not_begun_where_it_cannot_be_kept(tmp_path: Path) -> None:
         OnlineNMF(**SETTINGS).fit(unread, checkpoint=3)
     with pytest.raises(ValueError, match="resume=True continues the run in a checkpoint; pass checkpoint= as well"):
         OnlineNMF(**SETTINGS).fit(unread, resume=True)
-    with pytest.raises(ValueError, match="every must be at least 0"):
+    with pytest.raises(ValueError, match=r"every must be .*at least 0"):
         Checkpoint(tmp_path / "run", every=-1)
     with pytest.raises(ModelFileError, match="there is no checkpoint"):
         Checkpoint(tmp_path / "none").read()

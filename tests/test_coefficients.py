@@ -483,9 +483,9 @@ def test_an_unknown_solver_is_refused_with_the_list() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tol": -1e-9}, "tol must be at least 0"),
-        ({"tol": np.nan}, "tol must be at least 0"),
-        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"tol": -1e-9}, "tol must be .*at least 0"),
+        ({"tol": np.nan}, "tol must be .*at least 0"),
+        ({"max_iter": 0}, "max_iter must be .*at least 1"),
     ],
 )
 def test_constants_that_make_no_sense_are_refused(solver: type, options: dict[str, float], message: str) -> None:
@@ -508,7 +508,7 @@ def test_polyak_refuses_constants_outside_their_ranges(options: dict[str, float]
 @pytest.mark.parametrize("size", [-1e-9, np.nan])
 @pytest.mark.parametrize("name", ["ridge", "lasso"])
 def test_penalties_that_make_no_sense_are_refused(name: str, size: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 0"):
+    with pytest.raises(ValueError, match=f"{name} must be .*at least 0"):
         Penalty(**{name: size})
 
 

@@ -92,7 +92,7 @@ def test_constants_that_allow_each_other_can_be_set_together_in_any_order(togeth
         (quick(), {"tau": 5}, "Invalid parameter 'tau'"),
         (quick(), {"magic__tau": 5}, "Invalid parameter 'magic'"),
         (batch(), {"method__tau": 5}, "Invalid parameter 'method'"),
-        (quick(), {"method__tau": 0}, "tau must be at least 1"),
+        (quick(), {"method__tau": 0}, "tau must be .*at least 1"),
         (quick(), {"sets__eps": 1.0}, "eps must lie in"),
     ],
     ids=str,

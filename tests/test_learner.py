@@ -89,7 +89,7 @@ def test_a_misaligned_state_learns_to_the_same_bits(
 
 @pytest.mark.parametrize("numbers", [{"samples": -1}, {"steps": 0.5}, {"clock": -0.1}, {"clock": np.nan}])
 def test_a_state_of_impossible_counts_is_refused(numbers: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(numbers))} must be at least 0"):
+    with pytest.raises(ValueError, match=f"{next(iter(numbers))} must be .*at least 0"):
         State(np.ones((K, F)), DictionarySet(), **numbers).require_counts()
 
 

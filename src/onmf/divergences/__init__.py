@@ -5,6 +5,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from onmf.divergences.base import Divergence, Domain, Interval
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
@@ -36,6 +38,7 @@ __all__ = [
     "get",
     "names",
     "restore",
+    "same",
 ]
 
 find, names = Divergence.find, Divergence.names
@@ -52,3 +55,10 @@ def get(divergence: Divergence | str) -> Divergence:
 def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
     """The divergence that ``name`` and ``parameters()`` came from, as ``get`` gives it."""
     return find(name)(**parameters).special_case()
+
+
+def same(one: Divergence, other: Divergence) -> bool:
+    """Are both of one class and equal in their parameters, matrices included?"""
+    mine, theirs = one.parameters(), other.parameters()
+    alike = type(one) is type(other) and mine.keys() == theirs.keys()
+    return alike and all(np.array_equal(mine[name], theirs[name]) for name in mine)

@@ -61,7 +61,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     return decorated
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # the shapes of dense chunks repeat; those of sparse ones seldom do
 def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
     """Do the shapes have these letters' lengths?"""
     if any(len(spec) != len(shape) for spec, shape in zip(specs, shapes, strict=True)):

@@ -109,10 +109,11 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     """``learned`` ready to continue with settings as they are now; what cannot be changed on the way is refused."""
     state, units = learned.state, learned.units
     given = recipe.divergence.for_data(units.mean, state.W.shape[1])
+    alike = type(given) is type(learned.divergence)
     fixed = {
         "n_components": recipe.n_components == len(state.W),
         "divergence": recipe.divergence.adaptive == learned.adaptive
-        and (learned.divergence.same_as(given) or (learned.adaptive and type(given) is type(learned.divergence))),
+        and (alike if learned.adaptive else divergences.same(given, learned.divergence)),
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),

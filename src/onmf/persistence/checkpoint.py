@@ -119,7 +119,7 @@ def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -
     other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
     if "init" not in other and not np.array_equal(then["init"], now["init"]):
         other.append("init")
-    if not divergences.get(then["divergence"]).same_as(divergences.get(now["divergence"])):
+    if not divergences.same(*(divergences.get(settings["divergence"]) for settings in (then, now))):
         other.append("divergence")
     if other:
         listed = ", ".join(_difference(name, then[name], now[name]) for name in other)
