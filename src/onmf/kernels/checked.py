@@ -31,6 +31,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
         names, kinds = list(function.__annotations__), list(function.__annotations__.values())
         csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
         dense = [i for i in range(count) if i not in csr]
+        fit = _fit.__wrapped__ if csr else _fit  # sparse chunks seldom have the same number of entries twice
 
         @wraps(function)
         def checked(*arguments: Any) -> None:
@@ -43,7 +44,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
                 X = given[i]
                 alike = alike and (X.dtype == dtype or X.dtype.kind == "i")
                 given[i], found[i] = (X.indptr, X.indices, X.data, found[i][1]), (*found[i], len(X.data))
-            if not alike or not _fit(specs, tuple(found)):
+            if not alike or not fit(specs, tuple(found)):
                 what = ", ".join(f"{names[i]} {arguments[i].shape} {arguments[i].dtype}" for i in range(count))
                 raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
             for i in dense:
@@ -61,7 +62,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     return decorated
 
 
-@lru_cache(maxsize=32)  # the shapes of dense chunks repeat; those of sparse ones seldom do
+@lru_cache(maxsize=32)
 def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
     """Do the shapes have these letters' lengths?"""
     if any(len(spec) != len(shape) for spec, shape in zip(specs, shapes, strict=True)):
