@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf.experiments.contest import Contestant, Course, Task, race, seconds_to, warm_up
-from onmf.experiments.contestants import Batch, Online
+from onmf.experiments.contestants import OL, Batch, Lefevre, Online
 from onmf.streams import Rows, Source
 
 
@@ -128,3 +128,10 @@ def test_seconds_to_a_loss():
     points = [{"seconds": 1.0, "train": 5.0}, {"seconds": 2.0, "train": 3.0}, {"seconds": 3.0, "train": 4.0}]
     assert seconds_to(points, "train", 3.5) == 2.0
     assert seconds_to(points, "train", 1.0) == math.inf
+
+
+def test_batches_grow_only_for_a_chunk_that_was_asked_for():
+    """Lefevre's own tau of 1000 takes the batches as they are, as partial_fit does."""
+    few = task(100, 20)
+    assert Lefevre(few).task.batch_size == OL(few).task.batch_size == Online(few).task.batch_size == 20
+    assert OL(few, {"method__tau": 50}).task.batch_size == 60

@@ -30,8 +30,10 @@ class Online(Contestant):
 
     def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
         self.settings = OnlineNMF(task.K, method=self.method(task.n), **_common(task)).set_params(**variant or {})
-        tau = getattr(methods.get(self.settings.method), "tau", None) or 1
-        chunks = -(-tau // task.batch_size)  # no chunk is longer than a batch
+        method = methods.get(self.settings.method)
+        usual, tau = (getattr(each, "tau", None) for each in (type(method)(), method))
+        tau = 1 if tau in (None, usual) else tau
+        chunks = -(-tau // task.batch_size)  # a chunk that was asked for is never longer than a batch
         super().__init__(replace(task, batch_size=chunks * task.batch_size))
 
     def method(self, n: int) -> Choice:
