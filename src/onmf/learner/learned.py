@@ -145,7 +145,8 @@ class Learned(Fitted):
     position: Position | None = None
     skipped: Skipped = Skipped()
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
+        """Refuse numbers that no run could have, as a damaged file may hold; a run need not check its own."""
         require_whole(1, passes=self.passes)
         require_whole(0, pass_began=self.pass_began)
         if self.history.entries and self.pass_began >= self.history.samples:

@@ -134,6 +134,7 @@ def _restored(
         position=None if facts["position"] is None else Position(**facts["position"]),
         skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
     )
+    learned.require_sound()
     divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
     if learned.position is not None:
         learned.position.shuffling()  # refuses what is not the state of a generator
