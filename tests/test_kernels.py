@@ -17,6 +17,7 @@ from onmf.kernels import (
     blend,
     divide,
     gather,
+    multiplicative_iteration,
     multiplicative_steps,
     newton_directions,
     nnls_on_gram,
@@ -362,11 +363,6 @@ def test_a_hessian_that_is_not_positive_gives_a_scaled_gradient() -> None:
 # Sparse samples
 
 
-def nothing(dtype: type = np.float64) -> tuple[np.ndarray, np.ndarray]:
-    """Fits and ratios that are not wanted."""
-    return np.empty(0, dtype=dtype), np.empty(0, dtype=dtype)
-
-
 def counts(rng: np.random.Generator, n: int, F: int, dtype: type = np.float64) -> scipy.sparse.csr_matrix:
     X = rng.poisson(0.8, (n, F)).astype(dtype)
     X[0] = 0  # a sample without words
@@ -402,7 +398,7 @@ def test_multiplicative_steps_are_those_of_the_formula(
         expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), *nothing(dtype), order, ridge, 0, low, high, 3, 0, 7)
+    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), order, ridge, low, high, 3, 0, 7)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
@@ -416,8 +412,8 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
     losses = []
     for _ in range(6):
         losses.append(Alpha(float(order)).value(X.toarray(), H @ W))
-        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1), np.zeros(7), *nothing()
-        multiplicative_steps(*arrays, order, 0.0, 0.0, 1e-8, 1e8, 1, 0, 7)
+        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1), np.zeros(7)
+        multiplicative_steps(*arrays, order, 0.0, 1e-8, 1e8, 1, 0, 7)
     assert (np.diff(losses, axis=0) <= 1e-12).all()
     assert losses[-1].sum() < losses[0].sum()
 
@@ -425,7 +421,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
 def test_multiplicative_steps_change_the_rows_they_are_given_and_no_others(rng: np.random.Generator) -> None:
     X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
     whole, some = H.copy(), H.copy()
-    numbers = Wt.sum(axis=0), rng.random(7), *nothing(), 1.0, 0.3, 0.0, 1e-8, 1e8, 2
+    numbers = Wt.sum(axis=0), rng.random(7), 1.0, 0.3, 1e-8, 1e8, 2
     multiplicative_steps(X, whole, Wt, *numbers, 0, 7)
     multiplicative_steps(X, some, Wt, *numbers, 2, 5)
     np.testing.assert_array_equal(some[2:5], whole[2:5])
@@ -438,7 +434,9 @@ def test_a_step_gives_the_fits_before_it_and_the_ratios_after_it(rng: np.random.
     entries, new, fits, ratios = X.tocoo(), H.copy(), np.empty(X.nnz), np.empty(X.nnz)
     fits[:], ratios[:] = np.nan, np.nan
     for rows in ((0, 3), (3, 7)):
-        multiplicative_steps(X, new, Wt, Wt.sum(axis=0), np.zeros(7), fits, ratios, order, 0, 1.0, 0, np.inf, 1, *rows)
+        multiplicative_iteration(X, new, Wt, Wt.sum(axis=0), fits, ratios, order, 1.0, *rows)
+    ratio = (X.toarray() / np.maximum(H @ Wt.T, 1.0)) ** order
+    np.testing.assert_allclose(new, H * (ratio @ Wt / Wt.sum(axis=0)) ** (1 / order))
     before, after = (np.maximum(C @ Wt.T, 1.0)[entries.row, entries.col] for C in (H, new))
     np.testing.assert_allclose(fits, before)
     np.testing.assert_allclose(ratios, (X.data / after) ** order)
@@ -524,8 +522,9 @@ def refusals() -> dict[str, tuple[object, str]]:
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
         sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "first": 4, "sweeps": 1},
         multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "prices": f(4)}
-        | {"fits": f(X.nnz), "ratios": f(X.nnz), "order": 1.0, "ridge": 0.0, "least": 0.0, "low": 0.0, "high": 1.0}
-        | {"steps": 1, "first": 0, "last": 4},
+        | {"order": 1.0, "ridge": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
+        multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
+        | {"ratios": f(X.nnz), "order": 1.0, "least": 0.0, "first": 0, "last": 4},
         accumulate: {"X": X, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0},
         gather: {"columns": X.tocsc().T, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0, "last": 6},
         divide: {"N": f((6, 3)), "news": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6), "averaged": f((6, 3))}
@@ -551,7 +550,8 @@ def refusals() -> dict[str, tuple[object, str]]:
         (sweep, {"first": 5}, {"first": -1}, {"low": single(9)}),
         (sweep, {"A": f((3, 3)), "first": 5}, {"A": f((3, 3)), "first": -1}),
         (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
-        (multiplicative_steps, {"prices": f(3)}, {"fits": f(2)}, {"first": -1}, {"last": 5}),
+        (multiplicative_steps, {"prices": f(3)}, {"first": -1}, {"last": 5}),
+        (multiplicative_iteration, {"H": f((5, 3))}, {"fits": f(2)}, {"ratios": f(2)}, {"first": -1}, {"last": 5}),
         (accumulate, {"H": f((3, 3))}, {"out": f((6, 2))}, {"out": f((3, 3)), "first": 4}, {"first": -1}),
         (accumulate, {"entries": single(X.nnz)}, {"entries": entries[1:]}),
         (gather, {"H": f((3, 3))}, {"out": f((5, 3))}, {"entries": entries[1:]}, {"first": -1}, {"last": 7}),

@@ -137,15 +137,15 @@ class SparseUpdates(Updates):
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Rows for the coefficients, features for the dictionary."""
-        from onmf.kernels import gather, multiplicative_steps
+        from onmf.kernels import gather, multiplicative_iteration
 
         X, (n, K) = self.X, H.shape
         problem = SparseProblem(self.divergence, X, W)
         new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
-        mass, free = np.maximum(problem.mass, np.finfo(W.dtype).tiny), np.zeros(n, dtype=H.dtype)
-        settings = X, new, problem.Wt, mass, free, Y, P, self.order, 0.0, LEAST_FIT[H.itemsize], 0.0, np.inf, 1
+        mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
+        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
         rows = threads.by_work(n, X.nnz / n * K, 1e5)
-        threads.each(lambda some: multiplicative_steps(*settings, some.start, some.stop), rows)
+        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
         loss = float(problem.loss(H, Y).sum(dtype=np.float64))
         if not dictionary:
             return loss, new, W

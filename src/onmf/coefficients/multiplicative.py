@@ -50,9 +50,8 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         from onmf.kernels import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
-        nothing = np.empty(0, dtype=H.dtype)
-        arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0], nothing, nothing
-        numbers = order, order * problem.penalty.ridge, 0.0, box.low, box.high, self.max_iter
+        arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0]
+        numbers = order, order * problem.penalty.ridge, box.low, box.high, self.max_iter
         threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return Coefficients.untested(H, self.max_iter)
 

@@ -3,7 +3,7 @@
 from onmf.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
 from onmf.kernels.averaged import averaged_steps
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
-from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_steps
+from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_iteration, multiplicative_steps
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
 from onmf.kernels.sweep import blend, pack, packed_product, sweep
@@ -14,6 +14,7 @@ __all__ = [
     "blend",
     "divide",
     "gather",
+    "multiplicative_iteration",
     "multiplicative_steps",
     "newton_directions",
     "nnls_on_gram",

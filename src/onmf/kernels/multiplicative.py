@@ -27,18 +27,15 @@ def power(x: Any, order: Any) -> Any:
     return x**order
 
 
-@kernel("nFm nK* FK K n e* e*", fastmath=VECTOR_SUMS)
+@kernel("nFm nK* FK K n", fastmath=VECTOR_SUMS)
 def multiplicative_steps(
     X: CSR,
     H: Array,
     Wt: Array,
     mass: Array,
     prices: Array,
-    fits: Array,
-    ratios: Array,
     order: float,
     ridge: float,
-    least: float,
     low: float,
     high: float,
     steps: int,
@@ -48,35 +45,19 @@ def multiplicative_steps(
     """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), ``steps`` times, in place in H[first:last].
 
     b_k = mass_k + ridge h_k + price, the last two being ``order`` times the penalty's. The share s of the ridge in b_k
-    shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate. If ``fits`` and ``ratios`` have
-    the length of X's entries, they take the fits y before the last step and (x / y)^order after it. No y counts as
-    less than ``least``.
+    shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate.
     """
     indptr, indices, data, _ = X
-    K = H.shape[1]
-    if not 0 <= first <= last <= len(H):
-        raise ValueError("shapes do not fit: H does not have these rows.")
-    longest = 0
-    for i in range(first, last):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    # The atoms at a sample's entries are copied to lie side by side: loops over its entries are long enough for
-    # vectors, those over a few atoms are not.
-    W, y = np.empty((K, longest), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
-    kept, inverse = len(fits) == len(data), H.dtype.type(1.0 / order)
+    W, y = _room(indptr, H, first, last)
+    inverse, nothing = H.dtype.type(1.0 / order), H.dtype.type(0)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, price = data[start : start + m], H[i], prices[i]
-        for p in range(m):
-            w = Wt[indices[start + p]]
-            for k in range(K):
-                W[k, p] = w[k]
+        _atoms(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
-            if kept:
-                for p in range(m):
-                    fits[start + p] = max(y[p], least)
-            _ratios(x, y, order, least)
-            for k in range(K):
+            _ratios(x, y, order, nothing)
+            for k in range(len(h)):
                 w = W[k]
                 total = mass[k] - mass[k]
                 for p in range(m):
@@ -89,11 +70,72 @@ def multiplicative_steps(
                 else:
                     factor = power(total / below, inverse)
                 h[k] = min(max(h[k] * factor, low), high)
-        if kept:
-            _fit(h, W, m, y)
-            _ratios(x, y, order, least)
+
+
+@kernel("nFm nK* FK K m* m*", fastmath=VECTOR_SUMS)
+def multiplicative_iteration(
+    X: CSR,
+    H: Array,
+    Wt: Array,
+    mass: Array,
+    fits: Array,
+    ratios: Array,
+    order: float,
+    least: float,
+    first: int,
+    last: int,
+) -> None:
+    """One step of a batch iteration, without penalty or bounds: the fits y before it, and (x / y)^order after it.
+
+    No y counts as less than ``least``. A kernel of its own: as a special case of the steps above it took 18 % longer.
+    """
+    indptr, indices, data, _ = X
+    W, y = _room(indptr, H, first, last)
+    inverse = H.dtype.type(1.0 / order)
+    for i in range(first, last):
+        start, m = indptr[i], indptr[i + 1] - indptr[i]
+        x, h = data[start : start + m], H[i]
+        before, after = fits[start : start + m], ratios[start : start + m]
+        _atoms(indices[start : start + m], Wt, W)
+        _fit(h, W, m, y)
+        for p in range(m):
+            before[p] = max(y[p], least)
+            y[p] = x[p] / before[p]
+        if order != 1:
             for p in range(m):
-                ratios[start + p] = y[p]
+                y[p] = power(y[p], order)
+        for k in range(len(h)):
+            w = W[k]
+            total = least - least
+            for p in range(m):
+                total += y[p] * w[p]
+            h[k] *= power(total / mass[k], inverse)
+        _fit(h, W, m, y)
+        for p in range(m):
+            after[p] = x[p] / max(y[p], least)
+        if order != 1:
+            for p in range(m):
+                after[p] = power(after[p], order)
+
+
+@numba.njit(cache=True, nogil=True)
+def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]:
+    """Memory for the atoms and the fit at the entries of any of these samples."""
+    if not 0 <= first <= last <= len(H):
+        raise ValueError("shapes do not fit: H does not have these rows.")
+    longest = 0
+    for i in range(first, last):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    return np.empty((H.shape[1], longest), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
+
+
+@numba.njit(cache=True, nogil=True)
+def _atoms(entries: Array, Wt: Array, W: Array) -> None:
+    """The atoms at a sample's entries, side by side: loops over entries are long enough for vectors, over atoms not."""
+    for p in range(len(entries)):
+        w = Wt[entries[p]]
+        for k in range(len(w)):
+            W[k, p] = w[k]
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
