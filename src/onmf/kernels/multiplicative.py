@@ -49,14 +49,14 @@ def multiplicative_steps(
     """
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
-    inverse, nothing = H.dtype.type(1.0 / order), H.dtype.type(0)
+    inverse = H.dtype.type(1.0 / order)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, price = data[start : start + m], H[i], prices[i]
         _atoms(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
-            _ratios(x, y, order, nothing)
+            _ratios(x, y, order)
             for k in range(len(h)):
                 w = W[k]
                 total = mass[k] - mass[k]
@@ -150,10 +150,10 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
-def _ratios(x: Array, y: Array, order: float, least: float) -> None:
-    """y <- (x / max(y, least))^order: in place, since the vector unit wants to know which arrays overlap."""
+def _ratios(x: Array, y: Array, order: float) -> None:
+    """y <- (x / y)^order at the entries of x."""
     for p in range(len(x)):
-        y[p] = x[p] / max(y[p], least)
+        y[p] = x[p] / y[p]
     if order != 1:
         for p in range(len(x)):
             y[p] = power(y[p], order)
