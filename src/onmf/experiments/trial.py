@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from onmf import divergences
 from onmf._support.arrays import Array, Counts, dense
@@ -96,11 +97,12 @@ class Trial:
     def task(self) -> Task:
         """The same for all contestants."""
         W0 = uniform_start(self.problem.K, self.problem.source.n_features, self.start)
-        return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start)
+        return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start, threads=1)
 
     def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
         """Let the contestant learn, and judge it; ``step`` is told the share that is done."""
-        with warnings.catch_warnings():
+        # On one thread, so that processor time tells how long it took, whatever else the machine does.
+        with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
             # Limits on iterations and steps too long for the data are part of what is studied.
             warnings.simplefilter("ignore", ConvergenceWarning)
             warm_up(CONTESTANTS[self.contestant], self.task, self.variant, scratch)
