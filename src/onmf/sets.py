@@ -19,17 +19,21 @@ from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 
 
-def project_on_simplex(V: Array, size: float) -> Array:
-    """Argmin ||P - V||_F over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting)."""
-    K = len(V)
-    V = V - V.max(axis=0)  # a shift changes nothing, but keeps the digits of a V far from the simplex
-    descending = -np.sort(-V, axis=0)
-    excess = np.cumsum(descending, axis=0) - size
-    ranks = np.arange(1, K + 1, dtype=V.dtype)[:, None]
-    support = np.count_nonzero(descending * ranks > excess, axis=0)
+def project_on_simplex(V: Array, size: float, metric: Array | None = None) -> Array:
+    """Argmin sum (P - V)^2 / metric over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting).
+
+    P = max(V + metric * nu, 0) with one nu per column; no ``metric`` means ones, the Euclidean projection.
+    """
+    D = np.ones_like(V) if metric is None else metric
+    V = V - D * (V / D).max(axis=0)  # a shift along D changes nothing, but keeps the digits of a V far from the simplex
+    ratio = V / D
+    order = np.argsort(-ratio, axis=0, kind="stable")
+    descending, v, d = (np.take_along_axis(array, order, axis=0) for array in (ratio, V, D))
+    levels = (size - np.cumsum(v, axis=0)) / np.cumsum(d, axis=0)
+    support = np.count_nonzero(descending + levels > 0, axis=0)
     support = np.maximum(support, 1)  # rounding can empty it when size is far below the spacing of V
-    threshold = np.take_along_axis(excess, support[None, :] - 1, axis=0) / support
-    return np.maximum(V - threshold, 0.0)
+    nu = np.take_along_axis(levels, support[None, :] - 1, axis=0)
+    return np.maximum(V + D * nu, 0.0)
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,12 @@ class DictionarySet:
         if not is_number(self.eps) or not 0 <= self.eps < 1:
             raise ValueError(f"eps must lie in [0, 1), got {self.eps!r}.")
 
-    def project(self, V: Array) -> Array:
-        """Argmin ||W - V||_F over W in C.
+    def project(self, V: Array, metric: Array | None = None) -> Array:
+        """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Clipping to [0, 1] is the answer for a feature whose clipped weights reach eps. Otherwise the constraint on
-        the sum is active, and the *unclipped* weights are projected on the simplex of size eps; since eps < 1,
-        the upper bound then holds by itself.
+        Clipping to [0, 1] is the answer for a feature whose clipped weights reach eps, whatever the metric. Otherwise
+        the constraint on the sum is active, and the *unclipped* weights are projected on the simplex of size eps; since
+        eps < 1, the upper bound then holds by itself.
         """
         W: Array = np.clip(V, 0.0, 1.0)
         if self.eps > 0:
@@ -55,7 +59,8 @@ class DictionarySet:
             if short.any():
                 # In double precision: eps may be far below the rounding of V. The last line undoes the loss of
                 # a feature's few ulps, so that a projection is feasible and stays where it is when repeated.
-                P = project_on_simplex(V[:, short].astype(np.float64), self.eps)
+                D = None if metric is None else metric[:, short].astype(np.float64)
+                P = project_on_simplex(V[:, short].astype(np.float64), self.eps, D)
                 P *= np.maximum(self.eps / P.sum(axis=0), 1.0)
                 W[:, short] = P
         return W
@@ -71,6 +76,17 @@ class DictionarySet:
         Only features without any weight have to be projected, since no change of units can give them some.
         """
         return self.project(W / np.maximum(W.max(axis=1, keepdims=True), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class DictionaryBox:
+    """{low_f <= W_kf <= 1}, a part of C where K min low >= eps: every atom keeps a little of every feature."""
+
+    low: Array  # (F,)
+
+    def project(self, V: Array, metric: Array | None = None) -> Array:
+        """Argmin sum (W - V)^2 / metric over W in the box: entrywise thresholding, whatever the metric."""
+        return np.minimum(np.maximum(V, self.low), 1.0)
 
 
 @dataclass(frozen=True)

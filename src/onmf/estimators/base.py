@@ -24,7 +24,7 @@ from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
-from onmf.sets import Sets
+from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.streams import Source
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
@@ -135,11 +135,15 @@ class NMF(TransformerMixin, BaseEstimator):
         for _, H, problem in self._solved(X):
             with threads.taken_from_blas():
                 gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
-        return float(np.linalg.norm(W - self._sets.dictionaries.project(W - gradient / X.shape[0])))
+        return float(np.linalg.norm(W - self._feasible().project(W - gradient / X.shape[0])))
 
     @property
     def _sets(self) -> Sets:
         return Sets() if self.sets is None else self.sets
+
+    def _feasible(self) -> DictionarySet | DictionaryBox:
+        """The set that W lies in."""
+        return self._sets.dictionaries
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""

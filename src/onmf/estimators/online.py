@@ -23,7 +23,7 @@ from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 from onmf.problem import Penalty
-from onmf.sets import Sets
+from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.streams import Batches, Rows, Source
 from onmf.units import DataError, refuse_bad_entries
 
@@ -272,6 +272,10 @@ class OnlineNMF(NMF):
         return list((self._learned.skipped if self._learned else self._unlearned).reasons)
 
     # Plumbing
+
+    def _feasible(self) -> DictionarySet | DictionaryBox:
+        state = replace(self._fitted.state, C=self._sets.dictionaries)
+        return self.method_.feasible(self._fitted.inside, state)
 
     def _penalty(self) -> Penalty:
         return self.method_.penalty(self.ridge)

@@ -15,7 +15,7 @@ SIGNIFICANTLY = 1.5  # times as fast; within this factor of each other, times ar
 NEARLY = 0.005  # above Batch's final loss: shown beside the time to that loss itself
 TO_BATCH = "Batch's time / time to its final loss"
 NEAR_BATCH = f"Batch's time / time to within {NEARLY:.1%} of it"
-NOT_THE_PAPERS = ("ours", "ol-short")
+NOT_THE_PAPERS = ("ours", "ol-adaptive")
 OF_COPIES = (
     "Equal copies change no update of Batch, so it learnt from one copy; its time is that of its iterations on all N "
     "samples, of which ten were timed."
@@ -112,4 +112,4 @@ def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str =
 def steps(n: int) -> str:
     """OL's parameters in words."""
     own = canonical(n)
-    return f"tau = {own.tau}, a = b = {own.a:g} (the paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10)"
+    return f"tau = {own.tau}, a = b = {0.2 * n:g} (the paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10)"

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from onmf import BatchNMF, OnlineNMF, Progress, methods
 from onmf.experiments.contest import Contestant, Course, Task
-from onmf.methods import Auto, Choice, Paper
+from onmf.methods import Auto, Canonical, Choice, Paper
 
 MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten
 MOST_BYTES = 2**30  # of samples that Batch is given
@@ -18,7 +18,7 @@ MOST_BYTES = 2**30  # of samples that Batch is given
 
 def canonical(n: int, least_tau: int = 10) -> Paper:
     """The paper's tau = 1e-4 N and a = b = 0.2 N, which at its N = 1e5 are 10 and 2e4."""
-    return Paper(tau=max(least_tau, round(1e-4 * n)), a=0.2 * n, b=0.2 * n)
+    return Paper(tau=max(least_tau, round(1e-4 * n)), step=Canonical(a=0.2 * n, b=0.2 * n), solver="paper")
 
 
 class Online(Contestant):
@@ -62,14 +62,13 @@ class OL(Online):
         return canonical(n, self.least_tau)
 
 
-class ShortOL(OL):
-    """The same with a step a hundred times shorter."""
+class AdaptiveOL(OL):
+    """The same with the step that adapts to the data, and the coefficients of the fastest solver."""
 
-    name, title = "ol-short", "OL, a / 100"
+    name, title = "ol-adaptive", "OL, adaptive step"
 
     def method(self, n: int) -> Paper:
-        usual = super().method(n)
-        return replace(usual, a=usual.a / 100)
+        return Paper()
 
 
 class Lefevre(Online):
@@ -125,6 +124,6 @@ def _common(task: Task) -> dict[str, Any]:
     return {"divergence": task.divergence, "random_state": task.seed, **start}
 
 
-ONLINE = {each.name: each for each in (OL, ShortOL, Lefevre, Guan, Wang, Online)}
+ONLINE = {each.name: each for each in (OL, AdaptiveOL, Lefevre, Guan, Wang, Online)}
 CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, Batch.name: Batch}
 TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}

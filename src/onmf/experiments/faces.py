@@ -50,7 +50,7 @@ class Faces(Experiment):
     MEASURES = (*QUALITY, THEN, "seconds", "best psnr on the way", "train")
     STARTS: ClassVar = {"small": 2, "paper": 10}
 
-    methods: tuple[str, ...] = ("ol", "ol-wang", "batch", "ours")
+    methods: tuple[str, ...] = ("ol", "ol-adaptive", "ol-wang", "batch", "ours")
     stand_in: bool = False
     fresh_noise: bool = False
     subjects: int | None = None

@@ -77,7 +77,7 @@ class Synthetic(Experiment):
     MEASURES = ("seconds", "objective", "train", "held_out")
     SIZES: ClassVar = {"small": (1200, 40, 12, 60), "paper": (100_000, 200, 40, 1000)}  # N, F, K, samples to judge by
 
-    methods: tuple[str, ...] = ("ol", "batch", "ol-lef", "ol-guan", "ol-wang", "ours")
+    methods: tuple[str, ...] = ("ol", "ol-adaptive", "batch", "ol-lef", "ol-guan", "ol-wang", "ours")
     samples: int | None = None
     features: int | None = None
 

@@ -33,7 +33,7 @@ class Topics(Experiment):
     MEASURES = ("seconds", "train", "held_out", "npmi", "accuracy", "nmi")
     STARTS: ClassVar = {"small": 1, "paper": 10}
 
-    methods: tuple[str, ...] = ("ol", "ol-short", "batch", "ours")
+    methods: tuple[str, ...] = ("ol", "ol-adaptive", "batch", "ours")
     collections: tuple[str, ...] = ("bbc", "20newsgroups")
     stand_in: bool = False
 

@@ -19,6 +19,7 @@ from onmf.learner.chunks import learn, rank_one_loss, require_finite
 from onmf.learner.learned import Features, Learned, Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
+from onmf.problem import pose
 from onmf.sets import Sets
 from onmf.units import Units, checked_clip, refuse_bad_entries
 
@@ -90,7 +91,9 @@ def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generat
     internal, _ = units.inside(method.stored(divergence, batch), divergence)
     with threads.taken_from_blas():
         W = initial_dictionary(recipe.init, internal, recipe.n_components, rng, ratios=not divergence.domain.x.closed)
-    state = method.start(inside, W, recipe.sets.dictionaries)
+        state = method.start(inside, W, recipe.sets.dictionaries)
+        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge))
+        state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
     adaptive = recipe.divergence.adaptive

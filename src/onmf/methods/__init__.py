@@ -9,7 +9,9 @@ from onmf.methods.base import Choice, Method, State, Statistics, Sums
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
+from onmf.methods.adaptive import Adaptive  # noqa: E402
 from onmf.methods.auto import Auto  # noqa: E402
+from onmf.methods.canonical import Canonical  # noqa: E402
 from onmf.methods.em import EM  # noqa: E402
 from onmf.methods.guan import Guan  # noqa: E402
 from onmf.methods.lefevre import Lefevre  # noqa: E402
@@ -21,7 +23,9 @@ names, find, get = Choice.names, Choice.find, Choice.get
 
 __all__ = [
     "EM",
+    "Adaptive",
     "Auto",
+    "Canonical",
     "Choice",
     "Guan",
     "Lefevre",

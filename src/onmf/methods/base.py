@@ -6,21 +6,20 @@ A method is one frozen dataclass in one file of this folder, and its fields are 
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from onmf._support.arrays import Array, dense
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.registry import Registered
+from onmf._support.constants import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.problem import Penalty, Problem
-from onmf.sets import DictionarySet
+from onmf.sets import DictionaryBox, DictionarySet
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Sums:
 
 
 @dataclass(frozen=True, repr=False)
-class Choice(Registered, kind="method"):
+class Choice(Constants, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
     @abstractmethod
@@ -87,47 +86,6 @@ class Choice(Registered, kind="method"):
     @abstractmethod
     def continued(self, before: Method) -> Method:
         """The method for a model that has learnt with ``before``: the same with constants as they are now."""
-
-    def __repr__(self) -> str:
-        """The constants that differ from their defaults."""
-        changed = [f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
-        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
-
-    def constants(self) -> dict[str, Any]:
-        """The constants by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` means: constants as NAME=VALUE with commas between."""
-        values = {}
-        for part in text.split(","):
-            key, equals, value = part.partition("=")
-            if not equals or not value.strip():
-                raise ValueError(f"{cls.name}:{text}: write constants as NAME=VALUE with commas between; got {part!r}.")
-            if key.strip() in values:
-                raise ValueError(f"{cls.name}:{text}: {key.strip()} is given twice.")
-            values[key.strip()] = _constant(value.strip())
-        return cls.make(values)
-
-    @classmethod
-    def make(cls, constants: Mapping[str, Any]) -> Self:
-        """The instance with these constants; one that the method does not have is refused by name."""
-        cls._require_known(constants)
-        return cls(**constants)
-
-    def with_constants(self, **constants: Any) -> Self:
-        """The same with some constants replaced."""
-        self._require_known(constants)
-        return replace(self, **constants)
-
-    @classmethod
-    def _require_known(cls, constants: Mapping[str, Any]) -> None:
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in constants:
-            if key not in known:
-                has = f"its constants are {', '.join(known)}" if known else "it has none"
-                raise ValueError(f"method {cls.name!r} has no constant {key!r}; {has}.")
 
 
 class Method(Choice):
@@ -197,6 +155,10 @@ class Method(Choice):
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """The state before the first sample, with W brought into C."""
 
+    def first_look(self, problem: Problem, state: State) -> State:
+        """The state after a look at the whole first batch, which is then learnt from, and from which units come too."""
+        return state
+
     @abstractmethod
     def local(self, problem: Problem, H: Array) -> Statistics:
         """What a chunk of samples with coefficients H says about W."""
@@ -204,6 +166,14 @@ class Method(Choice):
     @abstractmethod
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
+
+    def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
+        """The set that W stays in."""
+        return state.C
+
+    def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
+        """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
+        return self.start(divergence, state.W, state.C).memory
 
     def shorter_step(self) -> str | None:
         """The method with a step ten times shorter, as text, to try where the loss rises; None if it has no step."""
@@ -218,15 +188,3 @@ class Method(Choice):
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         """The state that follows ``before`` by what all shards have learnt; W is minimised anew."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
-
-
-def _constant(text: str) -> Any:
-    """A constant on the command line: a number (whole ones stay whole), true, false, none, or a word."""
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences, methods
+from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.initial import INITS
 from onmf.learner import Features, History, Learned, Position, Recipe, Skipped, continued
@@ -163,8 +164,9 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
     state.require_counts()
     if not state.C.contains(state.W):
         raise ValueError("the dictionary does not lie in its set C")
-    start = method.start(learned.inside, state.W, state.C).memory
-    expected = start | (Reservoir(recipe.reservoir).start(state.W) if recipe.reservoir else {})
+    expected = method.expected(learned.inside, state)
+    if recipe.reservoir:
+        expected = expected | Reservoir(recipe.reservoir).start(state.W)
     shapes = ({key: (a.shape, a.dtype) for key, a in memory.items()} for memory in (state.memory, expected))
     if next(shapes) != next(shapes):
         raise ValueError("its statistics do not fit its method")
@@ -241,6 +243,8 @@ def _plain(value: Any) -> Any:
     """A value as JSON takes it: NumPy's numbers become Python's, tuples lists, infinity a word."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
+    if isinstance(value, Constants):
+        return value.text()
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):

@@ -1,0 +1,168 @@
+"""A step for the paper's method that needs no tuning, and keeps its theorem.
+
+The curvatures of single entries of W differ by orders of magnitude, so that no constant step suits most data
+(docs/decisions/0010-a-step-without-tuning.md). With Y = HW, g = d'(X, Y), the gradient G = H'g summed over the tau
+samples of a mini-batch, and n the samples seen (* and / elementwise):
+
+1. **Statistics**, from the first batch on and then at every step: running means S1 of h^2 (x) g*(y - x), S2 of
+   h^4 (x) g^2, both K x F, and M of hh' with h at unit length.
+2. **Metric** D = S1 / (tau kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
+   S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
+3. **Step** W <- P(W - c b/(n + b) D*G), P being the projection in the metric: the paper's schedule with the paper's b.
+4. **Race** for c: three runs with different c learn from the same samples, and the one with the lowest loss over the
+   second half of the race goes on.
+5. **Sets**: where the fit must be positive (kl, is, alpha, beta < 2), the box {low_f <= W_kf <= 1} within C, and no
+   entry changes by more than a factor of ten in a step. Elsewhere the paper's C.
+6. **Freeze**: from n = b on, metric, c and low stay as they are for ever.
+
+**Why the theorem still covers it.** Given what happened up to n = b, later samples are independent of D, c and the box.
+With U = W / sqrt(D) the step is the paper's with a scalar step, on f(sqrt(D) * U) over a set that is again compact and
+convex, and critical points are the same. The factor of ten is inactive in the end, since steps vanish while W >= low >
+0. A metric that adapted for ever would break the argument.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number, require_whole
+from onmf.divergences import Divergence
+from onmf.methods.averages import Averages, Slopes
+from onmf.methods.base import State
+from onmf.methods.steps import Solve, Step
+from onmf.problem import Problem, pose
+from onmf.sets import DictionaryBox, DictionarySet
+
+FACTORS = (0.5, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
+MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive
+
+
+@dataclass(frozen=True, repr=False)
+class Adaptive(Step, name="adaptive"):
+    """c b/(n + b) times a metric learnt from the first b samples; c is raced for over the first ``race``, or given."""
+
+    b: float = 2e4
+    c: float | None = None
+    race: int = 2000
+
+    def __post_init__(self) -> None:
+        for name, value in (("b", self.b), ("c", 1.0 if self.c is None else self.c)):
+            if not is_number(value) or not 0 < value < math.inf:
+                raise ValueError(f"the step size c b / (samples + b) needs {name} > 0, got {value!r}.")
+        require_whole(1, race=self.race)
+
+    def first_look(self, problem: Problem, state: State, tau: int, solve: Solve) -> State:
+        """Averages over the first batch, at W_0: the same for all runs."""
+        averages = Averages.of(Slopes.of(problem, solve(problem)))
+        W = _own_set(problem.divergence, state.C, averages, len(state.W)).project(state.W).astype(state.W.dtype)
+        factors = FACTORS if self.c is None else (self.c,)
+        return replace(state, W=W, memory=_memory([_Run(W, c, averages) for c in factors], np.zeros((2, len(factors)))))
+
+    def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
+        n, memory = state.clock + len(H), state.memory
+        rate = self.b / (n + self.b)
+        if "metric" in memory:
+            metric, own = memory["metric"], self.feasible(problem.divergence, state)
+            return state.after(len(H), _moved(Slopes.of(problem, H), rate, metric, own))
+        runs, losses, leader = _runs(state), memory["losses"].copy(), _leader(memory["losses"])
+        half = 0 if n <= min(self.race, self.b) / 2 else 1
+        for number, run in enumerate(runs):
+            same = number == leader
+            posed = problem if same else pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty)
+            slopes = Slopes.of(posed, H if same else solve(posed))
+            losses[half, number] += slopes.losses.sum(dtype=np.float64)
+            runs[number] = run.after(slopes, rate, state.C, tau)
+        if n >= min(self.race, self.b):
+            runs, losses = [runs[_leader(losses)]], losses[:, :1]
+        best = runs[_leader(losses)]
+        if n < self.b:
+            return state.after(len(H), best.W, _memory(runs, losses))
+        frozen = {"metric": (best.c * best.averages.metric(tau)).astype(best.W.dtype)}
+        if not problem.divergence.domain.y.closed:
+            frozen["low"] = _low(problem.divergence, state.C, best.averages, len(best.W)).astype(best.W.dtype)
+        return state.after(len(H), best.W, frozen)
+
+    def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
+        """The box where the fit must be positive, else C."""
+        if "low" in state.memory:
+            return DictionaryBox(state.memory["low"])
+        if "metric" in state.memory:
+            return state.C
+        averages = _runs(state)[_leader(state.memory["losses"])].averages
+        return _own_set(divergence, state.C, averages, len(state.W))
+
+    def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
+        W = state.W
+        K, F = W.shape
+        if state.clock >= self.b:
+            floor = {} if divergence.domain.y.closed else {"low": np.empty(F, W.dtype)}
+            return {"metric": np.empty((K, F), W.dtype)} | floor
+        racing = self.c is None and state.clock < self.race
+        averages = Averages(*map(np.empty, ((K, F), (K, F), (K, K), (F,), (1,), (1,))))
+        runs = [_Run(W, 1.0, averages)] * (len(FACTORS) if racing else 1)
+        return _memory(runs, np.empty((2, len(runs))))
+
+    def shorter(self) -> Step:
+        return replace(self, c=(min(FACTORS) if self.c is None else self.c) / 10)
+
+    def doubts(self, state: State) -> list[str]:
+        if state.clock >= self.b:
+            return []
+        return [f"a metric that is frozen (it adapts over the first {self.b:g} samples; {state.clock:.0f} were seen)"]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A dictionary with its own factor and averages: one contestant of the race, or its winner."""
+
+    W: Array
+    c: float
+    averages: Averages
+
+    def after(self, slopes: Slopes, rate: float, C: DictionarySet, tau: int) -> _Run:
+        """The averages first, this mini-batch included; then the step."""
+        averages = self.averages.after(slopes, tau)
+        own = _own_set(slopes.problem.divergence, C, averages, len(self.W))
+        return _Run(_moved(slopes, rate, self.c * averages.metric(tau), own), self.c, averages)
+
+
+def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | DictionaryBox) -> Array:
+    """P(W - rate D*G)."""
+    W = slopes.problem.W
+    V = W - rate * metric * slopes.gradient
+    if isinstance(own, DictionaryBox):
+        V = np.clip(V, W / MOST_CHANGE, W * MOST_CHANGE)
+    return own.project(V, metric).astype(W.dtype, copy=False)
+
+
+def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> DictionarySet | DictionaryBox:
+    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K))
+
+
+def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:
+    """So high that the box lies within C."""
+    return np.maximum(averages.low(ratios=not divergence.domain.x.closed), C.eps / K)
+
+
+def _memory(runs: list[_Run], losses: Array) -> dict[str, Array]:
+    """Runs as arrays, one of them after the other, and the sums of their losses over both halves of the race."""
+    memory = {name: np.stack([getattr(run.averages, name) for run in runs]) for name in Averages.names()}
+    memory |= {"factors": np.array([run.c for run in runs]), "losses": losses}
+    return memory | ({"runs": np.stack([run.W for run in runs])} if len(runs) > 1 else {})
+
+
+def _runs(state: State) -> list[_Run]:
+    """What ``_memory`` was given."""
+    memory = state.memory
+    dictionaries = memory.get("runs", state.W[None])
+    averages = (Averages(*arrays) for arrays in zip(*(memory[name] for name in Averages.names()), strict=True))
+    return [_Run(W, float(c), each) for W, c, each in zip(dictionaries, memory["factors"], averages, strict=True)]
+
+
+def _leader(losses: Array) -> int:
+    """The run with the lowest loss over the second half of the race, or over the first while that is all there is."""
+    return int(np.argmin(losses[1] if losses[1].any() else losses[0]))

@@ -1,0 +1,51 @@
+"""How far a summed subgradient moves the dictionary in the paper's Algorithm 1: what all rules share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from onmf._support.arrays import Array
+from onmf._support.constants import Constants
+from onmf.divergences import Divergence
+from onmf.methods.base import State
+from onmf.problem import Problem
+from onmf.sets import DictionaryBox, DictionarySet
+
+Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
+
+
+@dataclass(frozen=True, repr=False)
+class Step(Constants, kind="step"):
+    """A rule for the step. A ``name`` makes it ``paper:step=NAME``, followed by its constants."""
+
+    def first_look(self, problem: Problem, state: State, tau: int, solve: Solve) -> State:
+        """The state after a look at the first batch, before anything is learnt."""
+        return state
+
+    @abstractmethod
+    def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
+        """The state after one mini-batch, the samples of ``problem`` with coefficients H."""
+
+    def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
+        """The set that W stays in."""
+        return state.C
+
+    def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
+        """Statistics of the shapes and types that the rule keeps in this state."""
+        return {}
+
+    @abstractmethod
+    def shorter(self) -> Step:
+        """The rule with a step ten times shorter."""
+
+    def doubts(self, state: State) -> list[str]:
+        """What the theorem asks of the steps, and this run has not."""
+        return []
+
+
+def gradient(problem: Problem, H: Array) -> Array:
+    """G = H' (d/dy) d(x || hW), summed over the samples."""
+    return H.T @ problem.divergence.grad(problem.X, H @ problem.W)
