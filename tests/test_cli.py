@@ -395,6 +395,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "overwriting the data": (["fit", "x.npy", "--out", "x.npy"], "x.npy is an input; give --out another name"),
     "overwriting the samples": ([*TRANSFORM[:4], "x.npy"], "x.npy is an input; give --out another name"),
     "resuming without a checkpoint": ([*FIT, "--resume"], "name it with --checkpoint FILE"),
+    "saving no checkpoint every so often": (
+        [*FIT, "--every", "5m"],
+        "--every says how often to save a checkpoint; name",
+    ),
     "checkpoint in place of the model": ([*FIT, "--checkpoint", "new"], "give them different names"),
     "demo to no directory": (["demo", "--out", "absent/demo.png"], "absent does not exist"),
 }
