@@ -41,6 +41,11 @@ def jobs() -> dict[str, Callable[[], object]]:
     def fit(data: object, divergence: str, method: str = "auto") -> Callable[[], object]:
         return lambda: onmf.OnlineNMF(40, divergence=divergence, method=method, random_state=0).fit(data)
 
+    def batch(data: object, divergence: str) -> Callable[[], object]:
+        """Twenty iterations from a start that takes no time."""
+        settings = {"init": "uniform", "max_iter": 20, "tol": 0, "random_state": 0}
+        return lambda: onmf.BatchNMF(40, divergence=divergence, **settings).fit(data)
+
     def stream() -> None:
         learner = onmf.OnlineNMF(10, random_state=0)
         for first in range(0, 1500, 30):
@@ -53,6 +58,10 @@ def jobs() -> dict[str, Callable[[], object]]:
         "kl, method paper": fit(X[:400], "kl", "paper"),
         "partial_fit of 30 samples": stream,
         "transform, kl": lambda: model.transform(X[:1000]),
+        "BatchNMF, kl": batch(X, "kl"),
+        "BatchNMF, kl, sparse": batch(S, "kl"),
+        "BatchNMF, squared_l2": batch(X, "squared_l2"),
+        "BatchNMF, squared_l2, sparse": batch(S, "squared_l2"),
     }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from onmf.divergences import KullbackLeibler
 from onmf.kernels import pack
 from onmf.methods import Surrogate
-from onmf.methods.surrogate import _blocks
+from onmf.methods.quadratics import blocks
 from onmf.problem import pose
 from onmf.sets import DictionarySet
 
@@ -45,15 +45,15 @@ def main() -> None:
             started = time.process_time()
             outer = pack(np.ascontiguousarray(H.T))
             sums = np.empty_like(state.memory["A"])
-            for f in _blocks(state.memory):
+            for f in blocks(state.memory):
                 sums[len(outer) * f.start : len(outer) * f.stop] = (outer @ statistics.parts["C"][:, f]).ravel()
             written = time.process_time() - started
             started = time.process_time()
-            for f in _blocks(state.memory):  # what apply would read in place of its own products
+            for f in blocks(state.memory):  # what apply would read in place of its own products
                 sums[len(outer) * f.start : len(outer) * f.stop].copy()
             read = time.process_time() - started
             started = time.process_time()
-            for f in _blocks(state.memory):
+            for f in blocks(state.memory):
                 outer @ statistics.parts["C"][:, f]
             product = time.process_time() - started
             spent["arrays"].append(spent["fused"][-1] + written + read - product)

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from onmf import OnlineNMF, methods
 from onmf.divergences import Divergence, get
-from onmf.learner.chunks import Learnt, learn
+from onmf.learner.chunks import BatchResult, learn
 from onmf.methods import Choice, Method, State
 from onmf.problem import Penalty
 from onmf.sets import Box, DictionarySet
@@ -76,7 +76,7 @@ def memory(model: OnlineNMF) -> dict[str, np.ndarray]:
     return model._learned.state.memory
 
 
-def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> Learnt:
+def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
     return learn(method, divergence, state, X, **({"box": Box(), "penalty": Penalty()} | settings))
 
 

@@ -582,7 +582,7 @@ def test_texts_come_from_standard_input_and_a_silent_pipe_can_be_interrupted(tmp
         time.sleep(0.5)  # now it waits
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130, errors
+    assert process.returncode == 143, errors
     assert "what was learnt is in" in errors
     assert onmf.load(tmp_path / "out").n_samples_seen_ >= 20
     with started(*fit, stdin=subprocess.PIPE) as process:

@@ -395,6 +395,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "overwriting the data": (["fit", "x.npy", "--out", "x.npy"], "x.npy is an input; give --out another name"),
     "overwriting the samples": ([*TRANSFORM[:4], "x.npy"], "x.npy is an input; give --out another name"),
     "resuming without a checkpoint": ([*FIT, "--resume"], "name it with --checkpoint FILE"),
+    "saving no checkpoint every so often": (
+        [*FIT, "--every", "5m"],
+        "--every says how often to save a checkpoint; name",
+    ),
     "checkpoint in place of the model": ([*FIT, "--checkpoint", "new"], "give them different names"),
     "demo to no directory": (["demo", "--out", "absent/demo.png"], "absent does not exist"),
 }
@@ -614,7 +618,7 @@ def test_an_interrupted_fit_saves_what_was_learnt_and_says_so(
     out = tmp_path / "m.safetensors"
     with Running("fit", folder / "x.npy", "-k", "3", "--passes", 10**9, "--out", out) as run:
         status, error = run.stop(number)
-    assert status == 130
+    assert status == 128 + number
     said = re.search(r"Interrupted after (\d+) samples; what was learnt is in (\S+)\.\s", error)
     assert said, error
     assert said[2] == str(out)
@@ -632,7 +636,7 @@ def test_an_interrupted_transform_leaves_nothing_behind(folder: Path, tmp_path: 
     (tmp_path / "out").mkdir()
     with Running("transform", tmp_path / "m", tmp_path / "many.npy", "--out", tmp_path / "out" / "h.npy") as run:
         status, error = run.stop(signal.SIGTERM)
-    assert status == 130
+    assert status == 143
     assert "Traceback" not in error
     assert not contents(tmp_path / "out")
 

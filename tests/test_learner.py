@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,22 @@ def test_a_saved_huber_model_goes_on_to_the_bit(
         one.partial_fit(V[150:])
     assert loaded.delta_ == model.delta_
     np.testing.assert_array_equal(loaded.components_, model.components_)
+
+
+def test_a_method_of_ones_own_lets_a_parameter_follow_the_plain_mean(rng: np.random.Generator) -> None:
+    class Follows(Paper):
+        adapts = True
+
+    @dataclass(frozen=True)
+    class Mean(LogCosh):
+        seen: float = -1.0
+
+        def adapted(self, X: Any, Y: Any, weight: float) -> Mean:
+            return replace(self, seen=(1 - weight) * self.seen + weight * float(X.mean()))
+
+    method, X = Follows(tau=20), data(47, rng)
+    start = method.start(Mean(), rng.random((K, F)) + 0.1, DictionarySet())
+    assert learnt(method, Mean(), start, X, adapt=True).divergence.seen == pytest.approx(X.mean(), rel=1e-12)
 
 
 # The reservoir

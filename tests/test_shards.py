@@ -11,7 +11,7 @@ import pytest
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, State, Sums, Surrogate
-from onmf.methods.surrogate import _change_units
+from onmf.methods.quadratics import change_units
 from onmf.problem import pose
 from onmf.sets import DictionarySet
 from tests.conftest import mahalanobis
@@ -163,7 +163,7 @@ def rescaled(method: Method, divergence: Divergence, state: State, powers: np.nd
     s, memory = np.exp2(powers), {name: array.copy() for name, array in state.memory.items()}
     if "unit" in memory:
         memory["base"] = memory["base"] + powers
-        _change_units(memory, s)
+        change_units(memory, s)
         return replace(state, memory=memory)
     # Here the units are those of W itself: other atoms, the same fits.
     memory["log_unit"] = memory["log_unit"] + np.log(s)

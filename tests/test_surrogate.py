@@ -10,7 +10,7 @@ import scipy.optimize
 
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
-from onmf.methods import Surrogate, coupled, surrogate
+from onmf.methods import Surrogate, coupled, quadratics, surrogate
 from onmf.methods.surrogate import Floor
 from onmf.problem import pose
 from onmf.sets import DictionarySet
@@ -77,7 +77,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
         low = floor.share * typical / (mass @ unit)
         before = W * unit[:, None]
         V = before.copy()
-        for _ in range(surrogate.SWEEPS):
+        for _ in range(quadratics.SWEEPS):
             for k in range(K):
                 residual = np.einsum("fj,jf->f", A[:, k], V) - b[k]
                 V[k] = np.maximum(V[k] - residual / A[:, k, k], unit[k] * low)
@@ -104,7 +104,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
 def test_long_sweeps_end_at_the_minimum_of_the_model(
     name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surrogate, "SWEEPS", 500)
+    monkeypatch.setattr(quadratics, "SWEEPS", 500)
     monkeypatch.setattr(surrogate, "_floor", lambda divergence: Floor(0.0))
     divergence, method = get(name), Surrogate(tau=25)
     W, X, H = rng.random((3, F)) + 0.4, rng.random((25, F)) + 0.1, rng.random((25, 3)) + 0.1

@@ -62,7 +62,7 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
-    every: Annotated[str, typer.Option(help="How often to save it: 30s, 5m, 1h.")] = "30s",
+    every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
 ) -> None:
@@ -123,14 +123,17 @@ def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
 
 
 def _checkpoint(
-    path: Path | None, every: str, resume: bool, source: streams.Source, place: Path, out: Path
+    path: Path | None, every: str | None, resume: bool, source: streams.Source, place: Path, out: Path
 ) -> Checkpoint | None:
     if path is None:
         if resume:
             fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
+        if every is not None:
+            fail("--every says how often to save a checkpoint; name it with --checkpoint FILE.")
         return None
     if resume and not source.rewinds:
         fail("standard input cannot be read again from the beginning, as --resume has to do.")
+    every = "30s" if every is None else every
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = every[:-1], units.get(every[-1:], 0.0)
     if not unit or not number.replace(".", "", 1).isdecimal():

@@ -17,16 +17,23 @@ for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
 
 
-def _terminated(*_: Any) -> NoReturn:
-    raise KeyboardInterrupt
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells count
 
 
 def main() -> None:
-    """Run the command line; errors are one sentence and exit status 2."""
+    """Run the command line; errors are one sentence and exit status 2. SIGTERM stops a command as Ctrl-C does."""
+    interrupted = INTERRUPTED
+
+    def terminate(*_: Any) -> NoReturn:
+        nonlocal interrupted
+        interrupted = TERMINATED
+        raise KeyboardInterrupt
+
     warnings.showwarning = one_line
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminate)
     try:
-        sys.exit(app(standalone_mode=False))
+        status = app(standalone_mode=False)
+        sys.exit(interrupted if status == INTERRUPTED else status)
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         errors.print(f"onmf: {str(error) or type(error).__name__}")
         sys.exit(2)

@@ -37,10 +37,10 @@ class Factorised(Fitted):
     H: Array  # in the data's units
     converged: bool
 
-
-def _reconstruction_error(factorised: Factorised) -> float:
-    """sqrt(2 sum of d(x || hW)) at the last iteration."""
-    return float(np.sqrt(2 * len(factorised.H) * factorised.history.entries[-1][2]))
+    @property
+    def reconstruction_error(self) -> float:
+        """sqrt(2 sum of d(x || hW)) at the last iteration."""
+        return float(np.sqrt(2 * len(self.H) * self.history.entries[-1][2]))
 
 
 class BatchNMF(NMF):
@@ -205,7 +205,7 @@ class BatchNMF(NMF):
     coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
     n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)
     converged_ = Shown[Factorised, bool](lambda factorised: factorised.converged)
-    reconstruction_err_ = Shown[Factorised, float](_reconstruction_error)
+    reconstruction_err_ = Shown[Factorised, float](lambda factorised: factorised.reconstruction_error)
 
     def _check_settings(self) -> None:
         super()._check_settings()

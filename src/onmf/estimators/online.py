@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
@@ -25,16 +24,10 @@ from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.streams import Batches, Rows, Source
+from onmf.streams.iterable import is_stream
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
-
-
-def _reconstruction_error(learned: Learned) -> float:
-    """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
-    samples, losses = (learned.history.columns()[name] for name in ("samples", "loss"))
-    n, last = samples[-1] - learned.pass_began, samples > learned.pass_began
-    return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
 
 
 class OnlineNMF(NMF):
@@ -204,7 +197,8 @@ class OnlineNMF(NMF):
                     kept = learned
                 if any(wishes):
                     break
-            self._warn_of_long_steps()
+            if learned is not None and (advice := learned.advice()):
+                warnings.warn(advice, ConvergenceWarning, stacklevel=2)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
@@ -259,7 +253,7 @@ class OnlineNMF(NMF):
     method_ = Shown[Learned, methods.Method](lambda learned: learned.method)
     n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
-    reconstruction_err_ = Shown[Learned, float](_reconstruction_error)
+    reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
 
     @property
     def n_skipped_(self) -> int:
@@ -304,23 +298,3 @@ class OnlineNMF(NMF):
         if self.on_error == "raise":
             refuse_bad_entries(X)
         return Rows(X), features
-
-    def _warn_of_long_steps(self) -> None:
-        learned = self._learned
-        if learned is None:
-            return
-        step = learned.method.shorter_step()
-        late = float(np.median([entry[2] for entry in learned.history.entries[-10:]]))
-        if step is not None and not late <= 2 * learned.loss_to_beat:
-            warnings.warn(
-                f"The loss ({late:.4g}) is far above that of the start or a single atom ({learned.loss_to_beat:.4g}): "
-                f"the steps are too long for these data. Try method={step!r}.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-
-def is_stream(X: Any) -> bool:
-    """An iterator, or an iterable that is neither a sequence nor an array, such as a data loader."""
-    plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
-    return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)

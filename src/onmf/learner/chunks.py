@@ -18,7 +18,7 @@ from onmf.units import DataError
 
 
 @dataclass(frozen=True)
-class Learnt:
+class BatchResult:
     """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
 
     state: State
@@ -39,7 +39,7 @@ def learn(
     reservoir: Reservoir | None = None,
     adapt: bool = False,
     repeated: bool = False,
-) -> Learnt:
+) -> BatchResult:
     """Learn from the batch X (n, F) in internal units, cut into chunks of the method's tau; the last may be short.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
@@ -78,13 +78,13 @@ def learn(
     # One layout in memory, whatever the method prefers: a model read from a file then continues to the bit.
     state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
     first_loss = losses[0] / min(fresh, X.shape[0]) if losses else 0.0
-    return Learnt(state, divergence, sum(losses) / n, first_loss, coefficients)
+    return BatchResult(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 
-def require_finite(learnt: Learnt, rows: Any) -> None:
+def require_finite(result: BatchResult, rows: Any) -> None:
     """Refuse to continue with a dictionary that is no longer made of numbers, or a loss that is not one."""
-    state = learnt.state
-    if not np.isnan(learnt.loss) and all(
+    state = result.state
+    if not np.isnan(result.loss) and all(
         np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())
     ):
         return

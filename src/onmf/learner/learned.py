@@ -145,6 +145,24 @@ class Learned(Fitted):
     position: Position | None = None
     skipped: Skipped = Skipped()
 
+    @property
+    def reconstruction_error(self) -> float:
+        """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
+        samples, losses = (self.history.columns()[name] for name in ("samples", "loss"))
+        n, last = samples[-1] - self.pass_began, samples > self.pass_began
+        return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
+
+    def advice(self) -> str | None:
+        """What to try if the loss has gone up instead of down; None if it has not."""
+        step = self.method.shorter_step()
+        late = float(np.median([loss for _, _, loss in self.history.entries[-10:]]))
+        if step is None or late <= 2 * self.loss_to_beat:
+            return None
+        return (
+            f"The loss ({late:.4g}) is far above that of the start or a single atom ({self.loss_to_beat:.4g}): "
+            f"the steps are too long for these data. Try method={step!r}."
+        )
+
     def require_sound(self) -> None:
         """Refuse numbers that no run could have, as a damaged file may hold; a run need not check its own."""
         require_whole(1, passes=self.passes)

@@ -150,7 +150,7 @@ def step(
     inside = learned.inside
     adapt = method.adapts and learned.adaptive
     with threads.taken_from_blas():
-        learnt = learn(
+        result = learn(
             method,
             inside,
             learned.state,
@@ -161,19 +161,19 @@ def step(
             adapt=adapt,
             repeated=position is not None and position.passes > 1,
         )
-    require_finite(learnt, rows)
+    require_finite(result, rows)
     unit = divergence.loss_unit(units.scale)
     to_beat = learned.loss_to_beat
     if not history.entries:
-        to_beat = max(learnt.first_loss, rank_one_loss(inside, internal)) * unit
-    loss = learnt.loss * unit if learnt.loss else 0.0  # the unit may be infinite
+        to_beat = max(result.first_loss, rank_one_loss(inside, internal)) * unit
+    loss = result.loss * unit if result.loss else 0.0  # the unit may be infinite
     passes = learned.passes if position is None else position.passes
     began = history.samples if passes > learned.passes else learned.pass_began
     history = history.after(X.shape[0], time.perf_counter() - started, loss)
     after = replace(
         learned,
-        state=learnt.state,
-        divergence=learnt.divergence.in_units(1 / units.scale) if adapt else divergence,
+        state=result.state,
+        divergence=result.divergence.in_units(1 / units.scale) if adapt else divergence,
         history=history,
         position=position,
         passes=passes,
@@ -181,8 +181,8 @@ def step(
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
     )
-    W, scale = learnt.state.W, learnt.state.W.dtype.type(units.scale)
-    told = history.samples, total, learnt.state.steps, history.seconds, loss, W, learnt.H * scale
+    W, scale = result.state.W, result.state.W.dtype.type(units.scale)
+    told = history.samples, total, result.state.steps, history.seconds, loss, W, result.H * scale
     return after, Progress(*told, raised=0 if learned.raised else raised)
 
 

@@ -146,8 +146,8 @@ class Method(Choice):
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        """The weight of n new samples, the last of ``clock``, in what is averaged."""
-        raise NotImplementedError(f"{self.name} does not average.")
+        """The weight of n new samples, the last of ``clock``, in what is averaged: by default, all count alike."""
+        return n / clock
 
     # The dictionary step
 

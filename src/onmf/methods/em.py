@@ -191,7 +191,10 @@ class EM(Method, name="em"):
         memory["evidence"] = memory["evidence"] + sums.arrays["evidence"]
         memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
         nothing = np.zeros((BLOCK, len(memory["D"])), dtype=memory["N"].dtype)
-        news = lambda f: nothing[: f.stop - f.start]  # noqa: E731
+
+        def news(f: slice) -> Array:
+            return nothing[: f.stop - f.start]
+
         W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 

@@ -31,17 +31,11 @@ from onmf._support.arrays import Array, dense
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
-from onmf.methods import coupled
+from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
-
-SWEEPS = 5  # over the atoms per update
-CACHE = 600_000  # bytes
-NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
-DISTANT = 16  # doublings: units beyond are taken up by the statistics
-AVERAGES = ("A", "S", "a", "b", "size", "mass")  # as far as they are kept
 
 
 @dataclass(frozen=True)
@@ -109,24 +103,10 @@ class Surrogate(Method, name="surrogate"):
         return precise(divergence).stopping(1e-3 if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
-        """Empty statistics, the first chunk's weight being one: S where features share their A, else A or, where two
-        copies of it exceed ``max_memory``, S and the diagonals a.
-        """
         W = C.rescale_into(W)
-        K, F = W.shape
         if divergence.metric is not None:
             return coupled.start(W, C)
-        shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,), "mass": (K,), "unit": (K,), "base": (K,)}
-        packed = K * (K + 1) // 2
-        if divergence.curvature_per_sample:
-            shapes["S"] = (K, K)
-        elif 2 * packed * F * W.itemsize <= self.max_memory:
-            shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
-        else:
-            shapes |= {"S": (K, K), "a": (K, F)}
-        memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
-        memory["unit"] += 1.0
-        return State(W, C, memory=memory)
+        return State(W, C, memory=quadratics.empty(divergence, W, self.max_memory))
 
     def local(self, problem: Problem, H: Array) -> Statistics:
         """Slopes G and curvatures C at the fit Y. Sparse data come under squared l2 only: C = 1 and C Y - G = X."""
@@ -173,11 +153,11 @@ class Surrogate(Method, name="surrogate"):
             A = None if shared else outer @ C[:, f]
             if A is not None and "a" in memory:
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
-                r = _ratio(A, S)
+                r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            _update(memory, f, A, news, V, low, (1 - rho, rho / n))
+            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n))
 
-        threads.each(block, _blocks(memory))
+        threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
 
     def _finished(self, divergence: Divergence, state: State, n: int, V: Array, memory: dict[str, Array]) -> State:
@@ -185,9 +165,9 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
-        memory["unit"] = _unit(V, unit)
+        memory["unit"] = quadratics.units(V, unit)
         W = state.C.project(V / memory["unit"][:, None])
-        _rebase(memory)
+        quadratics.rebase(memory)
         return state.after(n, W, memory)
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
@@ -195,8 +175,8 @@ class Surrogate(Method, name="surrogate"):
         n, memory = after.samples - before.samples, dict(after.memory)
         if divergence.metric is not None:
             return coupled.summary(before, after)
-        _change_units(memory, np.exp2(before.memory["base"] - memory["base"]).astype(after.W.dtype))
-        sums = {name: n * memory[name] for name in AVERAGES if name in memory}
+        quadratics.change_units(memory, np.exp2(before.memory["base"] - memory["base"]).astype(after.W.dtype))
+        sums = {name: n * memory[name] for name in quadratics.AVERAGES if name in memory}
         return Sums(n, after.steps - before.steps, sums | {"V": n * after.W * memory["unit"][:, None]})
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
@@ -206,7 +186,7 @@ class Surrogate(Method, name="surrogate"):
             return coupled.merged(divergence.metric, before, sums)
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
         V = arrays.pop("V")
-        unit = _unit(V, before.memory["unit"])
+        unit = quadratics.units(V, before.memory["unit"])
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
@@ -215,20 +195,14 @@ class Surrogate(Method, name="surrogate"):
         def block(f: slice) -> None:
             A = None
             if "A" in memory:
-                A = _of_features(memory, f).copy()
+                A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            _update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
+            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
 
-        threads.each(block, _blocks(memory))
+        threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)
         return replace(merged, steps=before.steps + sums.steps + 1)
-
-
-def _unit(V: Array, before: Array) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left."""
-    largest = V.max(axis=1)
-    return np.where(largest > NEGLIGIBLE * before, largest, before)
 
 
 def _floor(divergence: Divergence) -> Floor:
@@ -236,84 +210,3 @@ def _floor(divergence: Divergence) -> Floor:
     if not divergence.domain.x.closed:
         return Floor(1e-4, geometric=True)
     return Floor(0.0 if divergence.domain.y.closed else 1e-3)
-
-
-def _update(
-    memory: dict[str, Array],
-    f: slice,
-    A: Array | None,
-    b: Array,
-    V: Array,
-    low: Array,
-    weights: tuple[float, float],
-) -> None:
-    """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
-    from onmf.kernels import blend, sweep
-
-    unit = memory["unit"]
-    blend(memory["b"], b, f.start, *weights)
-    if A is None:
-        sweep(memory["S"], b, V, low, unit, f.start, SWEEPS)
-    elif "A" in memory:
-        blend(_of_features(memory, f), A, 0, *weights)
-        sweep(A, b, V, low, unit, f.start, SWEEPS)
-    else:  # in units of r the features share S; the floor is applied afterwards
-        blend(memory["a"], A, f.start, *weights)
-        S = memory["S"]
-        r = _ratio(A, S)
-        v = V[:, f] * r
-        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, SWEEPS)
-        V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
-
-
-def _rebase(memory: dict[str, Array]) -> None:
-    """Units far from one become nearly one, in place, the statistics taking them up.
-
-    While no sample uses an atom, its weights go where the residuals are, divided by next to nothing: without this,
-    the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
-    """
-    power = np.round(np.log2(memory["unit"]))
-    power = np.where(np.abs(power) > DISTANT, power, 0.0)
-    if power.any():
-        memory["base"] = memory["base"] + power
-        _change_units(memory, np.exp2(power).astype(memory["unit"].dtype))
-
-
-def _change_units(memory: dict[str, Array], s: Array) -> None:
-    """The statistics of V / s instead of V: powers of two, an entry of s per atom."""
-    from onmf.kernels import pack
-
-    if (s == 1).all():
-        return
-    memory["unit"] = memory["unit"] / s
-    memory["mass"] = memory["mass"] * s
-    memory["b"] = memory["b"] * s[:, None]
-    if "S" in memory:
-        memory["S"] = memory["S"] * np.outer(s, s)
-    if "a" in memory:
-        memory["a"] = memory["a"] * np.square(s)[:, None]
-    if "A" in memory:
-        products = pack(s[:, None])
-        memory["A"] = memory["A"].copy()
-        for f in _blocks(memory):
-            _of_features(memory, f)[...] *= products
-
-
-def _of_features(memory: dict[str, Array], f: slice) -> Array:
-    """The packed matrices of some features, which must be a block of ``_blocks``: a view (packed, features)."""
-    packed = memory["A"].size // memory["b"].shape[1]
-    return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
-
-
-def _blocks(memory: dict[str, Array]) -> list[slice]:
-    """As many features at a time as have their matrices in a core's cache while they are averaged and swept."""
-    F, size = memory["b"].shape[1], 256
-    if "A" in memory:
-        size = max(16, min(256, 1 << int(np.log2(max(CACHE / (memory["A"].nbytes // F), 1)))))
-    return threads.blocks(F, size)
-
-
-def _ratio(a: Array, S: Array) -> Array:
-    """r with diag(r_f) S diag(r_f) having the diagonal a_f; a is (K, B)."""
-    tiny = float(np.finfo(S.dtype).tiny)
-    return np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny

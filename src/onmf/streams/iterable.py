@@ -38,6 +38,12 @@ class Batches(Sequential):
         return rows
 
 
+def is_stream(X: Any) -> bool:
+    """An iterator, or an iterable that is neither a sequence nor an array, such as a data loader."""
+    plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
+    return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
+
+
 def _rows(batch: Any) -> Any:
     try:
         rows = batch if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too

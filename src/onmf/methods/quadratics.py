@@ -1,0 +1,130 @@
+"""The surrogate's quadratic models: how they lie in memory, their units, how they are averaged and minimised.
+
+The memory holds b (K, F) and, of the matrices A_f, one of three:
+
+    A       each of them, packed, block by block of features
+    S       (K, K): one for all features, where they share it
+    S, a    their diagonals a (K, F) and one matrix for all correlations: A_f = diag(r_f) S diag(r_f)
+
+They model the loss in V, with W = V / u and a unit u_k per atom. ``base`` is the sum of the powers of two by which the
+statistics themselves have been rescaled. size (F,) and mass (K,), the data and the coefficients, are averaged alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf.divergences import Divergence
+
+SWEEPS = 5  # over the atoms per update
+CACHE = 600_000  # bytes
+NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
+DISTANT = 16  # doublings: units beyond are taken up by the statistics
+AVERAGES = ("A", "S", "a", "b", "size", "mass")  # as far as they are kept
+
+
+def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Array]:
+    """Zeros, as the first chunk's weight is one: S where features share their A, else A or, where two copies of it
+    exceed ``max_memory`` bytes, S and the diagonals a.
+    """
+    K, F = W.shape
+    shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,), "mass": (K,), "unit": (K,), "base": (K,)}
+    packed = K * (K + 1) // 2
+    if divergence.curvature_per_sample:
+        shapes["S"] = (K, K)
+    elif 2 * packed * F * W.itemsize <= max_memory:
+        shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
+    else:
+        shapes |= {"S": (K, K), "a": (K, F)}
+    memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
+    memory["unit"] += 1.0
+    return memory
+
+
+def blocks(memory: dict[str, Array]) -> list[slice]:
+    """As many features at a time as have their matrices in a core's cache while they are averaged and swept."""
+    F, size = memory["b"].shape[1], 256
+    if "A" in memory:
+        size = max(16, min(256, 1 << int(np.log2(max(CACHE / (memory["A"].nbytes // F), 1)))))
+    return threads.blocks(F, size)
+
+
+def matrices(memory: dict[str, Array], f: slice) -> Array:
+    """The packed matrices of some features, which must be a block of ``blocks``: a view (packed, features)."""
+    packed = memory["A"].size // memory["b"].shape[1]
+    return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
+
+
+def ratio(a: Array, S: Array) -> Array:
+    """r with diag(r_f) S diag(r_f) having the diagonal a_f; a is (K, B)."""
+    tiny = float(np.finfo(S.dtype).tiny)
+    return np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny
+
+
+def update(
+    memory: dict[str, Array],
+    f: slice,
+    A: Array | None,
+    b: Array,
+    V: Array,
+    low: Array,
+    weights: tuple[float, float],
+) -> None:
+    """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
+    from onmf.kernels import blend, sweep
+
+    unit = memory["unit"]
+    blend(memory["b"], b, f.start, *weights)
+    if A is None:
+        sweep(memory["S"], b, V, low, unit, f.start, SWEEPS)
+    elif "A" in memory:
+        blend(matrices(memory, f), A, 0, *weights)
+        sweep(A, b, V, low, unit, f.start, SWEEPS)
+    else:  # in units of r the features share S; the floor is applied afterwards
+        blend(memory["a"], A, f.start, *weights)
+        S = memory["S"]
+        r = ratio(A, S)
+        v = V[:, f] * r
+        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, SWEEPS)
+        V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
+
+
+def units(V: Array, before: Array) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left."""
+    largest = V.max(axis=1)
+    return np.where(largest > NEGLIGIBLE * before, largest, before)
+
+
+def rebase(memory: dict[str, Array]) -> None:
+    """Units far from one become nearly one, in place, the statistics taking them up.
+
+    While no sample uses an atom, its weights go where the residuals are, divided by next to nothing: without this,
+    the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
+    """
+    power = np.round(np.log2(memory["unit"]))
+    power = np.where(np.abs(power) > DISTANT, power, 0.0)
+    if power.any():
+        memory["base"] = memory["base"] + power
+        change_units(memory, np.exp2(power).astype(memory["unit"].dtype))
+
+
+def change_units(memory: dict[str, Array], s: Array) -> None:
+    """The statistics of V / s instead of V: powers of two, an entry of s per atom."""
+    from onmf.kernels import pack
+
+    if (s == 1).all():
+        return
+    memory["unit"] = memory["unit"] / s
+    memory["mass"] = memory["mass"] * s
+    memory["b"] = memory["b"] * s[:, None]
+    if "S" in memory:
+        memory["S"] = memory["S"] * np.outer(s, s)
+    if "a" in memory:
+        memory["a"] = memory["a"] * np.square(s)[:, None]
+    if "A" in memory:
+        products = pack(s[:, None])
+        memory["A"] = memory["A"].copy()
+        for f in blocks(memory):
+            matrices(memory, f)[...] *= products
