@@ -39,6 +39,7 @@ def info(
         "loss of the first batch": f"{history['loss'][0]:.6g}",
         "loss of the last batch": f"{history['loss'][-1]:.6g}",
         "seconds": f"{history['seconds'][-1]:.1f}",
+        "guarantee": nmf.guarantee_,
     }
     table = Table(title=Text(str(model)), show_header=False)
     for name, value in facts.items():

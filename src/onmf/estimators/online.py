@@ -102,6 +102,8 @@ class OnlineNMF(NMF):
         Samples learnt from, dictionary updates, passes.
     n_skipped_, skipped_ : int and list of str
         Batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+    guarantee_ : str
+        What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` measures precisely.
@@ -254,6 +256,13 @@ class OnlineNMF(NMF):
     n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
     reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
+
+    @property
+    def guarantee_(self) -> str:
+        """What the paper's theorem promises for this model, and what it assumes that this run has not."""
+        if self._learned is None:
+            raise AttributeError("guarantee_ is available only after fit or partial_fit.")
+        return learner.guarantee(self._recipe(), self._learned)
 
     @property
     def n_skipped_(self) -> int:

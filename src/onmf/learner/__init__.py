@@ -4,6 +4,7 @@
 gives a new ``Learned`` and changes none.
 """
 
+from onmf.learner.guarantee import guarantee
 from onmf.learner.learned import Features, Fitted, History, Learned, Position, Skipped
 from onmf.learner.run import Reading, require_position, run
 from onmf.learner.step import Progress, Recipe, begin, continued, step
@@ -20,6 +21,7 @@ __all__ = [
     "Skipped",
     "begin",
     "continued",
+    "guarantee",
     "require_position",
     "run",
     "step",

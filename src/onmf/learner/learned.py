@@ -139,6 +139,7 @@ class Learned(Fitted):
 
     method: Method
     adaptive: bool = False  # was a parameter of the divergence left to the data?
+    zeros: bool = False  # were there any in the data?
     passes: int = 1  # begun over the data; the last may be unfinished
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from onmf import divergences, methods
 from onmf._support import threads
@@ -180,10 +181,18 @@ def step(
         pass_began=began,
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
+        zeros=learned.zeros or any_zeros(batch),
     )
     W, scale = result.state.W, result.state.W.dtype.type(units.scale)
     told = history.samples, total, result.state.steps, history.seconds, loss, W, result.H * scale
     return after, Progress(*told, raised=0 if learned.raised else raised)
+
+
+def any_zeros(batch: Any) -> bool:
+    """Has it entries that are zero?"""
+    if scipy.sparse.issparse(batch):
+        return bool(batch.nnz < np.prod(batch.shape) or not batch.data.all())
+    return not batch.all()
 
 
 def as_floats(batch: Any) -> Any:

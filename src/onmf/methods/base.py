@@ -175,6 +175,10 @@ class Method(Choice):
         """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
         return self.start(divergence, state.W, state.C).memory
 
+    def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
+        """What the paper's theorem asks of the method and its run so far, and they have not; None: it says nothing."""
+        return None
+
     def shorter_step(self) -> str | None:
         """The method with a step ten times shorter, as text, to try where the loss rises; None if it has no step."""
         return None

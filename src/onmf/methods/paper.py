@@ -18,6 +18,7 @@ from onmf.problem import Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
 ADAPTIVE = Adaptive()
+EXACT = 1e-8  # a tolerance that counts as none
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +117,20 @@ class Paper(Method, name="paper"):
 
     def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
         return self._step.expected(divergence, state)
+
+    def doubts(self, divergence: Divergence, state: State) -> list[str]:
+        doubts = self._step.doubts(state)
+        solver = self.coefficients(divergence)
+        exact = isinstance(solver, coefficients.Newton) and divergence.quadratic  # by an active set
+        if not exact and not (solver.uses_tol and solver.tol <= EXACT):
+            limit = f"tol={solver.tol:g}" if solver.uses_tol else f"delta_tol={getattr(solver, 'delta_tol', 0.01):g}"
+            doubts.append(f"exact coefficients (they are found to {limit})")
+        if not divergence.smooth:
+            doubts.append(
+                f"a loss that is convex in W and h together, as the proof for {divergence.name} takes it to be (a "
+                "product hW makes it none)"
+            )
+        return doubts
 
     def shorter_step(self) -> str:
         return replace(self, step=self._step.shorter()).text()
