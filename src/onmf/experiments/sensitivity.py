@@ -101,8 +101,8 @@ class Sensitivity(Synthetic):
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         n, F, K, _ = self.shape
         told = {
-            "ol-adaptive": "Its b is varied from that default, whatever N is, and not from 0.2 N: the default is what "
-            f"nobody should have to tune. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
+            "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
+            f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
             "compared with the raced one.",
             "ours": f"onmf updates its dictionary every {OUR_TAU} samples and has no step size.",
         }
