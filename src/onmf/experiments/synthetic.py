@@ -41,8 +41,9 @@ PLANTED = 40  # K of the planted dictionary
 CAPTION = (
     "The objective as the paper defines it: for online methods the empirical loss of the samples so far, with the "
     "coefficients found when each was seen; for Batch its own loss. Coefficients found early belong to an early "
-    "dictionary, so this measure is hard on methods that move fast."
+    "dictionary, so this measure is hard on methods that move fast{}."
 )
+RACES = ", and on OL with its adaptive step whenever another dictionary takes the lead in its race"
 NOT_RUN = "one of the two was not run"
 AS_LOW = 1.01  # times another final loss: not more than a hundredth above it
 
@@ -128,7 +129,7 @@ class Synthetic(Experiment):
             ),
             table("Signal-to-noise ratios.", ratios),
             heading("Objective against time"),
-            folder.picture("objective", objective, CAPTION),
+            folder.picture("objective", objective, CAPTION.format(RACES if "ol-adaptive" in self.methods else "")),
             folder.picture("held_out", held_out, "The loss of samples not learnt from, at the best coefficients."),
         ]
 
