@@ -11,7 +11,8 @@ for each kind of claim:
   runs end, and would be another one in longer runs.
 - topics, noise, shadows, likeness to Batch: unsettled if the method that the claim names was still falling. That
   *OL-Wang fails* at something is unsettled the other way round: if it failed and was still falling.
-- insensitivity: unsettled if all runs that ended too far above the best one were still falling.
+- insensitivity: unsettled if all runs that ended too far above the best one were still falling. Not so for K: fewer
+  atoms fit less well however long they learn.
 - which of two methods takes longer for the same samples does not depend on how many there are, and is never unsettled.
 
 At the paper's number of samples nothing is unsettled: the claims are about runs of that length.
