@@ -17,10 +17,11 @@ from pathlib import Path
 INTRODUCTION = """# The paper's experiments, run here
 
 Sections made by `python -m benchmarks.reproduction` from runs of `onmf experiments`, each with the command that repeats
-it. OL is the paper's method (`method="paper"`), Batch multiplicative updates (`BatchNMF`), onmf the library's default
-(`method="auto"`), all from the same initial dictionaries. Seconds are those of learning, on one thread of a two-core
-machine; compare them within a table. Verdicts follow rules written in `src/onmf/experiments`: "faster" means reaching
-Batch's final training loss in two thirds of its time.
+it. "OL" is the paper's method as the paper sets it (`Paper(step=Canonical(a=0.2 * N, b=0.2 * N), solver="paper")`),
+"OL, adaptive step" the same method as the library sets it (`method="paper"`, whose step adapts to the data), "Batch"
+multiplicative updates (`BatchNMF`), and "onmf" the library's default (`method="auto"`), all from the same initial
+dictionaries. Seconds are processor time spent learning, on one thread; compare them within a table. Verdicts follow
+rules written in `src/onmf/experiments`: "faster" means reaching Batch's final training loss in two thirds of its time.
 """
 
 

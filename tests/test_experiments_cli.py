@@ -47,7 +47,7 @@ def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(pictures)
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []  # opens offline
-    assert re.search(r'class="(holds|part|not|unknown)"', page)
+    assert re.search(r'class="(holds|part|not|short|unknown)"', page)
     return page
 
 
@@ -71,7 +71,9 @@ def our_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_synthetic(synthetic_run: Path) -> None:
     require_whole(synthetic_run, ["objective", "held_out"], ["curves", "summary"])
     found = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(synthetic_run / "summary.csv")}
-    assert {method for divergence, method in found if divergence == "Huber"} == {"OL", "Batch", "OL-Wang", "onmf"}
+    assert {method for divergence, method in found if divergence == "Huber"} == {
+        "OL", "OL, adaptive step", "Batch", "OL-Wang", "onmf",
+    }  # fmt: skip
     divergences = {divergence for divergence, _ in found}
     assert len(divergences) == 6
     assert all(found[divergence, "onmf"] < found[divergence, "OL"] for divergence in divergences)
@@ -83,8 +85,9 @@ def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # test_synthetic has all of them
     out = tmp_path / "run"
     invoke("sensitivity", "--features", 6, "--out", out)
-    require_whole(out, ["tau-ol", "tau-ours", "K-ol", "K-ours", "a-ol"], ["curves", "summary"])
-    assert len(rows(out / "summary.csv")) == 2 * 5
+    both = [f"{parameter}-{method}" for parameter in ("tau", "K") for method in ("ol", "ol-adaptive", "ours")]
+    require_whole(out, [*both, "a-ol", "b-ol-adaptive", "c-ol-adaptive"], ["curves", "summary"])
+    assert len(rows(out / "summary.csv")) == 2 * 9
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +163,17 @@ def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path, our_run: Pat
     assert killed == whole
 
 
+def test_a_finished_run_takes_more_methods(tmp_path: Path, our_run: Path) -> None:
+    out = tmp_path / "more"
+    shutil.copytree(our_run, out)
+    before = {path.name: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
+    invoke("synthetic", "--methods", "ol-adaptive,ours", *OURS[2:], "--out", out)
+    after = {path.name: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
+    assert len(after) == 2 * len(before)
+    assert {name: after[name] for name in before} == before
+    assert {row["method"] for row in rows(out / "summary.csv")} == {"OL, adaptive step", "onmf"}
+
+
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     command = [str(ONMF), "experiments", "sensitivity", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -178,7 +192,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     [
         (["topics", "--data", "nowhere"], "there is no folder nowhere .* To try it without the data, add --stand-in"),
         (["faces", "--data", "nowhere"], "add --stand-in"),
-        (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, batch"),
+        (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, ol-adaptive, batch"),
         (["topics", "--collections", "reuters"], "--collections does not know 'reuters'"),
     ],
 )

@@ -69,8 +69,10 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
             marker = "o" if len(across) == 1 else None
             axes.plot(across, up, label=name, color=f"C{names.index(name) % 10}", marker=marker, linewidth=1.4)
         axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+        axes.tick_params(which="both", labelsize=8)
         axes.set_title(title, fontsize=11)
         axes.grid(alpha=0.3, which="both", linewidth=0.5)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(len(shown), 7), frameon=False)
+    ncols = min(len(shown), 2 * columns + 1)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False)
     return figure

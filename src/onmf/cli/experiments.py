@@ -32,9 +32,17 @@ class Size(StrEnum):
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run resumes there.")]
 SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial dictionaries.")]
-Methods = Annotated[str | None, typer.Option(help="Contestants, separated by commas.", show_default="all")]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Contestants, separated by commas: ol (the paper's method), ol-adaptive (with a step that needs no "
+        "tuning), ours (onmf's default), batch; some experiments have ol-lef, ol-guan or ol-wang, too.",
+        show_default="all",
+    ),
+]
 Samples = Annotated[
-    int | None, typer.Option(min=400, help="N, the number of samples; a and b scale with it.", show_default="by size")
+    int | None,
+    typer.Option(min=400, help="N, the number of samples; ol's a and b scale with it.", show_default="by size"),
 ]
 Features = Annotated[int | None, typer.Option(min=2, help="F, the number of features.", show_default="by size")]
 Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
@@ -58,7 +66,7 @@ def synthetic(
     _run("synthetic", **locals())
 
 
-@experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol --out sensitivity`")
+@experiments.command(epilog="Example:\n\n`onmf experiments sensitivity --methods ol,ol-adaptive --out sensitivity`")
 def sensitivity(
     out: Out = Path("sensitivity"),
     size: SizeOption = Size.small,
@@ -67,7 +75,7 @@ def sensitivity(
     samples: Samples = None,
     features: Features = None,
 ) -> None:
-    """Vary tau, K and a, one at a time (Figures S-1 to S-3)."""
+    """Vary tau, K and the step's constants, one at a time (Figures S-1 to S-3)."""
     _run("sensitivity", **locals())
 
 

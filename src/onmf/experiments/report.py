@@ -9,10 +9,11 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onmf.experiments.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim
 from onmf.persistence.file import replacing
 
-HOLDS, IN_PART, NOT, UNKNOWN = "holds", "holds in part", "does not hold", "not examined"
-MARKS = {HOLDS: ' class="holds"', IN_PART: ' class="part"', NOT: ' class="not"', UNKNOWN: ' class="unknown"'}
+CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", UNKNOWN: "unknown"}
+MARKS = {verdict: f' class="{name}"' for verdict, name in CLASSES.items()}
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b }
@@ -21,7 +22,7 @@ figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto } figcaption { c
 .wide { overflow-x: auto } table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem }
 th, td { border: 1px solid #ccc; padding: .3rem .6rem; text-align: left; vertical-align: top }
 th { background: #f3f3f3 }
-.holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .unknown { color: #555 }
+.holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .short, .unknown { color: #555 }
 """
 PAGE = """<!doctype html>
 <html lang="en">
@@ -76,36 +77,18 @@ def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Block:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, what was measured here, and whether that bears it out, case by case."""
-
-    claim: str
-    measured: str
-    successes: Sequence[bool]
-
-    @property
-    def verdict(self) -> str:
-        """Holds if it does in every case, in part if in some."""
-        if not self.successes:
-            return UNKNOWN
-        return HOLDS if all(self.successes) else IN_PART if any(self.successes) else NOT
-
-    def row(self) -> dict[str, str]:
-        return {"the paper's claim": self.claim, "measured here": self.measured, "verdict": self.verdict}
-
-
-@dataclass(frozen=True)
 class Report:
-    """A title, blocks, and the claims, which make up the last table."""
+    """A title, blocks, and the claims, which make up the last table, below what is to be known about verdicts."""
 
     title: str
     blocks: Sequence[Block]
     claims: Sequence[Claim] = ()
+    rule: str = ""
 
     def write(self, folder: Path) -> Path:
         """Write report.html, whose path is returned, and report.md."""
         page, title = folder / "report.html", escape(self.title)
-        claims = [heading("Claims of the paper"), table("", [claim.row() for claim in self.claims])]
+        claims = [heading("Claims of the paper"), table(self.rule, [claim.row() for claim in self.claims])]
         blocks = [*self.blocks, *(claims if self.claims else [])]
         body = "\n".join(block.html for block in blocks)
         text = "\n\n".join([f"# {self.title}", *(block.markdown for block in blocks)])

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from onmf.experiments.comparison import OF_COPIES, ByMethod, Results, about, faster_than_batch, lines, mean
+from onmf.experiments.claims import Claim, failing_early
+from onmf.experiments.comparison import (
+    IN_WORDS,
+    OF_COPIES,
+    ByMethod,
+    Results,
+    about,
+    faster_than_batch,
+    lines,
+    mean,
+    steps,
+)
 from onmf.experiments.contestants import TITLES
 from onmf.experiments.corpora import CORPORA, Documents, documents
 from onmf.experiments.experiment import Experiment, file_name
 from onmf.experiments.folder import Folder, Result
-from onmf.experiments.report import Block, Claim, heading, paragraph
+from onmf.experiments.report import Block, heading, paragraph
 from onmf.experiments.topic_quality import cluster, coherence, leading
 from onmf.experiments.trial import Trial
 from onmf.plots import panels
@@ -67,8 +78,9 @@ class Topics(Experiment):
                     f"Poisson noise: signal-to-noise ratio {data.snr:.1f} dB. {len(data.learnt)} documents, "
                     f"{data.copies} copies of each in random order: N = {data.source.n_samples}. The other "
                     f"{n - len(data.learnt)} are held out, which the paper did not do. {OF_COPIES} Nobody has to pay "
-                    f"for that: on one copy Batch takes 1 / {data.copies} of the time. onmf makes {PASSES} passes, OL "
-                    "one. All start from the same random dictionaries."
+                    f"for that: on one copy Batch takes 1 / {data.copies} of the time. onmf makes {PASSES} passes, the "
+                    "other online methods one. All start from the same random dictionaries. "
+                    f"{steps(data.source.n_samples or 0, self.methods)}"
                 ),
                 folder.table(
                     file_name(title, "keywords"), keywords, "The eight leading words of each category's topic."
@@ -96,30 +108,34 @@ def keyword_rows(by_method: ByMethod, categories: list[str]) -> list[dict[str, A
 
 def corpus_claims(title: str, by_method: ByMethod, categories: list[str]) -> Iterator[Claim]:
     """What the paper says of a collection."""
-    text, measured = f" learns {len(categories)} distinct topics that coincide with the categories", "categories"
+    text, measured = f"{{}} learns {len(categories)} distinct topics that coincide with the categories", "categories"
     names = categories
     if title == "20 Newsgroups":  # whose categories, the paper says, are too much alike for that
         names = [name.split(".")[0] for name in categories]
-        text, measured = "'s topics correspond to the general categories", "general categories"
+        text, measured = "the topics of {} correspond to the general categories", "general categories"
     for method, found in by_method.items():
         distinct = [len({names[place] for place in facts["majority"] if place >= 0}) for facts in found]
+        good = [number == len(set(names)) for number in distinct]
         yield Claim(
-            about(method, f"{title}: {TITLES[method]}{text}"),
+            about(method, f"{title}: {text.format(IN_WORDS[method])}"),
             f"of {len(set(names))} {measured}, those that most documents of some topic have, by start: "
             f"{', '.join(map(str, distinct))}",
-            [number == len(set(names)) for number in distinct],
+            good,
+            failing_early(good, [[facts] for facts in found]),
         )
     batch = by_method.get("batch", [])
     for method, mine in by_method.items():
         if method == "batch" or not batch:
             continue
+        good = [
+            min(one[each] - other[each] for each in QUALITY) >= -COMPARABLE
+            for one, other in zip(mine, batch, strict=True)
+        ]
         yield Claim(
-            about(method, f"{title}: {TITLES[method]}'s topics are of comparable quality to Batch's"),
+            about(method, f"{title}: the topics of {IN_WORDS[method]} are of comparable quality to Batch's"),
             ", ".join(f"mean {each} {mean(mine, each):.3f} / {mean(batch, each):.3f}" for each in QUALITY),
-            [
-                min(one[each] - other[each] for each in QUALITY) >= -COMPARABLE
-                for one, other in zip(mine, batch, strict=True)
-            ],
+            good,
+            failing_early(good, [[facts] for facts in mine]),
         )
         paper = f" (the paper: {PAPER[title]:g})" if title in PAPER and method == "ol" else ""
         yield faster_than_batch(title, by_method, method, paper)
