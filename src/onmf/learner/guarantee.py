@@ -1,4 +1,4 @@
-"""What the paper's theorem promises for a model, and which of its assumptions the run does not meet, in one sentence."""
+"""What the paper's theorem promises for a model, and which of its assumptions the run does not meet."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ samples of a mini-batch, and n the samples seen (* and / elementwise):
 2. **Metric** D = S1 / (tau kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
    S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
 3. **Step** W <- P(W - c b/(n + b) D*G), P being the projection in the metric: the paper's schedule with the paper's b.
-4. **Race** for c: three runs with different c learn from the same samples, and the one with the lowest loss over the
+4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest loss over the
    second half of the race goes on.
 5. **Sets**: where the fit must be positive (kl, is, alpha, beta < 2), the box {low_f <= W_kf <= 1} within C, and no
    entry changes by more than a factor of ten in a step. Elsewhere the paper's C.
@@ -37,7 +37,7 @@ from onmf.methods.steps import Solve, Step
 from onmf.problem import Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet
 
-FACTORS = (0.5, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
+FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
 MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.problem import Problem
 
-WINDOW = 50  # mini-batches that the running means reach back
+WINDOW = 100  # mini-batches that the running means reach back
 SHARE = 1e-3  # of a feature's typical size that every atom keeps
 WIDEST = 1e12  # how far entries of the metric may be from their median
 
