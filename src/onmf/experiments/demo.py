@@ -69,14 +69,14 @@ def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress
     """One pass of the paper's method over the noisy patches, then the picture of their fits.
 
     The fast methods fit these samples more closely, noise included: some atoms become single pixels. For a picture, the
-    paper's step is better.
+    paper's method is better.
     """
     X = patches(noisy)
     started = time.perf_counter()
     model = OnlineNMF(
         COMPONENTS,
         divergence=divergence,
-        method=Paper(max_iter=100),
+        method=Paper(max_iter=10),
         init="uniform",
         random_state=seed,
         transform_tol=1e-2,
