@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import DomainWarning, OnlineNMF, Sets, divergences
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.initial import INITS
-from onmf.methods import Paper
+from onmf.methods import Canonical, Paper
 from onmf.sets import DictionarySet
 from tests.conftest import F, LogCosh
 from tests.small import both_methods, data, every_pair, quick, small, start
@@ -68,7 +68,7 @@ def test_stationarity_falls_along_a_run(name, method, rng):
     X = planted.sample(300, rng).V
     settings = {"divergence": name, "init": "uniform", "ridge": 1e-6, "random_state": 0}
     if method == "paper":
-        settings["method"] = Paper(a=200, b=200)
+        settings["method"] = Paper(step=Canonical(a=200, b=200), solver="paper")
         early = OnlineNMF(4, **settings).partial_fit(X[:50])
         late = OnlineNMF(4, max_passes=5, **settings).fit(X)
     else:
@@ -76,7 +76,7 @@ def test_stationarity_falls_along_a_run(name, method, rng):
     assert late.stationarity(X) < 0.5 * early.stationarity(X)
 
 
-@pytest.mark.parametrize("method", ["auto", "paper:a=100,b=1000"])
+@pytest.mark.parametrize("method", ["auto", "paper:step=canonical,a=100,b=1000"])
 @pytest.mark.parametrize("init", ["samples", "kmeans++"])
 def test_a_planted_dictionary_is_recovered(method, init, rng):
     W = np.kron(np.eye(4), np.ones(5)) + 0.01
@@ -119,7 +119,7 @@ def test_nothing_depends_on_the_number_of_samples_to_come(method, rng):
 
 def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
     X = Planted.draw(40, 5, "poisson", rng).sample(400, rng).V
-    settings = {"method": "paper:a=200,b=200", "init": "uniform", "random_state": 0, "transform_max_iter": 200}
+    settings = {"method": "paper:step=canonical,a=200,b=200,solver=paper", "init": "uniform", "random_state": 0, "transform_max_iter": 200}
     literal = OnlineNMF(5, scale="none", **settings)
     with pytest.warns(ConvergenceWarning, match="the steps are too long"):
         literal.fit(X)

@@ -37,7 +37,7 @@ from onmf.experiments.synthetic import NAMES, Data, PlantedSource, Synthetic
 from onmf.experiments.topic_quality import cluster, coherence, leading
 from onmf.experiments.topics import Topics, corpus_claims
 from onmf.experiments.trial import Copies, Problem, Trial, empirical_losses
-from onmf.methods import Paper
+from onmf.methods import Canonical, Paper
 from onmf.streams import Rows
 
 TEXTS = Texts(
@@ -196,8 +196,8 @@ def compete(tmp_path):
 
 
 def test_the_canonical_parameters_are_the_papers():
-    assert canonical(100_000) == Paper(tau=10, a=2e4, b=2e4)
-    assert canonical(1000) == Paper(tau=10, a=200.0, b=200.0)
+    assert canonical(100_000) == Paper(tau=10, step=Canonical(a=2e4, b=2e4), solver="paper")
+    assert canonical(1000) == Paper(tau=10, step=Canonical(a=200.0, b=200.0), solver="paper")
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -218,7 +218,7 @@ def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
 def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
     """With W kept where it is, the coefficients of their time are the best ones: both measures agree."""
     problem = small_problem("squared_l2")
-    variant = {"method__a": 1e-9, "method__tol": 1e-9, "method__max_iter": 5000} if name == "ol" else {}
+    variant = {"method__step": "canonical:a=1e-9", "method__tol": 1e-9, "method__max_iter": 5000} if name == "ol" else {}
     result = compete(name, problem, variant=variant)
     last = result.facts["points"][-1]
     assert result.arrays["H"].shape == (400, 3)
@@ -411,7 +411,7 @@ def test_sensitivity_is_the_spread_of_the_final_losses():
 def test_ours_has_no_step_size_to_vary():
     assert {variant.parameter for variant in sensitivity.variants("ours")} == {"tau", "K"}
     ol = {str(variant): variant for variant in sensitivity.variants("ol")}
-    assert ol["ol-a-10"].applied(1000, 40) == (40, {"method__a": 2000.0})
+    assert ol["ol-a-10"].applied(1000, 40) == (40, {"method__step": "canonical:a=2000.0,b=200.0"})
     assert ol["ol-tau-0.1"].applied(100_000, 40) == (40, {"method__tau": 1})
     assert ol["ol-K-2"].applied(1000, 40) == (80, {})
     assert ol["ol"].applied(1000, 40) == (40, {})

@@ -163,7 +163,7 @@ def test_learning_lowers_the_loss_and_stays_in_the_set(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
     X, held_out = parted((150, 60), rng)
-    start = quick("paper:a=1e-12,max_iter=1,tau=150", divergence, batch_size=20).fit(X)
+    start = quick("paper:step=canonical,a=1e-12,max_iter=1,tau=150", divergence, batch_size=20).fit(X)
     model = quick(name, divergence, batch_size=20, max_passes=3).fit(X)
     assert model.loss(held_out) < start.loss(held_out)
     assert_sound(model, held_out)
@@ -330,7 +330,7 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     if few or (counts and not divergence.convex) or settings["ridge"]:
         return
     # A step of next to no length leaves the initial dictionary.
-    start = OnlineNMF(method="paper:a=1e-12,tau=60,max_iter=1", **settings).fit(stored(X))
+    start = OnlineNMF(method="paper:step=canonical,a=1e-12,tau=60,max_iter=1", **settings).fit(stored(X))
     # Huber's delta may have moved: the same yardstick for both.
     start._learned = dataclasses.replace(start._learned, divergence=model.divergence_)
     inside, _ = model._learned.units.inside(held_out, model.divergence_)

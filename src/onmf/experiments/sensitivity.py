@@ -12,7 +12,7 @@ from onmf.experiments.folder import Folder
 from onmf.experiments.report import Block, Claim, heading, paragraph
 from onmf.experiments.synthetic import PLANTED, Data, Synthetic
 from onmf.experiments.trial import Trial
-from onmf.methods import Auto
+from onmf.methods import Auto, Canonical
 from onmf.plots import panels
 
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
@@ -38,8 +38,9 @@ class Variant:
         if self.factor == 1 or self.parameter == "K":
             return round(K * self.factor), {}
         usual = canonical(n) if self.method == "ol" else Auto(tau=OUR_TAU)
-        value = getattr(usual, self.parameter) * self.factor
-        return K, {f"method__{self.parameter}": max(1, round(value)) if self.parameter == "tau" else value}
+        if self.parameter == "tau":
+            return K, {"method__tau": max(1, round(usual.tau * self.factor))}
+        return K, {"method__step": Canonical(a=0.2 * n * self.factor, b=0.2 * n).text()}
 
 
 def variants(method: str) -> list[Variant]:
