@@ -12,7 +12,7 @@ from onmf import OnlineNMF, methods
 from onmf.divergences import Divergence, get
 from onmf.learner.chunks import BatchResult, learn
 from onmf.methods import Choice, Method, State
-from onmf.problem import Penalty
+from onmf.problem import Penalty, pose
 from onmf.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples
 
@@ -77,6 +77,13 @@ def memory(model: OnlineNMF) -> dict[str, np.ndarray]:
     return model._learned.state.memory
 
 
+def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.ndarray | None = None) -> State:
+    """The state before the first sample, after a look at the first batch."""
+    state = method.start(divergence, W, DictionarySet())
+    first = data(20, np.random.default_rng(0), n_features=W.shape[1]) if samples is None else samples
+    return method.first_look(pose(divergence, first, state.W), state)
+
+
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
     return learn(method, divergence, state, X, **({"box": Box(), "penalty": Penalty()} | settings))
 
@@ -87,8 +94,8 @@ def mixed(n: int, atoms: np.ndarray, rng: np.random.Generator, noise: float = 50
     return fit * rng.gamma(noise, 1 / noise, fit.shape) + 0.1
 
 
-def data(n: int, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:
-    return mixed(n, rng.gamma(1.0, 1.0, (K, F)), rng, noise)
+def data(n: int, rng: np.random.Generator, noise: float = 50.0, n_features: int = F) -> np.ndarray:
+    return mixed(n, rng.gamma(1.0, 1.0, (K, n_features)), rng, noise)
 
 
 def parted(sizes: tuple[int, ...], rng: np.random.Generator, noise: float = 50.0) -> list[np.ndarray]:
@@ -137,6 +144,7 @@ __all__ = [
     "LogCosh",
     "assert_same_bits",
     "assert_sound",
+    "begun",
     "both_kinds",
     "data",
     "divergence_id",

@@ -488,10 +488,11 @@ def test_constants_that_shape_the_statistics_are_not_changed_on_the_way() -> Non
 
 
 def test_steps_of_any_power_are_numbers() -> None:
-    model = OnlineNMF(2, method=Paper(step=Canonical(power=100, any_power=True), max_iter=5), random_state=0).partial_fit(X)
+    vanishing, growing = (Paper(step=Canonical(power=p, any_power=True), max_iter=5) for p in (100, -100))
+    model = OnlineNMF(2, method=vanishing, random_state=0).partial_fit(X)
     np.testing.assert_array_equal(model.components_, model.partial_fit(X).components_)  # steps of length 0
     with np.errstate(all="ignore"), pytest.raises(DataError, match="infinite or NaN"):
-        OnlineNMF(2, method=Paper(step=Canonical(power=-100, any_power=True), max_iter=5), random_state=0).fit(X)
+        OnlineNMF(2, method=growing, random_state=0).fit(X)
 
 
 def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,8 @@ def test_info_says_what_a_model_holds(folder: Path) -> None:
 
 def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_path: Path) -> None:
     divergence = onmf.divergences.Mahalanobis(np.eye(8))
-    model = OnlineNMF(2, divergence=divergence, method="paper:tau=5,step=canonical,a=20", init=X[:2], sets=onmf.Sets(eps=1e-6))
+    method, sets = "paper:tau=5,step=canonical,a=20", onmf.Sets(eps=1e-6)
+    model = OnlineNMF(2, divergence=divergence, method=method, init=X[:2], sets=sets)
     onmf.save(model.fit(X), tmp_path / "m")
     said = invoke("info", tmp_path / "m")
     assert "Paper(tau=5, step=Canonical(a=20))" in said

@@ -19,6 +19,7 @@ from onmf.coefficients import (
     Newton,
     Polyak,
     Ratios,
+    precise,
 )
 from onmf.datasets.synthetic import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get

@@ -89,7 +89,10 @@ def test_an_unknown_constant_is_refused_by_name_with_the_list(name: str) -> None
         ("paper:a=1", "method 'paper' has no constant 'a'; its constants are tau, step, .*, b, c, race"),
         ("paper:step=canonical,a=-1", "needs a > 0"),
         ("paper:step=canonical,b=0", "needs b > 0"),
-        ("paper:step=canonical,c=1", "method 'paper' has no constant 'c'; its constants are tau, step, .*, a, b, power"),
+        (
+            "paper:step=canonical,c=1",
+            "method 'paper' has no constant 'c'; its constants are tau, .*, a, b, power",
+        ),
         ("paper:step=canonical,power=2", "or set any_power=True"),
         ("paper:step=canonical,any_power=3", "any_power must be True or False"),
         ("paper:b=0", "needs b > 0"),

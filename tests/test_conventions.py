@@ -116,7 +116,7 @@ def test_a_divergence_that_is_no_dataclass_has_no_constants():
     "text", ["paper:b", "paper:b=", "paper:magic=3", "paper:tau=0", "paper:,", "em:forgetting=x", "magic:tau=3"]
 )
 def test_a_method_written_wrongly_is_refused(text, rng):
-    with pytest.raises(ValueError, match=r"NAME=VALUE|no constant 'magic'; its constants are tau, step, solver|must|unknown"):
+    with pytest.raises(ValueError, match=r"NAME=VALUE|no constant 'magic'; its constants are tau, step|must|unknown"):
         quick(method=text).fit(data(30, rng))
 
 

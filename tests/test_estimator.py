@@ -119,7 +119,8 @@ def test_nothing_depends_on_the_number_of_samples_to_come(method, rng):
 
 def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
     X = Planted.draw(40, 5, "poisson", rng).sample(400, rng).V
-    settings = {"method": "paper:step=canonical,a=200,b=200,solver=paper", "init": "uniform", "random_state": 0, "transform_max_iter": 200}
+    method = "paper:step=canonical,a=200,b=200,solver=paper"
+    settings = {"method": method, "init": "uniform", "random_state": 0, "transform_max_iter": 200}
     literal = OnlineNMF(5, scale="none", **settings)
     with pytest.warns(ConvergenceWarning, match="the steps are too long"):
         literal.fit(X)
@@ -132,8 +133,8 @@ def test_the_literal_reading_stays_available_and_fails_as_measured(rng):
 @pytest.mark.parametrize("init", ["uniform", "kmeans++"])
 def test_steps_that_are_too_long_are_reported_with_the_cure(init, rng):
     X = data(400, rng)
-    with pytest.warns(ConvergenceWarning, match="steps are too long for these data. Try method='paper:a=2000'"):
-        quick("kl", Paper(max_iter=20), init=init).fit(X)
+    with pytest.warns(ConvergenceWarning, match="too long for these data. Try method='paper:step=canonical,a=2000'"):
+        quick("kl", Paper(step=Canonical()), init=init).fit(X)
 
 
 # What is made of it

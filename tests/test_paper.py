@@ -193,7 +193,8 @@ def test_stationarity_vanishes_at_a_critical_point_on_the_boundary() -> None:
 @danskin
 def test_stationarity_falls_while_learning(divergence: Divergence, rng: np.random.Generator) -> None:
     X = data(rng, 30)
-    model = OnlineNMF(K, divergence=divergence, method=Paper(step=Canonical(a=1.0, b=100.0), solver="paper"), init=dictionary(rng), scale="none")
+    method = Paper(step=Canonical(a=1.0, b=100.0), solver="paper")
+    model = OnlineNMF(K, divergence=divergence, method=method, init=dictionary(rng), scale="none")
     model.partial_fit(X)
     before = model.stationarity(X)
     for _ in range(60):

@@ -75,7 +75,7 @@ def _text(value: Any) -> str:
     """What ``_value`` reads."""
     if isinstance(value, Constants):
         return value.text().replace(":", ",", 1)
-    return str(value.item() if isinstance(value, np.generic) else value)
+    return str(value.item() if isinstance(value, np.generic) else value).removesuffix(".0")
 
 
 def _value(text: str) -> Any:
