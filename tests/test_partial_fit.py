@@ -144,7 +144,7 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
     with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot continue with '\w+'; call fit"):
         model.set_params(method=after).partial_fit(X)
     assert model._learned is kept
-    assert model.set_params(method=kept.method.name).partial_fit(X).n_samples_seen_ == 40
+    assert model.set_params(method=kept.method).partial_fit(X).n_samples_seen_ == 40
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from onmf.experiments.folder import Folder
 from onmf.experiments.report import Block, Claim, heading, paragraph
 from onmf.experiments.synthetic import PLANTED, Data, Synthetic
 from onmf.experiments.trial import Trial
-from onmf.methods import Auto, Canonical
+from onmf.methods import Canonical
 from onmf.plots import panels
 
 FACTORS = {"tau": (0.1, 1, 4, 40), "K": (0.5, 1, 2), "a": (0.1, 1, 10)}
@@ -37,9 +37,9 @@ class Variant:
         """The number of atoms, and what differs from the method's own settings."""
         if self.factor == 1 or self.parameter == "K":
             return round(K * self.factor), {}
-        usual = canonical(n) if self.method == "ol" else Auto(tau=OUR_TAU)
         if self.parameter == "tau":
-            return K, {"method__tau": max(1, round(usual.tau * self.factor))}
+            usual = canonical(n).tau if self.method == "ol" else OUR_TAU
+            return K, {"method__tau": max(1, round(usual * self.factor))}
         return K, {"method__step": Canonical(a=0.2 * n * self.factor, b=0.2 * n).text()}
 
 
