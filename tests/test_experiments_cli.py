@@ -71,7 +71,8 @@ def our_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_synthetic(synthetic_run: Path) -> None:
     require_whole(synthetic_run, ["objective", "held_out"], ["curves", "summary"])
     found = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(synthetic_run / "summary.csv")}
-    assert {method for divergence, method in found if divergence == "Huber"} == {"OL", "Batch", "OL-Wang", "onmf"}
+    of_huber = {method for divergence, method in found if divergence == "Huber"}
+    assert of_huber == {"OL", "OL, adaptive step", "Batch", "OL-Wang", "onmf"}
     divergences = {divergence for divergence, _ in found}
     assert len(divergences) == 6
     assert all(found[divergence, "onmf"] < found[divergence, "OL"] for divergence in divergences)
@@ -178,7 +179,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     [
         (["topics", "--data", "nowhere"], "there is no folder nowhere .* To try it without the data, add --stand-in"),
         (["faces", "--data", "nowhere"], "add --stand-in"),
-        (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, batch"),
+        (["synthetic", "--methods", "ol,sgd"], "--methods does not know 'sgd'; choose from ol, ol-adaptive, batch"),
         (["topics", "--collections", "reuters"], "--collections does not know 'reuters'"),
     ],
 )
