@@ -183,6 +183,13 @@ def test_the_winner_of_the_race_is_the_best_of_three_runs_on_their_own_to_the_bi
     np.testing.assert_array_equal(memory(raced)["metric"], memory(alone[best])["metric"])
 
 
+def test_losses_are_summed_over_each_half_of_the_race(rng: np.random.Generator) -> None:
+    X = data(70, rng)
+    raced, *alone = (model_of(replace(SHORT, c=c), scale="none").fit(X) for c in (None, *FACTORS))
+    expected = [[TAU * model.history_["loss"][rows].sum() for model in alone] for rows in (slice(4), slice(4, 7))]
+    np.testing.assert_allclose(memory(raced)["losses"], expected, rtol=1e-12)
+
+
 def test_a_fit_that_ends_in_the_race_keeps_all_runs_and_shows_the_best(rng: np.random.Generator) -> None:
     X = data(60, rng)
     model = model_of(Adaptive()).fit(X)
@@ -223,6 +230,31 @@ def test_metric_and_floor_stay_for_ever_once_frozen_and_the_dictionary_does_not(
     for name, array in frozen.items():
         np.testing.assert_array_equal(memory(model)[name], array)
     assert not np.array_equal(model.components_, W)
+
+
+@pytest.mark.parametrize("divergence", [get("squared_l2"), get("kl")], ids=example_id)
+def test_every_step_takes_up_its_mini_batch_first_and_the_last_one_freezes_what_has_become(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    X, W = data(30, rng) / 4, rng.uniform(0.2, 0.8, (K, F))
+    model = model_of(Adaptive(b=30, c=0.3), divergence, scale="none", init=W)
+    solve = model.method.coefficients(divergence).solve
+    problem = pose(divergence, X[:TAU], W)
+    averages = Averages.of(Slopes.of(problem, solve(problem).H))
+    for n in (10, 20, 30):
+        problem = pose(divergence, X[n - TAU : n], W)
+        slopes = Slopes.of(problem, solve(problem).H)
+        averages = averages.after(slopes, TAU)
+        D = 0.3 * averages.metric(TAU)
+        V = W - 30 / (n + 30) * D * slopes.gradient
+        if divergence.name == "kl":
+            W = np.clip(np.clip(V, W / 10, 10 * W), averages.low(ratios=False), 1)
+        else:
+            W = DictionarySet().project(V, D)
+        np.testing.assert_allclose(model.partial_fit(X[n - TAU : n]).components_, W, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(memory(model)["metric"], D, rtol=1e-9)
+    if divergence.name == "kl":
+        np.testing.assert_allclose(memory(model)["low"], averages.low(ratios=False), rtol=1e-9)
 
 
 def test_a_frozen_step_is_the_papers_in_the_metric(rng: np.random.Generator) -> None:

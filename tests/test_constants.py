@@ -86,6 +86,7 @@ def test_an_unknown_constant_is_refused_by_name_with_the_list(name: str) -> None
         ("paper:tau=0", "tau must be .*at least 1"),
         ("paper:tau=2.5", "tau must be a whole number of at least 1"),
         ("paper:step=magic", "unknown step 'magic'; choose one of adaptive, canonical"),
+        ("paper:step=3", "step must be one of adaptive, canonical, got 3"),
         ("paper:a=1", "method 'paper' has no constant 'a'; its constants are tau, step, .*, b, c, race"),
         ("paper:step=canonical,a=-1", "needs a > 0"),
         ("paper:step=canonical,b=0", "needs b > 0"),
