@@ -15,8 +15,9 @@ import numpy as np
 
 from onmf import OnlineNMF, divergences
 from onmf.datasets.synthetic import NOISE_OF, Planted
+from onmf.experiments.contestants import canonical
 from onmf.experiments.judge import Scorer
-from onmf.methods import Paper, Surrogate
+from onmf.methods import Surrogate
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
         X, held_out = planted.sample(n, rng).V, planted.sample(300, rng).V
         divergence = divergences.get(name).for_data(float(X[:200].mean()), 200)  # one delta for Huber's loss
         OnlineNMF(40, divergence=divergence, method="surrogate").fit(X[:200])  # compiles what has to be compiled
-        fast, paper = Surrogate(), Paper(a=0.2 * n, b=0.2 * n, tau=max(1, round(1e-4 * n)))
+        fast, paper = Surrogate(), canonical(n, least_tau=1)
         cells = []
         judge = Scorer(divergence, X[:200].mean(axis=0), held_out)
         oracle = judge.best(planted.W).loss

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from onmf import OnlineNMF
 from onmf.datasets.synthetic import CLIP, NOISE_OF, Planted
-from onmf.methods import Paper
+from onmf.experiments.contestants import canonical
+from onmf.methods import Canonical, Paper
 
 HELD_OUT = 200
 MARKS = (0.0, 0.05, 0.25, 1.0)  # shares of the run at which the held-out loss is measured
@@ -26,8 +28,8 @@ def run(name: str, samples: int, features: int, seed: int, scale: str, max_iter:
     rng = np.random.default_rng(seed)
     planted = Planted.draw(features, 40, NOISE_OF[name], rng)
     held_out = planted.sample(HELD_OUT, rng).V
-    tau = max(1, round(1e-4 * samples))
-    paper, still = Paper(tau=tau, a=0.2 * samples, b=0.2 * samples, max_iter=max_iter), Paper(a=1e-12)
+    paper = replace(canonical(samples, least_tau=1), max_iter=max_iter)
+    still = Paper(step=Canonical(a=1e-12), solver="paper")
     settings = {"divergence": name, "clip": CLIP, "random_state": seed}
     model = OnlineNMF(40, init="uniform", scale=scale, method=paper, **settings)
     # Before the first sample: a model whose dictionary is the initial one (a vanishing step), and the planted one.

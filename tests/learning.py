@@ -12,18 +12,19 @@ from onmf import OnlineNMF, methods
 from onmf.divergences import Divergence, get
 from onmf.learner.chunks import BatchResult, learn
 from onmf.methods import Choice, Method, State
-from onmf.problem import Penalty
+from onmf.problem import Penalty, pose
 from onmf.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples
 
 K = 3
 # Constants that suit such small data, for methods whose own do not; a new method is tested with its own.
 SMALL = {
-    "paper": "paper:a=2,b=200,max_iter=10",
+    "paper": "paper:b=100,race=40",  # small data see all phases of its step
+    "canonical": "paper:step=canonical,a=2,b=200,solver=paper,max_iter=10",
     "lefevre": "lefevre:N=200,max_iter=20",
     "wang": "wang:eta=0.02,max_iter=40",
 }
-METHODS = [name for name in methods.names() if issubclass(methods.find(name), Method)]
+METHODS = [name for name in methods.names() if issubclass(methods.find(name), Method)] + ["canonical"]  # another step
 DIVERGENCES = [(example_id(divergence), divergence) for divergence in examples() if get(divergence) == divergence]
 DIVERGENCES += [("logcosh", LogCosh())]
 
@@ -76,6 +77,13 @@ def memory(model: OnlineNMF) -> dict[str, np.ndarray]:
     return model._learned.state.memory
 
 
+def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.ndarray | None = None) -> State:
+    """The state before the first sample, after a look at the first batch."""
+    state = method.start(divergence, W, DictionarySet())
+    first = data(20, np.random.default_rng(0), n_features=W.shape[1]) if samples is None else samples
+    return method.first_look(pose(divergence, first, state.W), state)
+
+
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
     return learn(method, divergence, state, X, **({"box": Box(), "penalty": Penalty()} | settings))
 
@@ -86,8 +94,8 @@ def mixed(n: int, atoms: np.ndarray, rng: np.random.Generator, noise: float = 50
     return fit * rng.gamma(noise, 1 / noise, fit.shape) + 0.1
 
 
-def data(n: int, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:
-    return mixed(n, rng.gamma(1.0, 1.0, (K, F)), rng, noise)
+def data(n: int, rng: np.random.Generator, noise: float = 50.0, n_features: int = F) -> np.ndarray:
+    return mixed(n, rng.gamma(1.0, 1.0, (K, n_features)), rng, noise)
 
 
 def parted(sizes: tuple[int, ...], rng: np.random.Generator, noise: float = 50.0) -> list[np.ndarray]:
@@ -136,6 +144,7 @@ __all__ = [
     "LogCosh",
     "assert_same_bits",
     "assert_sound",
+    "begun",
     "both_kinds",
     "data",
     "divergence_id",

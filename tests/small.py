@@ -9,14 +9,15 @@ import pytest
 
 from onmf import OnlineNMF, divergences
 from onmf.divergences import Divergence
-from onmf.methods import EM, Auto, Choice, Guan, Lefevre, Paper, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Guan, Lefevre, Paper, Surrogate, Wang
 from tests.conftest import F, example_id, examples
 
 METHODS: dict[str, Choice] = {
     "auto": Auto(),
     "surrogate": Surrogate(),
     "em": EM(),
-    "paper": Paper(a=2.0, b=200.0, max_iter=20),  # steps that suit so few samples
+    "paper": Paper(step=Adaptive(b=100, race=40)),  # so few that small data see all of its phases
+    "canonical": Paper(step=Canonical(a=2.0, b=200.0), solver="paper", max_iter=20),  # steps that suit so few samples
     "lefevre": Lefevre(N=50),
     "guan": Guan(),
     "wang": Wang(eta=0.02, max_iter=100),  # for three atoms
@@ -27,7 +28,7 @@ both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
 # without zeros, "auto" is the surrogate.
 EXAMPLES = list({example_id(found): found for found in map(divergences.get, examples())}.values())
 PAIRS = [
-    *((divergence, method) for divergence in EXAMPLES for method in ("auto", "paper")),
+    *((divergence, method) for divergence in EXAMPLES for method in ("auto", "paper", "canonical")),
     *((divergences.get(name), "em") for name in ("kl", "hellinger", "alpha:2")),
     *(
         (divergences.get(name), method)
@@ -55,4 +56,4 @@ def quick(divergence: Divergence | str = "kl", method: Choice | str = "auto", **
 
 def start(divergence: Divergence | str, **settings: Any) -> OnlineNMF:
     """A model whose dictionary is the initial one, but for steps too short to see."""
-    return quick(divergence, small("paper", a=1e-12), **settings)
+    return quick(divergence, Paper(step=Canonical(a=1e-12), max_iter=20), **settings)

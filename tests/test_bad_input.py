@@ -314,7 +314,7 @@ def test_a_setting_of_the_wrong_type_is_refused_by_its_name(kind: Any, name: str
         ({"method": methods.Paper}, r"method is the class Paper; write Paper\(\)"),
         ({"method": "paper:solver=magic"}, "unknown solver 'magic'; choose one of"),
         ({"method": "paper:solver=armijo", "divergence": "l1"}, "l1"),
-        ({"method": "paper:power=0.4"}, "breaks the Robbins-Monro conditions"),
+        ({"method": "paper:step=canonical,power=0.4"}, "breaks the Robbins-Monro conditions"),
         ({"method": "paper:tol=-1"}, "tol must be .*at least 0"),
         ({"method": "paper:delta_tol=0.1"}, "delta_tol belongs to Polyak's step"),
         ({"method": "em", "divergence": "is"}, "supports only kl, hellinger and alpha > 0, not .is."),

@@ -25,7 +25,7 @@ from onmf import Checkpoint, DataError, OnlineNMF, Sets
 from onmf.cli import main as cli
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
-from onmf.methods import EM, Auto, Paper, Surrogate, Wang
+from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches, SourceError, open_source, prefetch, shuffle, take
@@ -41,7 +41,8 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "huber": ({"divergence": "huber"}, X),
     "reservoir": ({"divergence": "is", "reservoir": 20}, X),
     "em": ({}, SPARSE),
-    "paper": ({"method": Paper(a=100, b=1000)}, X),
+    "paper": ({"method": Paper(step=Canonical(a=100, b=1000))}, X),
+    "adaptive step": ({"method": "paper:b=150,race=50"}, X),
     "lefevre": ({"divergence": "is", "method": "lefevre"}, X),
     "guan": ({"divergence": "squared_l2", "method": "guan"}, X),
     "wang": ({"divergence": "huber:0.5", "method": Wang(eta=0.01, max_iter=20)}, X),
@@ -325,7 +326,11 @@ def test_a_checkpoint_may_be_a_link_and_only_its_own_litter_is_cleared_away(tmp_
         ({"divergence": Soft()}, {"divergence": Soft(0.6)}, "parameters .*0.5.*, not .*0.6"),
         ({}, {"method": Auto(tau=5)}, r"method Auto\(\), not Auto\(tau=5\)"),
         ({}, {"method": Surrogate()}, r"method Auto\(\), not Surrogate\(\)"),
-        ({"method": "paper:a=100"}, {"method": "paper:a=200"}, r"method Paper\(a=100\), not Paper\(a=200\)"),
+        (
+            {"method": "paper:step=canonical,a=100"},
+            {"method": "paper:step=canonical,a=200"},
+            r"method Paper\(step=Canonical\(a=100\)\), not Paper\(step=Canonical\(a=200\)\)",
+        ),
         ({}, {"sets": Sets(eps=1e-6)}, r"sets None, not Sets\(eps=1e-06"),
         ({}, {"init": np.ones((3, 8))}, r"\(init\)"),
         ({"init": np.ones((3, 8))}, {"init": np.eye(3, 8)}, r"\(init\)"),
@@ -472,6 +477,9 @@ def test_constants_that_shape_the_statistics_are_not_changed_on_the_way() -> Non
     for options, change in (
         ({"method": Surrogate()}, {"method__max_memory": 0.0}),
         ({"method": "guan", "divergence": "squared_l2"}, {"method__buffer": 30}),
+        ({"method": "paper"}, {"method__step": "adaptive:c=1"}),
+        ({"method": "paper"}, {"method__step": "canonical"}),
+        ({"method": "paper:step=canonical,a=100"}, {"method__step": "canonical:a=10"}),
     ):
         model = OnlineNMF(2, random_state=0, **options).partial_fit(X).set_params(**change)
         with pytest.raises(ValueError, match="cannot be changed while a model learns; call fit to begin anew"):
@@ -480,10 +488,11 @@ def test_constants_that_shape_the_statistics_are_not_changed_on_the_way() -> Non
 
 
 def test_steps_of_any_power_are_numbers() -> None:
-    model = OnlineNMF(2, method=Paper(power=100, any_power=True, max_iter=5), random_state=0).partial_fit(X)
+    vanishing, growing = (Paper(step=Canonical(power=p, any_power=True), max_iter=5) for p in (100, -100))
+    model = OnlineNMF(2, method=vanishing, random_state=0).partial_fit(X)
     np.testing.assert_array_equal(model.components_, model.partial_fit(X).components_)  # steps of length 0
     with np.errstate(all="ignore"), pytest.raises(DataError, match="infinite or NaN"):
-        OnlineNMF(2, method=Paper(power=-100, any_power=True, max_iter=5), random_state=0).fit(X)
+        OnlineNMF(2, method=growing, random_state=0).fit(X)
 
 
 def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:

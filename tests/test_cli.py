@@ -27,7 +27,7 @@ from onmf.cli import terminal
 from onmf.experiments import demo
 from onmf.initial import INITS
 from onmf.learner import Progress
-from onmf.methods import Paper
+from onmf.methods import Canonical, Paper
 
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
@@ -108,8 +108,8 @@ def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
         ("x.tsv", [], {"shuffle": False}, "surrogate"),
         (
             "x.npy",
-            ["-d", "kl", "--method", "paper:tau=5,solver=armijo,a=20"],
-            {"divergence": "kl", "method": Paper(tau=5, solver="armijo", a=20)},
+            ["-d", "kl", "--method", "paper:tau=5,solver=armijo,step=canonical,a=20"],
+            {"divergence": "kl", "method": Paper(tau=5, solver="armijo", step=Canonical(a=20))},
             "paper",
         ),
         (
@@ -258,10 +258,11 @@ def test_info_says_what_a_model_holds(folder: Path) -> None:
 
 def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_path: Path) -> None:
     divergence = onmf.divergences.Mahalanobis(np.eye(8))
-    model = OnlineNMF(2, divergence=divergence, method="paper:tau=5,a=20", init=X[:2], sets=onmf.Sets(eps=1e-6))
+    method, sets = "paper:tau=5,step=canonical,a=20", onmf.Sets(eps=1e-6)
+    model = OnlineNMF(2, divergence=divergence, method=method, init=X[:2], sets=sets)
     onmf.save(model.fit(X), tmp_path / "m")
     said = invoke("info", tmp_path / "m")
-    assert "Paper(tau=5, a=20)" in said
+    assert "Paper(tau=5, step=Canonical(a=20))" in said
     assert "matrix (8, 8)" in said
     assert "init=matrix (2, 8), sets=Sets(eps=1e-06" in said
 

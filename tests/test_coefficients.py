@@ -19,6 +19,7 @@ from onmf.coefficients import (
     Newton,
     Polyak,
     Ratios,
+    precise,
 )
 from onmf.datasets.synthetic import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
@@ -55,7 +56,7 @@ def problem_for(divergence: Divergence, rng: np.random.Generator, **options: int
 
 
 def solver_of(divergence: Divergence, **options: float) -> CoefficientSolver:
-    solver = Paper(**{"tol": 1e-5, "max_iter": 20_000, **options}).coefficients(divergence)
+    solver = Paper(solver="paper", **{"tol": 1e-5, "max_iter": 20_000, **options}).coefficients(divergence)
     return replace(solver, delta_tol=DELTA_TOL) if isinstance(solver, Polyak) else solver
 
 
@@ -156,7 +157,7 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
     W = DictionarySet().project(rng.random((8, 60)) * (rng.random((8, 60)) < 0.2))
     X = rng.poisson(5 * rng.gamma(0.3, 1, (30, 8)) @ W).astype(float)
     X /= X.mean()
-    found = Paper(tol=1e-3, max_iter=5000).coefficients(divergence).solve(pose(divergence, X, W))
+    found = Paper(solver="paper", tol=1e-3, max_iter=5000).coefficients(divergence).solve(pose(divergence, X, W))
     best = np.array([optimum(divergence, x, W, h)[0] for x, h in zip(X, found.H, strict=True)])
     limits = np.array([1e-3 * twice_too_large(divergence, x) for x in X])
     assert (divergence.value(X, found.H @ W) <= best + limits).all()
@@ -164,7 +165,7 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
 
 def test_squared_l2_is_nonnegative_least_squares(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=8, zeros=True)
-    found = Paper(tol=1e-12, max_iter=100_000).coefficients(SquaredL2()).solve(pose(SquaredL2(), X, W))
+    found = Paper(solver="paper", tol=1e-12, max_iter=100_000).coefficients(SquaredL2()).solve(pose(SquaredL2(), X, W))
     expected = np.array([scipy.optimize.nnls(W.T, x)[0] for x in X])
     np.testing.assert_allclose(found.H, expected, atol=1e-5)
 
@@ -314,7 +315,7 @@ def test_polyaks_answer_improves_with_its_tolerance_and_its_limit(rng: np.random
 @every_divergence
 def test_a_samples_answer_does_not_depend_on_its_batch(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=6)
-    solver = Paper().coefficients(divergence)
+    solver = Paper(solver="paper").coefficients(divergence)
     together = solver.solve(pose(divergence, X, W))
     shuffled = solver.solve(pose(divergence, X[::-1].copy(), W))
     np.testing.assert_allclose(shuffled.H[::-1], together.H, atol=1e-10)
@@ -395,7 +396,7 @@ def test_single_precision_stays_single(divergence: Divergence, rng: np.random.Ge
 @every_divergence
 def test_single_precision_converges_at_the_default_tolerances(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=20)
-    solver = Paper(tol=1e-4, max_iter=5000).coefficients(divergence)  # those of transform
+    solver = Paper(solver="paper", tol=1e-4, max_iter=5000).coefficients(divergence)  # those of transform
     single = solver.solve(pose(divergence, X.astype(np.float32), W.astype(np.float32)))
     double = solver.solve(pose(divergence, X, W))
     assert single.converged.sum() >= double.converged.sum() - 1
@@ -426,9 +427,10 @@ def test_a_users_own_divergence_is_solved_by_the_armijo_rule(rng: np.random.Gene
 
 
 @every_divergence
-def test_auto_chooses_as_the_paper_does(divergence: Divergence) -> None:
+def test_the_papers_choice_and_the_fast_one(divergence: Divergence) -> None:
     expected = {"huber": ConstantStep, "squared_l2": ConstantStep, "mahalanobis": ConstantStep, "l1": Polyak}
-    assert type(Paper().coefficients(divergence)) is expected.get(divergence.name, Armijo)
+    assert type(Paper(solver="paper").coefficients(divergence)) is expected.get(divergence.name, Armijo)
+    assert Paper().coefficients(divergence) == precise(divergence).stopping(1e-3, precise(divergence).max_iter)
 
 
 @every_divergence

@@ -7,6 +7,7 @@ import io
 import pickle
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from sklearn.model_selection import GridSearchCV
 
 from onmf import OnlineNMF, Sets, coefficients, methods
 from onmf.divergences import Divergence, Huber
-from onmf.methods import EM, Auto, Choice, Guan, Lefevre, Paper, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Guan, Lefevre, Paper, Surrogate, Wang
+from onmf.methods.steps import Step
 from tests.learning import F, data, quick, small, sparse_counts
 
 pytestmark = [
@@ -36,7 +38,13 @@ every_name = pytest.mark.parametrize("name", methods.names())
         ("paper", Paper()),
         ("Paper", Paper()),
         ("paper:tau=5,solver=armijo", Paper(tau=5, solver="armijo")),
-        ("paper: tau = 5 , a=2e2,any_power=True,power=2", Paper(tau=5, a=200, any_power=True, power=2)),
+        ("paper:step=canonical", Paper(step=Canonical())),
+        (
+            "paper: tau = 5 , a=2e2,any_power=True,power=2,step=Canonical",
+            Paper(tau=5, step=Canonical(a=200, any_power=True, power=2)),
+        ),
+        ("paper:c=0.5,b=200,race=100", Paper(step=Adaptive(b=200, c=0.5, race=100))),
+        ("paper:race=100,step=adaptive,tau=5,c=none", Paper(tau=5, step=Adaptive(race=100))),
         ("paper:max_iter=none,delta_tol=0.5,solver=polyak", Paper(delta_tol=0.5, solver="polyak")),
         ("auto:forgetting=0.1", Auto(forgetting=0.1)),
         ("em:tau=1e2", EM(tau=100)),
@@ -77,9 +85,22 @@ def test_an_unknown_constant_is_refused_by_name_with_the_list(name: str) -> None
     [
         ("paper:tau=0", "tau must be .*at least 1"),
         ("paper:tau=2.5", "tau must be a whole number of at least 1"),
-        ("paper:a=-1", "needs a > 0"),
-        ("paper:power=2", "or set any_power=True"),
-        ("paper:any_power=3", "any_power must be True or False"),
+        ("paper:step=magic", "unknown step 'magic'; choose one of adaptive, canonical"),
+        ("paper:step=3", "step must be one of adaptive, canonical, got 3"),
+        ("paper:a=1", "method 'paper' has no constant 'a'; its constants are tau, step, .*, b, c, race"),
+        ("paper:step=canonical,a=-1", "needs a > 0"),
+        ("paper:step=canonical,b=0", "needs b > 0"),
+        (
+            "paper:step=canonical,c=1",
+            "method 'paper' has no constant 'c'; its constants are tau, .*, a, b, power",
+        ),
+        ("paper:step=canonical,power=2", "or set any_power=True"),
+        ("paper:step=canonical,any_power=3", "any_power must be True or False"),
+        ("paper:b=0", "needs b > 0"),
+        ("paper:c=-1", "needs c > 0"),
+        ("paper:c=word", "needs c > 0"),
+        ("paper:race=0", "race must be .*at least 1"),
+        ("paper:race=2.5", "race must be a whole number"),
         ("paper:solver=magic", "unknown solver 'magic'; choose one of armijo, "),
         ("paper:tol=-1", "tol must be .*at least 0"),
         ("paper:max_iter=0", "max_iter must be .*at least 1"),
@@ -188,12 +209,14 @@ def test_a_grid_search_goes_over_methods_and_over_their_constants(grid: Any, rng
 # Refused, or of effect
 
 
-def others(field: dataclasses.Field[Any], value: Any) -> Iterator[Any]:
+def others(value: Any) -> Iterator[Any]:
     """Other values that a constant might have, whatever it means."""
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, str):
-        yield from ("auto", *coefficients.names())
+        yield from ("auto", "paper", *coefficients.names())
+    elif isinstance(value, Step):
+        yield from Step.names()
     else:
         yield from (1, 2, 5, 0.5, 1.5, 0.01, 1e-6, 0, 0.9, 100, 10_000)
 
@@ -203,8 +226,8 @@ def settings_of(name: str) -> Iterator[tuple[Choice, Divergence, np.ndarray]]:
     rng = np.random.default_rng(0)
     dense, few = data(60, rng), sparse_counts(60, rng, mean=0.02)
     bases = [small(name), small(name, tau=10)]
-    if name == "paper":  # a permission shows its effect only where it is needed
-        bases.append(Paper(a=2, b=200, power=2, any_power=True))
+    if name == "paper":
+        bases.append(small("canonical"))
     names = ["kl", "is", "squared_l2", "huber:0.3", "l1"]
     for X in (dense, few):
         for base in bases:
@@ -223,29 +246,42 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 
 CONSTANTS = [(name, field.name) for name in methods.names() for field in dataclasses.fields(methods.find(name))]
+OF_STEPS = [(name, field.name) for name in Step.names() for field in dataclasses.fields(Step.find(name))]
 
 
 @pytest.mark.parametrize(("name", "constant"), CONSTANTS)
 def test_every_constant_has_an_effect(name: str, constant: str) -> None:
-    field = next(field for field in dataclasses.fields(methods.find(name)) if field.name == constant)
-    for base, divergence, X in settings_of(name):
+    require_an_effect(constant, settings_of(name), lambda base: base, lambda base, changed: changed)
+
+
+@pytest.mark.parametrize(("name", "constant"), OF_STEPS)
+def test_every_constant_of_a_step_has_an_effect(name: str, constant: str) -> None:
+    # A permission shows its effect only where it is needed.
+    steps = {"canonical": [Canonical(2, 200), Canonical(2, 200, 2, True)], "adaptive": [Adaptive(40, race=20)]}[name]
+    settings = ((Paper(step=step), divergence, X) for step in steps for _, divergence, X in settings_of("paper"))
+    require_an_effect(constant, settings, lambda base: base.step, lambda base, step: replace(base, step=step))
+
+
+def require_an_effect(constant: str, settings: Any, part: Any, with_part: Any) -> None:
+    """Some value of a constant of a part gives another result than the usual one, in one of the settings."""
+    for base, divergence, X in settings:
         usual = None
-        for value in others(field, getattr(base, constant)):
+        for value in others(getattr(part(base), constant)):
             try:
-                changed = base.with_constants(**{constant: value})
+                changed = with_part(base, part(base).with_constants(**{constant: value}))
                 if changed == base:
                     continue
                 found = result(changed, divergence, X)
             except ValueError as error:
                 if not any(word in str(error) for word in (constant, "Robbins-Monro", "refuses")):
                     raise
-                if isinstance(getattr(base, constant), bool):
+                if isinstance(getattr(part(base), constant), bool):
                     return  # a permission that is needed
                 continue
             usual = result(base, divergence, X) if usual is None else usual
             if not same(found, usual):
                 return
-    pytest.fail(f"{constant} of {name} changes nothing")
+    pytest.fail(f"{constant} changes nothing")
 
 
 # Another value for every parameter of the estimator, one that no method can pass over on the data below.
@@ -299,7 +335,7 @@ def test_every_parameter_has_an_effect_or_is_refused(
     if parameter == "divergence":
         value = "alpha:2" if name in ("auto", "surrogate", "em", "paper") else "kl"
     if parameter == "method":
-        value = "paper:a=1e-3" if name != "paper" else "surrogate"
+        value = "paper" if name != "paper" else "surrogate"
     changed = quick(**(given | {parameter: value}))
     if value == "kl":
         with pytest.raises(ValueError, match=f"method '{name}' supports only .*, not 'kl'"):

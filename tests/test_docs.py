@@ -60,7 +60,7 @@ def test_the_example_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) ->
     exec(examples(ROOT / "README.md")[0], names)  # noqa: S102
     capsys.readouterr()
     samples, model = names["X"], names["model"]
-    still = clone(model).set_params(method="paper:a=1e-12,max_iter=1").fit(samples)
+    still = clone(model).set_params(method="paper:step=canonical,a=1e-12,max_iter=1").fit(samples)
     assert model.loss(samples[:100]) < 0.5 * still.loss(samples[:100])
 
 
@@ -158,7 +158,7 @@ def test_a_divergence_is_one_new_file(added: Callable[[str], ModuleType]) -> Non
     with pytest.raises(ValueError, match="unknown divergence 'logcosh'"):
         divergences.get("logcosh")
     added("Adding a divergence")
-    for method in ("surrogate", "paper:a=20"):
+    for method in ("surrogate", "paper"):
         model = OnlineNMF(3, divergence="logcosh", method=method, random_state=0, max_passes=3).fit(X)
         assert model.loss(X) < 0.5 * OnlineNMF(1, divergence="logcosh", random_state=0).fit(X).loss(X)
     onmf.save(model, "m")
@@ -167,7 +167,7 @@ def test_a_divergence_is_one_new_file(added: Callable[[str], ModuleType]) -> Non
 
 def test_a_coefficient_solver_is_one_new_file(added: Callable[[str], ModuleType]) -> None:
     module = added("Adding a coefficient solver")
-    model = OnlineNMF(3, divergence="huber", method="paper:solver=accelerated,a=20", random_state=0).fit(X)
+    model = OnlineNMF(3, divergence="huber", method="paper:solver=accelerated", random_state=0).fit(X)
     assert isinstance(model.method_.coefficients(model.divergence_), module.Accelerated)
     problem = pose(model.divergence_, X, model.components_)
     fast, plain = (

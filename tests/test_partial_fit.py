@@ -13,7 +13,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, DomainWarning, OnlineNMF, Progress, Sets
 from onmf.divergences import Huber, Mahalanobis
-from onmf.methods import EM, Paper, Surrogate
+from onmf.methods import EM, Canonical, Paper, Surrogate
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
 from tests.conftest import F
@@ -144,15 +144,17 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
     with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot continue with '\w+'; call fit"):
         model.set_params(method=after).partial_fit(X)
     assert model._learned is kept
-    assert model.set_params(method=kept.method.name).partial_fit(X).n_samples_seen_ == 40
+    assert model.set_params(method=kept.method).partial_fit(X).n_samples_seen_ == 40
 
 
 @pytest.mark.parametrize(
     ("method", "changed"),
     [
-        (Paper(a=2, b=200), {"method__a": 20.0}),
-        (Paper(a=2, b=200), {"method": "paper:tau=2"}),
-        (Paper(a=2, b=200), {"ridge": 10.0}),
+        (Paper(step=Canonical(a=2, b=200)), {"method__solver": "armijo-literal"}),
+        (Paper(step=Canonical(a=2, b=200)), {"method": "paper:step=canonical,a=2,b=200,tau=2"}),
+        (Paper(), {"method": "paper:tau=2"}),
+        (Paper(step=Canonical(a=2, b=200)), {"ridge": 10.0}),
+        (Paper(), {"ridge": 10.0}),
         (Surrogate(), {"method__forgetting": 0.9}),
         (Surrogate(), {"ridge": 10.0}),
         (EM(), {"method__tau": 3}),

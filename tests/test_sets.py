@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onmf.divergences import Divergence, get
-from onmf.sets import Box, DictionarySet, Sets, project_on_simplex
+from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, project_on_simplex
 from tests.conftest import every_divergence
 
 EPS = (0.0, 1e-8, 0.3, 0.9)
@@ -96,6 +98,65 @@ def test_projection_is_the_solution_of_its_quadratic_programme(
             options={"ftol": 1e-15},
         )
         np.testing.assert_allclose(W[:, f], solution.x, atol=1e-6)
+
+
+def exact_projection(v: np.ndarray, d: np.ndarray, eps: float) -> np.ndarray:
+    """Argmin sum (w - v)^2 / d over 0 <= w <= 1 with sum w >= eps, in fractions: clip(v + d nu), the least nu >= 0."""
+    V, D, size = [Fraction(float(x)) for x in v], [Fraction(float(x)) for x in d], Fraction(eps)
+
+    def weights(nu: Fraction) -> list[Fraction]:
+        return [min(max(x + y * nu, Fraction(0)), Fraction(1)) for x, y in zip(V, D, strict=True)]
+
+    # The sum rises piecewise linearly with nu; the pieces end where a weight leaves 0 or reaches 1.
+    ends = [Fraction(0), *sorted(nu for x, y in zip(V, D, strict=True) for nu in (-x / y, (1 - x) / y) if nu > 0)]
+    last = next(number for number, nu in enumerate(ends) if sum(weights(nu)) >= size)
+    if last == 0:
+        return np.array([float(w) for w in weights(Fraction(0))])
+    left, right = ends[last - 1], ends[last]
+    low, high = sum(weights(left)), sum(weights(right))
+    return np.array([float(w) for w in weights(left + (right - left) * (size - low) / (high - low))])
+
+
+@every_eps
+@every_dtype
+@pytest.mark.parametrize("spread", [0.1, 1.0, 1e6])
+@pytest.mark.parametrize("decades", [0, 6, 20])
+def test_projection_in_a_metric_is_the_solution_of_its_quadratic_programme(
+    eps: float, dtype: type, spread: float, decades: int, rng: np.random.Generator
+) -> None:
+    V = (spread * (rng.standard_normal((5, 40)) - 0.7)).astype(dtype)
+    V[:, :10] = np.minimum(V[:, :10], 0.01)  # features that have next to nothing, or nothing at all
+    metric = 10 ** rng.uniform(-decades, decades, V.shape)
+    W = DictionarySet(eps).project(V, metric)
+    expected = np.array([exact_projection(v, d, eps) for v, d in zip(V.T, metric.T, strict=True)]).T
+    tolerance = 4 * np.finfo(dtype).eps
+    rounding = tolerance * eps + 4 * np.finfo(np.float64).eps * np.abs(V).max(axis=0)
+    np.testing.assert_array_less(np.abs(W - expected), 8 * (tolerance * expected + rounding))
+    assert W.dtype == dtype
+    assert DictionarySet(eps).contains(W)
+    np.testing.assert_allclose(DictionarySet(eps).project(W, metric), W, rtol=tolerance, atol=4 * tolerance * eps)
+
+
+@every_eps
+@every_dtype
+def test_a_metric_of_ones_is_the_euclidean_one_and_of_no_effect_where_clipping_does(
+    eps: float, dtype: type, rng: np.random.Generator
+) -> None:
+    V = (rng.standard_normal((4, 50)) - 0.5).astype(dtype)
+    C, metric = DictionarySet(eps), 10 ** rng.uniform(-6, 6, V.shape)
+    np.testing.assert_array_equal(C.project(V, np.ones_like(V)), C.project(V))
+    np.testing.assert_allclose(C.project(V, 1e6 * metric), C.project(V, metric), rtol=1e-6, atol=1e-6 * eps)
+    enough = np.clip(V, 0, 1).sum(axis=0) >= eps
+    assert enough.any()
+    np.testing.assert_array_equal(C.project(V, metric)[:, enough], np.clip(V, 0, 1)[:, enough])
+
+
+@every_dtype
+def test_projection_on_the_box_is_thresholding_in_any_metric(dtype: type, rng: np.random.Generator) -> None:
+    V, low = rng.standard_normal((4, 50)).astype(dtype), rng.uniform(0, 0.5, 50).astype(dtype)
+    W = DictionaryBox(low).project(V, 10 ** rng.uniform(-6, 6, V.shape))
+    np.testing.assert_array_equal(W, np.clip(V, low, 1))
+    assert W.dtype == dtype
 
 
 def test_negative_weights_are_not_clipped_before_the_sum_is_mended() -> None:

@@ -247,12 +247,13 @@ def test_summary_and_merged_change_nothing_they_are_given(case: str) -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if small(name).not_additive])
 def test_what_is_not_additive_refuses_with_a_reason(name: str) -> None:
     method: Any = small(name)
+    refusal = f"method '{method.name}' cannot learn on shards: {method.not_additive}; use"
     state = method.start(usual(name), np.ones((3, 12)), DictionarySet())
     for attempt in (
         lambda: method.summary(usual(name), state, state),
         lambda: method.merged(usual(name), state, Sums(1, 1, {})),
     ):
-        with pytest.raises(ValueError, match=f"method '{name}' cannot learn on shards: {method.not_additive}; use"):
+        with pytest.raises(ValueError, match=refusal):
             attempt()
 
 

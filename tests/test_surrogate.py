@@ -218,7 +218,7 @@ def test_full_and_diagonal_models_are_ahead_of_the_papers_step_after_as_many_sam
 ) -> None:
     planted = Planted.draw(60, 8, NOISE_OF[name], rng)
     X, held_out = planted.sample(600, rng).V, planted.sample(100, rng).V
-    methods = ["surrogate", "surrogate:max_memory=0", "paper:a=200,b=200"]
+    methods = ["surrogate", "surrogate:max_memory=0", "paper:step=canonical,a=200,b=200"]
     full, diagonal, paper = (
         quick(method, name, n_components=8, init="uniform", transform_max_iter=100).fit(X) for method in methods
     )
@@ -229,7 +229,7 @@ def test_full_and_diagonal_models_are_ahead_of_the_papers_step_after_as_many_sam
 
 def test_a_users_own_divergence_works_without_curvature(rng: np.random.Generator) -> None:
     X = data(200, rng)
-    start = quick("paper:a=1e-12,max_iter=1", LogCosh(), init="uniform", batch_size=20).fit(X)
+    start = quick("paper:step=canonical,a=1e-12,max_iter=1", LogCosh(), init="uniform", batch_size=20).fit(X)
     model = quick("surrogate", LogCosh(), init="uniform", max_passes=3, batch_size=20).fit(X)
     assert model.loss(X) < 0.5 * start.loss(X)
 

@@ -213,7 +213,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "huber": (dense_data, {"divergence": "huber"}),
     "l1": (lambda: dense_data(n=60), {"divergence": "l1"}),
     "squared_l2": (dense_data, {"divergence": "squared_l2"}),
-    "paper": (lambda: dense_data(5000, 100), {"method": "paper:a=2,b=200", "divergence": "squared_l2"}),
+    "paper": (lambda: dense_data(5000, 100), {"method": "paper:step=canonical,a=2,b=200", "divergence": "squared_l2"}),
     "em": (lambda: dense_data(5000, 100), {"method": "em", "divergence": "hellinger"}),
     "nndsvda": (dense_data, {"init": "nndsvda"}),
     "single": (lambda: dense_data().astype(np.float32), {}),

@@ -25,7 +25,9 @@ def project_on_simplex(V: Array, size: float, metric: Array | None = None) -> Ar
     P = max(V + metric * nu, 0) with one nu per column; no ``metric`` means ones, the Euclidean projection.
     """
     D = np.ones_like(V) if metric is None else metric
-    V = V - D * (V / D).max(axis=0)  # a shift along D changes nothing, but keeps the digits of a V far from the simplex
+    # A shift along D changes nothing, but keeps the digits of a V far below the simplex. Upwards only: downwards, it
+    # could be so long where D is large that no digit of V is left.
+    V = V - D * np.minimum((V / D).max(axis=0), 0.0)
     ratio = V / D
     order = np.argsort(-ratio, axis=0, kind="stable")
     descending, v, d = (np.take_along_axis(array, order, axis=0) for array in (ratio, V, D))

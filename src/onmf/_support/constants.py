@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from onmf._support.registry import Registered
 
 
@@ -27,8 +29,8 @@ class Constants(Registered):
         return {name: value for name, value in self.constants().items() if value != defaults[name]}
 
     def text(self) -> str:
-        """What ``get`` makes the same object of."""
-        constants = ",".join(f"{name}={value}" for name, value in self.changed().items())
+        """What ``get`` makes the same object of; constants of a constant stand beside it, as in ``step=NAME,a=1``."""
+        constants = ",".join(f"{name}={_text(value)}" for name, value in self.changed().items())
         return f"{self.name}:{constants}" if constants else self.name
 
     @classmethod
@@ -67,6 +69,13 @@ class Constants(Registered):
             if key not in known:
                 has = f"its constants are {', '.join(known)}" if known else "it has none"
                 raise ValueError(f"{cls._kind} {cls.name!r} has no constant {key!r}; {has}.")
+
+
+def _text(value: Any) -> str:
+    """What ``_value`` reads."""
+    if isinstance(value, Constants):
+        return value.text().replace(":", ",", 1)
+    return str(value.item() if isinstance(value, np.generic) else value).removesuffix(".0")
 
 
 def _value(text: str) -> Any:

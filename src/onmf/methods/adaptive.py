@@ -88,8 +88,8 @@ class Adaptive(Step, name="adaptive"):
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The box where the fit must be positive, else C."""
-        if "low" in state.memory:
-            return DictionaryBox(state.memory["low"])
+        if "low" in state.memory:  # eps may have been raised since
+            return DictionaryBox(np.maximum(state.memory["low"], state.C.eps / len(state.W)))
         if "metric" in state.memory:
             return state.C
         averages = _runs(state)[_leader(state.memory["losses"])].averages

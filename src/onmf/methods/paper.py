@@ -64,7 +64,10 @@ class Paper(Method, name="paper"):
     @classmethod
     def make(cls, constants: Mapping[str, Any]) -> Self:
         """The step's own constants may stand among the method's: ``paper:step=canonical,a=200``."""
-        step = Step.get(constants.get("step", cls.step))
+        given = constants.get("step", cls.step)
+        if not isinstance(given, (str, Step)):
+            raise ValueError(f"step must be one of {', '.join(Step.names())}, got {given!r}.")
+        step = Step.get(given)
         cls.require_known(constants, [*cls.constant_names(), *step.constant_names()])
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
