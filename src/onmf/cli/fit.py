@@ -18,7 +18,7 @@ from onmf.persistence.checkpoint import Checkpoint
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; constants follow a colon: paper:a=200,tau=5, auto:forgetting=0.1. "
+    f"One of {', '.join(methods.names())}; constants follow a colon: paper:tau=5, paper:step=canonical,a=200, auto:forgetting=0.1. "
     "The convergence theorem is about paper; auto is faster."
 )
 EXAMPLES = (
@@ -28,7 +28,7 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
-    "`onmf fit counts.npz --method paper:tau=5,a=200 --out theorem.safetensors`"
+    "`onmf fit counts.npz --method paper --ridge 0.001 --out theorem.safetensors`"
 )
 
 
@@ -46,6 +46,9 @@ def fit(
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
+    ridge: Annotated[
+        float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
+    ] = 0.0,
     shuffle: Annotated[
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
@@ -79,6 +82,7 @@ def fit(
         max_passes=passes,
         shuffle=shuffle,
         init=init,
+        ridge=ridge,
         reservoir=reservoir,
         on_error=on_error,
         random_state=seed,

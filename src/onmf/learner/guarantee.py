@@ -15,28 +15,28 @@ def guarantee(recipe: Recipe, learned: Learned) -> str:
         return f"None: the paper's theorem is about method 'paper', and this model was learnt by {method.name!r}."
     if not divergence.convex:
         return (
-            "None: the paper's theorem is about divergences that are convex in the fit (class D2), which "
-            f"{divergence.name} is not."
+            "None: the paper's theorem is about divergences that are convex in the fit (class D2); "
+            f"{divergence.name!r} is not."
         )
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
     promise = (
-        "As samples go on, W converges almost surely to the critical points of the expected loss over "
-        f"{'the box low <= W <= 1 within C' if box else 'the set C'}"
+        "The paper's theorem promises that, as samples go on, W converges almost surely to the critical points of the "
+        f"expected loss over {'the box low <= W <= 1 within C' if box else 'the set C'}"
     )
     doubts = [*doubts, *_of_the_run(recipe, learned)]
     if not doubts:
-        return f"{promise}, if the samples are independent draws from one distribution with compact support."
-    return f"{promise}; for this the theorem assumes, and this run has not: {'; '.join(doubts)}."
+        return f"{promise}, provided that they are independent draws from one distribution with compact support."
+    return f"{promise}, but this run does not meet what it assumes: {'; '.join(doubts)}."
 
 
 def _of_the_run(recipe: Recipe, learned: Learned) -> list[str]:
     doubts = []
     if recipe.ridge == 0:
-        doubts.append("a loss that is strongly convex in h (ridge > 0)")
+        doubts.append("a loss that is strongly convex in h (ridge=0)")
     if learned.passes > 1:
-        doubts.append(f"independent samples (there were {learned.passes} passes over the same ones)")
+        doubts.append(f"independent samples (there were {learned.passes} passes over the same)")
     if recipe.reservoir:
         doubts.append("independent samples (a reservoir shows some of them again)")
     if learned.zeros and not learned.divergence.domain.y.closed and (recipe.clip is None or recipe.clip[0] == 0):
-        doubts.append("data in a compact set of positive numbers (there were zeros; clip=(low, high) with low > 0)")
+        doubts.append("data in a compact set of positive numbers (there were zeros)")
     return doubts

@@ -112,7 +112,10 @@ class Adaptive(Step, name="adaptive"):
     def doubts(self, state: State) -> list[str]:
         if state.clock >= self.b:
             return []
-        return [f"a metric that is frozen (it adapts over the first {self.b:g} samples; {state.clock:.0f} were seen)"]
+        return [
+            f"a metric that no longer adapts (it does over the first {self.b:.0f} samples; so far there were "
+            f"{state.clock:.0f})"
+        ]
 
 
 @dataclass(frozen=True)

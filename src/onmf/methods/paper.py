@@ -125,13 +125,14 @@ class Paper(Method, name="paper"):
         doubts = self._step.doubts(state)
         solver = self.coefficients(divergence)
         exact = isinstance(solver, coefficients.Newton) and divergence.quadratic  # by an active set
-        if not exact and not (solver.uses_tol and solver.tol <= EXACT):
-            limit = f"tol={solver.tol:g}" if solver.uses_tol else f"delta_tol={getattr(solver, 'delta_tol', 0.01):g}"
-            doubts.append(f"exact coefficients (they are found to {limit})")
+        if isinstance(solver, Polyak):
+            doubts.append(f"exact coefficients (delta_tol={solver.delta_tol:g})")
+        elif not exact and solver.tol > EXACT:
+            doubts.append(f"exact coefficients (tol={solver.tol:g})")
         if not divergence.smooth:
             doubts.append(
-                f"a loss that is convex in W and h together, as the proof for {divergence.name} takes it to be (a "
-                "product hW makes it none)"
+                f"that d(x || hW) is convex in W and h together, as its proof for {divergence.name} says (a product is "
+                "not)"
             )
         return doubts
 
