@@ -141,7 +141,7 @@ OTHER_SETTINGS: dict[str, Any] = {
 }
 OTHER_METHODS = (
     Paper(4, Canonical(1e3, np.float32(0.3), 0.4, True), "armijo-literal", 0.01, 7),
-    Paper(4, Adaptive(50, np.float32(0.3), 30), "armijo-literal", 0.01, 7),
+    Paper(4, Adaptive(np.float32(50.3), np.float32(0.3), 30), "armijo-literal", 0.01, 7),
     Surrogate(np.int64(4), 0.1, np.float32(1e5), 0.01, 7),
     *(EM(4, 0.1, 7), Auto(4, 0.1, 7), Lefevre(4, 0.8, 1e3, 7), Guan(4, 0.2, 6, 5, 4), Wang(4, 0.1, 0.9, 0.2, 0.1, 7)),
 )

@@ -64,7 +64,7 @@ class Adaptive(Step, name="adaptive"):
 
     def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
         n, memory = state.clock + len(H), state.memory
-        rate = self.b / (n + self.b)
+        rate = 1 / (1 + n / float(self.b))
         if "metric" in memory:
             metric, own = memory["metric"], self.feasible(problem.divergence, state)
             return state.after(len(H), _moved(Slopes.of(problem, H), rate, metric, own))

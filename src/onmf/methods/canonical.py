@@ -54,7 +54,7 @@ class Canonical(Step, name="canonical"):
     def eta(self, samples: float) -> float:
         """The step size after ``samples`` samples."""
         with np.errstate(all="ignore"):  # of a very large power: 0, or inf if it is negative
-            return float(self.a / np.float64(samples + self.b) ** self.power)
+            return float(self.a / (samples + np.float64(self.b)) ** self.power)
 
     def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
         n = len(H)
