@@ -113,7 +113,7 @@ def test_the_metric_is_that_of_the_design(divergence: Divergence, rng: np.random
     else:  # d is convex in the fit along the line to the sample, so g (y - x) is nowhere negative
         assert (averages.residuals >= 0).all()
     plain[plain <= 0] = np.median(plain[plain > 0])
-    np.testing.assert_allclose(averages.metric(7), plain / (7 * kappa), rtol=1e-12)
+    np.testing.assert_allclose(averages.metric(), plain / kappa, rtol=1e-12)
 
 
 def test_entries_without_a_slope_have_the_median_and_none_is_far_from_it(rng: np.random.Generator) -> None:
@@ -121,12 +121,12 @@ def test_entries_without_a_slope_have_the_median_and_none_is_far_from_it(rng: np
     residuals, squares = np.ones((K, F)), np.ones((K, F))
     residuals[0, :4] = 1e-30, 1e30, 0.0, -3.0
     squares[1, :2], residuals[1, 1] = 0.0, 0.0
-    D = replace(averages, residuals=residuals, squares=squares).metric(TAU) * TAU * averages.overlap
+    D = replace(averages, residuals=residuals, squares=squares).metric() * averages.overlap
     expected = np.ones((K, F))
     expected[0, :2] = 1 / WIDEST, WIDEST
     np.testing.assert_allclose(D, expected, rtol=1e-12)
     nothing = replace(averages, residuals=0 * residuals, squares=0 * squares)
-    np.testing.assert_array_equal(nothing.metric(TAU), 1.0)
+    np.testing.assert_array_equal(nothing.metric(), 1.0)
 
 
 def test_atoms_that_no_sample_shares_do_not_overlap_and_equal_ones_do(rng: np.random.Generator) -> None:
@@ -245,8 +245,8 @@ def test_every_step_takes_up_its_mini_batch_first_and_the_last_one_freezes_what_
         problem = pose(divergence, X[n - TAU : n], W)
         slopes = Slopes.of(problem, solve(problem).H)
         averages = averages.after(slopes, TAU)
-        D = 0.3 * averages.metric(TAU)
-        V = W - 30 / (n + 30) * D * slopes.gradient
+        D = 0.3 * averages.metric()
+        V = W - 30 / (n + 30) * D * slopes.gradient / TAU
         if divergence.name == "kl":
             W = np.clip(np.clip(V, W / 10, 10 * W), averages.low(ratios=False), 1)
         else:
@@ -264,7 +264,7 @@ def test_a_frozen_step_is_the_papers_in_the_metric(rng: np.random.Generator) -> 
         W, D = model.components_, memory(model)["metric"]
         problem = pose(divergence, X[200:], W)
         H = model.method_.coefficients(divergence).solve(problem).H
-        V = W - 200 / (210 + 200) * D * (H.T @ divergence.grad(X[200:], H @ W))
+        V = W - 200 / (210 + 200) / TAU * D * (H.T @ divergence.grad(X[200:], H @ W))
         if divergence.name == "kl":
             expected = np.clip(np.clip(V, W / 10, 10 * W), memory(model)["low"], 1)
         else:
@@ -505,7 +505,7 @@ def test_a_step_shows_the_constants_that_are_not_default() -> None:
         (lambda: Paper(step="adaptive:c"), "write constants as NAME=VALUE"),
         (
             lambda: methods.get("paper:step=canonical,race=3"),
-            "'paper' has no constant 'race'; its constants are",
+            "race is a constant of step=adaptive; write paper:step=adaptive,race=",
         ),
         (lambda: OnlineNMF(method="paper").set_params(method__step="magic"), "unknown step 'magic'"),
         (lambda: Adaptive(b=0), "needs b > 0, got 0"),

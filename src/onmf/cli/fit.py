@@ -18,7 +18,7 @@ from onmf.persistence.checkpoint import Checkpoint
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; constants follow a colon: paper:tau=5, paper:step=canonical,a=200, auto:forgetting=0.1. "
+    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.1, paper:step=canonical,a=200. "
     "The convergence theorem is about paper; auto is faster."
 )
 EXAMPLES = (

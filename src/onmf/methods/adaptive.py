@@ -6,9 +6,9 @@ samples of a mini-batch, and n the samples seen (* and / elementwise):
 
 1. **Statistics**, from the first batch on and then at every step: running means S1 of h^2 (x) g*(y - x), S2 of
    h^4 (x) g^2, both K x F, and M of hh' with h at unit length.
-2. **Metric** D = S1 / (tau kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
+2. **Metric** D = S1 / (kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
    S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
-3. **Step** W <- P(W - c b/(n + b) D*G), P being the projection in the metric: the paper's schedule with the paper's b.
+3. **Step** W <- P(W - c b/(n + b) D*G/tau), P projecting in the metric: the paper's schedule with the paper's b.
 4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest loss over the
    second half of the race goes on.
 5. **Sets**: where the fit must be positive (kl, is, alpha, beta < 2), the box {low_f <= W_kf <= 1} within C, and no
@@ -64,7 +64,7 @@ class Adaptive(Step, name="adaptive"):
 
     def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
         n, memory = state.clock + len(H), state.memory
-        rate = 1 / (1 + n / float(self.b))
+        rate = 1 / (1 + n / float(self.b)) / tau
         if "metric" in memory:
             metric, own = memory["metric"], self.feasible(problem.divergence, state)
             return state.after(len(H), _moved(Slopes.of(problem, H), rate, metric, own))
@@ -77,11 +77,12 @@ class Adaptive(Step, name="adaptive"):
             losses[half, number] += slopes.losses.sum(dtype=np.float64)
             runs[number] = run.after(slopes, rate, state.C, tau)
         if n >= min(self.race, self.b):
-            runs, losses = [runs[_leader(losses)]], losses[:, :1]
+            winner = _leader(losses)
+            runs, losses = [runs[winner]], losses[:, [winner]]
         best = runs[_leader(losses)]
         if n < self.b:
             return state.after(len(H), best.W, _memory(runs, losses))
-        frozen = {"metric": (best.c * best.averages.metric(tau)).astype(best.W.dtype)}
+        frozen = {"metric": (best.c * best.averages.metric()).astype(best.W.dtype)}
         if not problem.divergence.domain.y.closed:
             frozen["low"] = _low(problem.divergence, state.C, best.averages, len(best.W)).astype(best.W.dtype)
         return state.after(len(H), best.W, frozen)
@@ -130,7 +131,7 @@ class _Run:
         """The averages first, this mini-batch included; then the step."""
         averages = self.averages.after(slopes, tau)
         own = _own_set(slopes.problem.divergence, C, averages, len(self.W))
-        return _Run(_moved(slopes, rate, self.c * averages.metric(tau), own), self.c, averages)
+        return _Run(_moved(slopes, rate, self.c * averages.metric(), own), self.c, averages)
 
 
 def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | DictionaryBox) -> Array:
@@ -168,4 +169,5 @@ def _runs(state: State) -> list[_Run]:
 
 def _leader(losses: Array) -> int:
     """The run with the lowest loss over the second half of the race, or over the first while that is all there is."""
-    return int(np.argmin(losses[1] if losses[1].any() else losses[0]))
+    sums = losses[1] if losses[1].any() else losses[0]
+    return int(np.argmin(np.where(np.isnan(sums), np.inf, sums)))

@@ -76,15 +76,15 @@ class Averages:
         means = {name: old + weight * (getattr(news, name) - old) for name, old in vars(self).items()}
         return Averages(**means | {"seen": np.array([seen])})
 
-    def metric(self, tau: int) -> Array:
-        """D = S1 / (tau kappa S2); entries without a positive value have the median of the others."""
+    def metric(self) -> Array:
+        """D = S1 / (kappa S2); entries without a positive value have the median of the others."""
         good = (self.residuals > 0) & (self.squares > 0)
         if not good.any():
             return np.ones_like(self.squares)  # every fit is exact, and no gradient left to scale
         D = np.divide(self.residuals, self.squares, out=np.zeros_like(self.squares), where=good)
         median = float(np.median(D[good]))
         D = np.clip(np.where(good, D, median), median / WIDEST, median * WIDEST)
-        return D / (tau * self.overlap)
+        return D / self.overlap
 
     @property
     def overlap(self) -> float:

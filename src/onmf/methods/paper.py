@@ -68,6 +68,10 @@ class Paper(Method, name="paper"):
         if not isinstance(given, (str, Step)):
             raise ValueError(f"step must be one of {', '.join(Step.names())}, got {given!r}.")
         step = Step.get(given)
+        for name in constants:
+            owners = [each for each in Step.names() if name in Step.find(each).constant_names() and each != step.name]
+            if owners and name not in (*cls.constant_names(), *step.constant_names()):
+                raise ValueError(f"{name} is a constant of step={owners[0]}; write paper:step={owners[0]},{name}=...")
         cls.require_known(constants, [*cls.constant_names(), *step.constant_names()])
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
