@@ -1,0 +1,93 @@
+"""``guarantee_`` names exactly those assumptions of the theorem that a run does not meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import OnlineNMF, load, save
+from onmf.divergences import Divergence
+from onmf.methods import Adaptive, Canonical, Paper
+from tests.conftest import F, every_divergence
+
+PROMISE = "The paper's theorem promises that, as samples go on, W converges almost surely to the critical points"
+UNMET = "this run does not meet what it assumes: "
+EXACT: dict[str, Any] = {"method": Paper(step=Adaptive(b=100, race=40), tol=1e-9), "ridge": 1e-2, "random_state": 0}
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.DomainWarning")
+
+
+def samples(rng: np.random.Generator, n: int = 150) -> np.ndarray:
+    return rng.gamma(1, 1, (n, 3)) @ rng.gamma(1, 1, (3, F)) + 0.1
+
+
+def said(X: Any, **settings: Any) -> str:
+    return OnlineNMF(3, **EXACT | settings).fit(X).guarantee_
+
+
+def test_a_run_that_meets_everything_is_told_so(rng: np.random.Generator) -> None:
+    text = said(samples(rng))
+    assert text.startswith(PROMISE)
+    assert "over the box low <= W <= 1 within C" in text
+    assert text.endswith("provided that they are independent draws from one distribution with compact support.")
+    assert "over the set C" in said(samples(rng), divergence="squared_l2")
+
+
+CASES = {
+    "strong convexity": ({"ridge": 0.0}, "a loss that is strongly convex in h (ridge=0)"),
+    "tolerance": ({"method": Paper(step=Adaptive(b=100, race=40))}, "exact coefficients (tol=0.001)"),
+    "passes": ({"max_passes": 2}, "independent samples (there were 2 passes over the same)"),
+    "reservoir": ({"reservoir": 10}, "independent samples (a reservoir shows some of them again)"),
+    "metric": (
+        {"method": Paper(tol=1e-9)},
+        "a metric that no longer adapts (it does over the first 20000 samples; so far there were 150)",
+    ),
+    "powers": (
+        {"method": Paper(step=Canonical(a=1, b=100, power=2.0, any_power=True), tol=1e-9)},
+        "steps that satisfy the Robbins-Monro conditions (power=2)",
+    ),
+    "l2": ({"divergence": "l2"}, "that d(x || hW) is convex in W and h together, as its proof for l2 says"),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), CASES.values(), ids=CASES)
+def test_what_a_run_does_not_meet_is_named_and_nothing_else(
+    settings: dict[str, Any], words: str, rng: np.random.Generator
+) -> None:
+    text = said(samples(rng), **settings)
+    assert text.startswith(PROMISE)
+    assert text.partition(UNMET)[2].startswith(words)
+    assert ";" not in text.partition(words)[2]
+
+
+@pytest.mark.parametrize("stored", [np.asarray, scipy.sparse.csr_matrix])
+def test_zeros_are_no_positive_numbers_unless_clipped_or_harmless(stored: Any, rng: np.random.Generator) -> None:
+    X = samples(rng)
+    X[100, 2] = 0
+    assert "data in a compact set of positive numbers (there were zeros)" in said(stored(X))
+    assert UNMET not in said(stored(X), clip=(0.01, 100.0))
+    assert UNMET not in said(stored(X), divergence="squared_l2")
+
+
+@every_divergence
+def test_there_is_no_promise_outside_class_d2_or_for_another_method(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    X = samples(rng)
+    text = OnlineNMF(3, divergence=divergence, method="paper:max_iter=2", random_state=0).fit(X).guarantee_
+    assert text.startswith(PROMISE if divergence.convex else "None: ")
+    fast = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
+    assert fast == "None: the paper's theorem is about method 'paper', and this model was learnt by 'surrogate'."
+
+
+def test_a_model_file_keeps_what_the_sentence_is_made_of(rng: np.random.Generator, tmp_path: Any) -> None:
+    X = samples(rng)
+    X[3] = 0
+    model = OnlineNMF(3, **EXACT, max_passes=2).fit(X)
+    save(model, tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").guarantee_ == model.guarantee_
+    with pytest.raises(AttributeError, match="guarantee_ is available only after fit or partial_fit"):
+        _ = OnlineNMF().guarantee_
