@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from onmf.experiments.claims import Claim, still_falling
+from onmf.experiments.claims import Claim, still_falling, undecided
 from onmf.experiments.contest import seconds_to
 from onmf.experiments.contestants import TITLES, canonical
 from onmf.methods import Paper
@@ -103,26 +103,36 @@ def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str =
     """The paper's main claim for one data set, judged by the time to Batch's final loss."""
     whole = mean(by_method["batch"], "seconds") / mean(by_method[method], "seconds")
     ratios, near = speedups(by_method, method), speedups(by_method, method, NEARLY)
-    falling = out_of_reach(ratios, by_method[method])
+    open_ = out_of_reach(by_method, method)
     return Claim(
         about(method, f"{where}: {IN_WORDS[method]} is significantly faster than Batch"),
         f"Batch's time / the time of the run: {whole:.3g}{paper}; / the time to Batch's final training loss, by start: "
-        f"{times(ratios, falling)}; to within {NEARLY:.1%} of it: {times(near)}",
+        f"{times(ratios, ends(by_method, method))}; to within {NEARLY:.1%} of it: {times(near)}",
         [ratio >= SIGNIFICANTLY for ratio in ratios],
-        falling,
+        open_,
     )
 
 
-def out_of_reach(ratios: Sequence[float], found: Sequence[Facts]) -> list[bool]:
-    """Which runs did not reach Batch's loss, and were still falling."""
-    return [not ratio and still_falling(facts) for ratio, facts in zip(ratios, found, strict=True)]
+def out_of_reach(by_method: ByMethod, method: str) -> list[bool]:
+    """Which runs did not reach Batch's loss, and might yet have done."""
+    runs = zip(speedups(by_method, method), by_method[method], by_method["batch"], strict=True)
+    return [not ratio and undecided(facts, batch) for ratio, facts, batch in runs]
 
 
-def times(ratios: Sequence[float], falling: Sequence[bool] = (), form: str = ".3g") -> str:
-    """Speed-ups in words; of those without one, which might yet have had it."""
-    still = [" (still falling)" if each else "" for each in falling or [False] * len(ratios)]
-    both = zip(ratios, still, strict=True)
-    return ", ".join(f"{ratio:{form}}" if ratio else f"not reached{note}" for ratio, note in both)
+def ends(by_method: ByMethod, method: str) -> list[str]:
+    """Where the runs ended, compared with Batch's."""
+    above = [
+        measured(facts, "train") / measured(batch, "train") - 1
+        for facts, batch in zip(by_method[method], by_method["batch"], strict=True)
+    ]
+    falling = [", still falling" if still_falling(facts) else "" for facts in by_method[method]]
+    return [f" (ended {gap:.2%} above it{still})" for gap, still in zip(above, falling, strict=True)]
+
+
+def times(ratios: Sequence[float], ends: Sequence[str] = (), form: str = ".3g") -> str:
+    """Speed-ups in words; of those without one, where they ended."""
+    both = zip(ratios, ends or [""] * len(ratios), strict=True)
+    return ", ".join(f"{ratio:{form}}" if ratio else f"not reached{end}" for ratio, end in both)
 
 
 def steps(n: int, methods: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from onmf.experiments.comparison import (
     SIGNIFICANTLY,
     Results,
     about,
+    ends,
     lines,
     mean,
     out_of_reach,
@@ -145,13 +146,12 @@ class Synthetic(Experiment):
 def _faster_than_batch(results: Results, name: str) -> Claim:
     compared = {title: found for title, found in results.items() if "batch" in found and name in found}
     ratios = {title: speedups(found, name) for title, found in compared.items()}
-    falling = {title: out_of_reach(ratios[title], found[name]) for title, found in compared.items()}
-    each = ", ".join(f"{title} {times(ratios[title], falling[title], '.1f')}" for title in compared)
+    each = ", ".join(f"{title} {times(ratios[title], ends(found, name), '.1f')}" for title, found in compared.items())
     return Claim(
         about(name, f"{IN_WORDS[name]} converges significantly faster than Batch for all the divergences"),
         f"Batch's time / time to Batch's final training loss: {each}" if ratios else NOT_RUN,
         [ratio >= SIGNIFICANTLY for found in ratios.values() for ratio in found],
-        [still for found in falling.values() for still in found],
+        [might for found in compared.values() for might in out_of_reach(found, name)],
     )
 
 
@@ -174,13 +174,13 @@ def _against(results: Results, rival: str, word: str) -> Claim:
     found = results.get(title, {})
     if "ol" not in found or rival not in found:
         return Claim(text, NOT_RUN, [])
-    ends = [mean(found[name], "train") for name in ("ol", rival)]
-    mine, theirs = (seconds_to(found[name][0]["points"], "train", max(ends)) for name in ("ol", rival))
+    final = [mean(found[name], "train") for name in ("ol", rival)]
+    mine, theirs = (seconds_to(found[name][0]["points"], "train", max(final)) for name in ("ol", rival))
     limit = 1 / SIGNIFICANTLY if rival == "ol-wang" else SIGNIFICANTLY
     good = [bool(np.isfinite(mine) and theirs >= limit * mine)]
     return Claim(
         text,
-        f"final training loss {shown(ends[0])} against {shown(ends[1])}; seconds to the higher of the two: "
+        f"final training loss {shown(final[0])} against {shown(final[1])}; seconds to the higher of the two: "
         f"{shown(mine)} against {shown(theirs)}",
         good,
         failing_early(good, [found["ol"]]),
