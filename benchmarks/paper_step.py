@@ -1,6 +1,6 @@
 """The steps of method "paper" on real data: held-out losses after so many samples, beside Batch and the default method.
 
-    python -m benchmarks.paper_step [--sets samson,piano] [--methods paper,paper:step=canonical,auto] [--seeds 0,1,2]
+    python -m benchmarks.paper_step [--sets "samson;piano"] [--methods "paper;auto;batch"] [--seeds 0,1,2]
 
 All start from the same dictionary, uniformly random, on the piano by k-means++; samples are drawn in shuffled passes.
 Batch makes 300 iterations. ``docs/decisions/0010-a-step-without-tuning.md`` is made of this table.

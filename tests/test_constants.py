@@ -73,11 +73,18 @@ def test_an_unknown_constant_is_refused_by_name_with_the_list(name: str) -> None
         lambda: methods.get(f"{name}:magic=1"),
         lambda: methods.find(name).make({"magic": 1}),
         lambda: methods.get(name).with_constants(magic=1),
+        lambda: OnlineNMF(method=name).set_params(method__magic=1),
     ):
         with pytest.raises(ValueError, match=message):
             attempt()
-    with pytest.raises(ValueError, match="has no constant 'magic'; it has "):
-        OnlineNMF(method=name).set_params(method__magic=1)
+
+
+def test_the_constants_of_the_step_can_be_set_like_the_methods() -> None:
+    model = OnlineNMF(method="paper").set_params(method__b=200, method__tau=5)
+    assert model.method == Paper(tau=5, step=Adaptive(b=200))
+    model.set_params(method__step="canonical", method__a=30)
+    assert model.method == Paper(tau=5, step=Canonical(a=30))
+    assert model.set_params(method__a=40).method == Paper(tau=5, step=Canonical(a=40))
 
 
 @pytest.mark.parametrize(

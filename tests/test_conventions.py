@@ -79,7 +79,11 @@ def test_constants_that_allow_each_other_can_be_set_together_in_any_order(backwa
 @pytest.mark.parametrize(
     ("model", "params", "words"),
     [
-        (quick("kl", "em"), {"method__a": 5}, r"method EM\(\) has no constant 'a'; it has tau, forgetting, max_iter\."),
+        (
+            quick("kl", "em"),
+            {"method__a": 5},
+            r"method 'em' has no constant 'a'; its constants are tau, forgetting, max_iter\.",
+        ),
         (quick("huber"), {"divergence__alpha": 5}, r"divergence Huber.* has no constant 'alpha'; it has delta\."),
         (quick("kl"), {"divergence__delta": 5}, r"has no constant 'delta'; it has none\."),
         (quick(), {"sets__V": 5}, r"sets Sets\(.*\) has no constant 'V'; it has eps, eps_prime, U\."),

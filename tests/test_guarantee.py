@@ -13,9 +13,10 @@ from onmf.divergences import Divergence
 from onmf.methods import Adaptive, Canonical, Paper
 from tests.conftest import F, every_divergence
 
-PROMISE = "The paper's theorem promises that, as samples go on, W converges almost surely to the critical points"
+PROMISE = "The paper's theorem promises that, as the number of samples grows, W converges almost surely to the"
 UNMET = "this run does not meet what it assumes: "
-EXACT: dict[str, Any] = {"method": Paper(step=Adaptive(b=100, race=40), tol=1e-9), "ridge": 1e-2, "random_state": 0}
+SHORT = Adaptive(b=100, race=40)
+EXACT: dict[str, Any] = {"method": Paper(step=SHORT, tol=1e-9), "ridge": 1e-2, "random_state": 0}
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.DomainWarning")
 
@@ -32,13 +33,22 @@ def test_a_run_that_meets_everything_is_told_so(rng: np.random.Generator) -> Non
     text = said(samples(rng))
     assert text.startswith(PROMISE)
     assert "over the box low <= W <= 1 within C" in text
-    assert text.endswith("provided that they are independent draws from one distribution with compact support.")
+    assert text.endswith("provided that the samples are independent draws from one distribution with compact support.")
     assert "over the set C" in said(samples(rng), divergence="squared_l2")
 
 
 CASES = {
     "strong convexity": ({"ridge": 0.0}, "a loss that is strongly convex in h (ridge=0)"),
-    "tolerance": ({"method": Paper(step=Adaptive(b=100, race=40))}, "exact coefficients (tol=0.001)"),
+    "tolerance": ({"method": Paper(step=SHORT)}, "exact coefficients (tol=0.001)"),
+    "iterations": ({"method": Paper(step=SHORT, tol=1e-9, max_iter=1)}, "exact coefficients (tol=1e-09, max_iter=1)"),
+    "a first-order solver": (
+        {"method": Paper(step=SHORT, solver="armijo", tol=1e-9)},
+        "exact coefficients (solver=armijo, tol=1e-09)",
+    ),
+    "a loose active set": (
+        {"method": Paper(step=SHORT, tol=1.0), "divergence": "squared_l2"},
+        "exact coefficients (tol=1.0)",
+    ),
     "passes": ({"max_passes": 2}, "independent samples (there were 2 passes over the same)"),
     "reservoir": ({"reservoir": 10}, "independent samples (a reservoir shows some of them again)"),
     "metric": (
@@ -49,7 +59,6 @@ CASES = {
         {"method": Paper(step=Canonical(a=1, b=100, power=2.0, any_power=True), tol=1e-9)},
         "steps that satisfy the Robbins-Monro conditions (power=2)",
     ),
-    "l2": ({"divergence": "l2"}, "that d(x || hW) is convex in W and h together, as its proof for l2 says"),
 }
 
 
@@ -70,6 +79,15 @@ def test_zeros_are_no_positive_numbers_unless_clipped_or_harmless(stored: Any, r
     assert "data in a compact set of positive numbers (there were zeros)" in said(stored(X))
     assert UNMET not in said(stored(X), clip=(0.01, 100.0))
     assert UNMET not in said(stored(X), divergence="squared_l2")
+    assert UNMET not in said(stored(X), divergence="alpha:-1")  # which raises them
+
+
+def test_single_precision_and_a_ridge_of_the_past_are_not_forgotten(rng: np.random.Generator) -> None:
+    X = samples(rng)
+    assert "exact coefficients (tol=1e-09)" in said(X.astype(np.float32))
+    model = OnlineNMF(3, **EXACT | {"ridge": 0.0}).fit(X).set_params(ridge=0.1)
+    assert "ridge=0" in model.guarantee_
+    assert "ridge=0" in model.partial_fit(X).guarantee_
 
 
 @every_divergence
@@ -78,7 +96,8 @@ def test_there_is_no_promise_outside_class_d2_or_for_another_method(
 ) -> None:
     X = samples(rng)
     text = OnlineNMF(3, divergence=divergence, method="paper:max_iter=2", random_state=0).fit(X).guarantee_
-    assert text.startswith(PROMISE if divergence.convex else "None: ")
+    start = "None: " if not divergence.convex else PROMISE if divergence.smooth else "None proved: "
+    assert text.startswith(start)
     fast = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
     assert fast == "None: the paper's theorem is about method 'paper', and this model was learnt by 'surrogate'."
 

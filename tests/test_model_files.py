@@ -706,6 +706,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
     "loss_to_beat": NUMBER,
+    "ridge": NUMBER,
     "passes": (*WHOLE, 0),
     "pass_began": (*WHOLE, 10**9),
     "method": (None, "surrogate", []),

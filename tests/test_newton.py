@@ -140,3 +140,17 @@ def test_ratios_are_near_newtons_minimum_and_never_above_their_start(
 def test_ratios_refuse_other_divergences() -> None:
     with pytest.raises(ValueError, match=r"Ratios refuses kl.*use newton"):
         Ratios().solve(pose(get("kl"), np.ones((2, 3)), np.ones((1, 3))))
+
+
+@pytest.mark.parametrize("unlike", [1e-4, 1e-6, 1e-8])
+def test_atoms_that_are_almost_combinations_of_each_other_do_not_lead_least_squares_astray(
+    unlike: float, rng: np.random.Generator
+) -> None:
+    base = rng.gamma(1.0, 1.0, (4, F))
+    W = rng.random((3 * F, 4)) @ base
+    W = W / W.max() + unlike * rng.random(W.shape)
+    X = rng.gamma(1.0, 1.0, (50, 4)) @ base + 0.05 * rng.random((50, F))
+    found = Newton(tol=1e-4, max_iter=5000).solve(pose(SquaredL2(), X, W))
+    best = np.array([scipy.optimize.nnls(W.T, x)[1] ** 2 / 2 for x in X])
+    assert found.converged.all()
+    assert (SquaredL2().value(X, found.H @ W) <= best + 1e-4 * SquaredL2().scale(X)).all()

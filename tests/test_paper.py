@@ -13,7 +13,6 @@ from onmf import OnlineNMF, Sets, coefficients
 from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper, State
-from onmf.methods.steps import gradient
 from onmf.problem import pose
 from onmf.sets import DictionarySet
 from tests.conftest import F, every_divergence
@@ -54,7 +53,7 @@ def test_gradients_and_losses_of_two_chunks_add_up(divergence: Divergence, rng: 
     whole, *parts = (Paper().local(pose(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
     assert whole.samples == sum(part.samples for part in parts) == 10
     np.testing.assert_allclose(np.concatenate([part.losses for part in parts]), whole.losses, rtol=1e-12)
-    G, *Gs = (gradient(each.parts["problem"], each.parts["H"]) for each in (whole, *parts))
+    G, *Gs = (each.parts["slopes"].gradient for each in (whole, *parts))
     np.testing.assert_allclose(sum(Gs), G, rtol=1e-9, atol=1e-12 * np.abs(G).max())
 
 

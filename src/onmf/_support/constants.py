@@ -54,8 +54,7 @@ class Constants(Registered):
 
     def with_constants(self, **constants: Any) -> Self:
         """The same with some constants replaced."""
-        self.require_known(constants, self.constant_names())
-        return dataclasses.replace(self, **constants)  # type: ignore[type-var]
+        return type(self).make(self.constants() | constants)
 
     @classmethod
     def constant_names(cls) -> list[str]:

@@ -28,7 +28,7 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
-    "`onmf fit counts.npz --method paper --ridge 0.001 --out theorem.safetensors`"
+    "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
 
 

@@ -58,14 +58,21 @@ class Newton(CoefficientSolver, name="newton"):
         box = problem.box
         Q, B = problem.penalised()
         H = box.low + nnls_on_gram(Q, B - Q.dtype.type(box.low) * Q.sum(axis=0))
-        above = (box.high < H).any(axis=1)
         H = box.project(H)
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
-        if above.any():  # the active set knows no upper bound
-            found = iterate(_Steps(problem.rows(np.asarray(above)), H[above], self.tol), self.max_iter)
-            H[above], iterations[above], converged[above] = found.H, found.iterations, found.converged
+        left = np.flatnonzero(~converged)
+        if left.size:  # the active set knows no upper bound, and may lose its way where Q is singular
+            some = problem.rows(left)
+            found = iterate(_Steps(some, self._better_start(some, H[left]), self.tol), self.max_iter)
+            H[left], iterations[left], converged[left] = found.H, found.iterations, found.converged
         return Coefficients(H, iterations, converged)
+
+    def _better_start(self, problem: GramProblem, H: Array) -> Array:
+        """H, or the uniform start for samples where that is better."""
+        uniform = problem.start(None)
+        values = [problem.objective(each, problem.fit(each)) for each in (H, uniform)]
+        return np.where((values[0] <= values[1])[:, None], H, uniform)
 
 
 class _Steps(Descent):

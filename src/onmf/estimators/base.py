@@ -17,6 +17,7 @@ from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array, dense
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.constants import Constants
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
@@ -245,6 +246,9 @@ class NMF(TransformerMixin, BaseEstimator):
         for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
             if not dataclasses.is_dataclass(parts.get(name)):
                 raise ValueError(f"{name} has no constants to set.")
+            if isinstance(parts[name], Constants):
+                params[name] = parts[name].with_constants(**constants)
+                continue
             fields = [field.name for field in dataclasses.fields(parts[name])]
             for constant in constants:
                 if constant not in fields:

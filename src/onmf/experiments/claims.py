@@ -47,7 +47,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Holds if it does in every case, in part if in some; does not hold if one case fails for good."""
+        """Holds if it does in every case, in part if in some; does not hold if every settled case fails."""
         if not self.successes:
             return UNKNOWN
         unsettled = self.unsettled or [False] * len(self.successes)
@@ -62,7 +62,7 @@ class Claim:
 
 def still_falling(*runs: Mapping[str, Any]) -> bool:
     """Did the training losses of all these runs end more than FALLING below their lowest before the last doubling of
-    the samples? So does one that was looked at only in that doubling.
+    the samples? A run with no mark before it counts as falling.
     """
     for facts in runs:
         last = facts["points"][-1]

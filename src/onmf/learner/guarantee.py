@@ -18,25 +18,31 @@ def guarantee(recipe: Recipe, learned: Learned) -> str:
             "None: the paper's theorem is about divergences that are convex in the fit (class D2); "
             f"{divergence.name!r} is not."
         )
+    if not divergence.smooth:
+        return (
+            f"None proved: the paper's proof for {divergence.name} takes d(x || hW) to be convex in W and h together, "
+            "which it is not."
+        )
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
     promise = (
-        "The paper's theorem promises that, as samples go on, W converges almost surely to the critical points of the "
-        f"expected loss over {'the box low <= W <= 1 within C' if box else 'the set C'}"
+        "The paper's theorem promises that, as the number of samples grows, W converges almost surely to the critical "
+        f"points of the expected loss over {'the box low <= W <= 1 within C' if box else 'the set C'}"
     )
     doubts = [*doubts, *_of_the_run(recipe, learned)]
     if not doubts:
-        return f"{promise}, provided that they are independent draws from one distribution with compact support."
+        return f"{promise}, provided that the samples are independent draws from one distribution with compact support."
     return f"{promise}, but this run does not meet what it assumes: {'; '.join(doubts)}."
 
 
 def _of_the_run(recipe: Recipe, learned: Learned) -> list[str]:
     doubts = []
-    if recipe.ridge == 0:
+    if learned.ridge == 0:
         doubts.append("a loss that is strongly convex in h (ridge=0)")
     if learned.passes > 1:
         doubts.append(f"independent samples (there were {learned.passes} passes over the same)")
     if recipe.reservoir:
         doubts.append("independent samples (a reservoir shows some of them again)")
-    if learned.zeros and not learned.divergence.domain.y.closed and (recipe.clip is None or recipe.clip[0] == 0):
+    x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
+    if learned.zeros and x.closed and not y.closed and (recipe.clip is None or recipe.clip[0] == 0):
         doubts.append("data in a compact set of positive numbers (there were zeros)")
     return doubts

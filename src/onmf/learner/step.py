@@ -182,6 +182,7 @@ def step(
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
         zeros=learned.zeros or any_zeros(batch),
+        ridge=min(learned.ridge, recipe.ridge),
     )
     W, scale = result.state.W, result.state.W.dtype.type(units.scale)
     told = history.samples, total, result.state.steps, history.seconds, loss, W, result.H * scale

@@ -31,9 +31,9 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
-from onmf.methods.averages import Averages, Slopes
+from onmf.methods.averages import Averages
 from onmf.methods.base import State
-from onmf.methods.steps import Solve, Step
+from onmf.methods.steps import Slopes, Solve, Step
 from onmf.problem import Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet
 
@@ -55,37 +55,44 @@ class Adaptive(Step, name="adaptive"):
                 raise ValueError(f"the step size c b / (samples + b) needs {name} > 0, got {value!r}.")
         require_whole(1, race=self.race)
 
-    def first_look(self, problem: Problem, state: State, tau: int, solve: Solve) -> State:
-        """Averages over the first batch, at W_0: the same for all runs."""
+    def first_look(self, problem: Problem, state: State, solve: Solve) -> State:
+        """Averages over the first batch, or its beginning if that is long, at W_0: the same for all runs."""
+        problem = problem.rows(slice(0, max(5 * problem.K, 200)))
         averages = Averages.of(Slopes.of(problem, solve(problem)))
         W = _own_set(problem.divergence, state.C, averages, len(state.W)).project(state.W).astype(state.W.dtype)
         factors = FACTORS if self.c is None else (self.c,)
         return replace(state, W=W, memory=_memory([_Run(W, c, averages) for c in factors], np.zeros((2, len(factors)))))
 
-    def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
-        n, memory = state.clock + len(H), state.memory
+    def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
+        problem, memory = slopes.problem, state.memory
+        n = state.clock + len(slopes.H)
         rate = 1 / (1 + n / float(self.b)) / tau
         if "metric" in memory:
             metric, own = memory["metric"], self.feasible(problem.divergence, state)
-            return state.after(len(H), _moved(Slopes.of(problem, H), rate, metric, own))
-        runs, losses, leader = _runs(state), memory["losses"].copy(), _leader(memory["losses"])
-        half = 0 if n <= min(self.race, self.b) / 2 else 1
-        for number, run in enumerate(runs):
-            same = number == leader
-            posed = problem if same else pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty)
-            slopes = Slopes.of(posed, H if same else solve(posed))
-            losses[half, number] += slopes.losses.sum(dtype=np.float64)
-            runs[number] = run.after(slopes, rate, state.C, tau)
-        if n >= min(self.race, self.b):
-            winner = _leader(losses)
-            runs, losses = [runs[winner]], losses[:, [winner]]
+            return state.after(len(slopes.H), _moved(slopes, rate, metric, own))
+        runs, losses = _runs(state), memory["losses"].copy()
+        if len(runs) == 1:
+            runs = [runs[0].after(slopes, rate, state.C, tau)]
+        else:
+            half, leader = int(n > min(self.race, self.b) / 2), _leader(losses)
+            for number, run in enumerate(runs):
+                if number == leader:
+                    its = slopes
+                else:
+                    posed = pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty)
+                    its = Slopes.of(posed, solve(posed))
+                losses[half, number] += its.losses.sum(dtype=np.float64)
+                runs[number] = run.after(its, rate, state.C, tau)
+            if n >= min(self.race, self.b):
+                winner = _least(losses[half])
+                runs, losses = [runs[winner]], losses[:, [winner]]
         best = runs[_leader(losses)]
         if n < self.b:
-            return state.after(len(H), best.W, _memory(runs, losses))
+            return state.after(len(slopes.H), best.W, _memory(runs, losses))
         frozen = {"metric": (best.c * best.averages.metric()).astype(best.W.dtype)}
         if not problem.divergence.domain.y.closed:
             frozen["low"] = _low(problem.divergence, state.C, best.averages, len(best.W)).astype(best.W.dtype)
-        return state.after(len(H), best.W, frozen)
+        return state.after(len(slopes.H), best.W, frozen)
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The box where the fit must be positive, else C."""
@@ -106,6 +113,17 @@ class Adaptive(Step, name="adaptive"):
         averages = Averages(*map(np.empty, ((K, F), (K, F), (K, K), (F,), (1,), (1,))))
         runs = [_Run(W, 1.0, averages)] * (len(FACTORS) if racing else 1)
         return _memory(runs, np.empty((2, len(runs))))
+
+    def require_sound(self, state: State) -> None:
+        memory = state.memory
+        if "metric" in memory:
+            sound = bool((memory["metric"] > 0).all())
+        else:
+            runs = _runs(state)
+            sound = all(run.c > 0 and state.C.contains(run.W) for run in runs)
+            sound = sound and np.array_equal(runs[_leader(memory["losses"])].W, state.W)
+        if not sound:
+            raise ValueError("its statistics are not such as the step makes")
 
     def shorter(self) -> Step:
         return replace(self, c=(min(FACTORS) if self.c is None else self.c) / 10)
@@ -148,7 +166,7 @@ def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: in
 
 
 def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:
-    """So high that the box lies within C."""
+    """low_f, raised where the box would not lie within C."""
     return np.maximum(averages.low(ratios=not divergence.domain.x.closed), C.eps / K)
 
 
@@ -168,6 +186,9 @@ def _runs(state: State) -> list[_Run]:
 
 
 def _leader(losses: Array) -> int:
-    """The run with the lowest loss over the second half of the race, or over the first while that is all there is."""
-    sums = losses[1] if losses[1].any() else losses[0]
-    return int(np.argmin(np.where(np.isnan(sums), np.inf, sums)))
+    """The run with the lowest loss so far."""
+    return _least(losses.sum(axis=0))
+
+
+def _least(losses: Array) -> int:
+    return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))

@@ -7,35 +7,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.problem import Problem
+from onmf.methods.steps import Slopes
 
 WINDOW = 100  # mini-batches that the running means reach back
 SHARE = 1e-3  # of a feature's typical size that every atom keeps
 WIDEST = 1e12  # how far entries of the metric may be from their median
-
-
-@dataclass(frozen=True)
-class Slopes:
-    """Samples X with coefficients H and fits Y: their losses, and g, the derivatives of the losses in the fits."""
-
-    problem: Problem
-    H: Array
-    Y: Array
-    g: Array
-
-    @classmethod
-    def of(cls, problem: Problem, H: Array) -> Slopes:
-        Y = H @ problem.W
-        return cls(problem, H, Y, problem.divergence.grad(problem.X, Y))
-
-    @property
-    def gradient(self) -> Array:
-        """G = H'g, summed over the samples."""
-        return self.H.T @ self.g
-
-    @property
-    def losses(self) -> Array:
-        return self.problem.divergence.value(self.problem.X, self.Y)
 
 
 @dataclass(frozen=True)

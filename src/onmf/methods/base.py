@@ -175,8 +175,11 @@ class Method(Choice):
         """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
         return self.start(divergence, state.W, state.C).memory
 
+    def require_sound(self, divergence: Divergence, state: State) -> None:
+        """Refuse statistics that the method could not have made, as a damaged file may hold."""
+
     def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
-        """What the paper's theorem asks of the method and its run so far, and they have not; None: it says nothing."""
+        """What the paper's theorem assumes of the method and this run does not have; None: it says nothing of it."""
         return None
 
     def shorter_step(self) -> str | None:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf.methods.base import State
-from onmf.methods.steps import Solve, Step, gradient
-from onmf.problem import Problem
+from onmf.methods.steps import Slopes, Solve, Step
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,9 +54,9 @@ class Canonical(Step, name="canonical"):
         with np.errstate(all="ignore"):  # of a very large power: 0, or inf if it is negative
             return float(self.a / (samples + np.float64(self.b)) ** self.power)
 
-    def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
-        n = len(H)
-        return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * gradient(problem, H)))
+    def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
+        n = len(slopes.H)
+        return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * slopes.gradient))
 
     def shorter(self) -> Step:
         return replace(self, a=self.a / 10)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
@@ -13,7 +15,7 @@ from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
 from onmf.divergences import Divergence
 from onmf.methods.adaptive import Adaptive
 from onmf.methods.base import Method, State, Statistics
-from onmf.methods.steps import Step
+from onmf.methods.steps import Slopes, Step
 from onmf.problem import Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
@@ -108,16 +110,15 @@ class Paper(Method, name="paper"):
         return State(C.rescale_into(W), C)
 
     def first_look(self, problem: Problem, state: State) -> State:
-        return self._step.first_look(problem, state, self.tau, self._solve)
+        return self._step.first_look(problem, state, self._solve)
 
     def local(self, problem: Problem, H: Array) -> Statistics:
-        """The samples themselves: the step looks at them with each of the dictionaries that it tries."""
-        losses = problem.divergence.value(problem.X, H @ problem.W)
-        return Statistics({"problem": problem, "H": H}, samples=len(H), losses=losses)
+        """The slopes, with the samples that they belong to: the step looks at these with every dictionary it tries."""
+        slopes = Slopes.of(problem, H)
+        return Statistics({"slopes": slopes}, samples=len(H), losses=slopes.losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        parts = statistics.parts
-        return self._step.after(parts["problem"], parts["H"], state, self.tau, self._solve)
+        return self._step.after(statistics.parts["slopes"], state, self.tau, self._solve)
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         return self._step.feasible(divergence, state)
@@ -125,20 +126,17 @@ class Paper(Method, name="paper"):
     def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
         return self._step.expected(divergence, state)
 
+    def require_sound(self, divergence: Divergence, state: State) -> None:
+        self._step.require_sound(state)
+
     def doubts(self, divergence: Divergence, state: State) -> list[str]:
-        doubts = self._step.doubts(state)
-        solver = self.coefficients(divergence)
-        exact = isinstance(solver, coefficients.Newton) and divergence.quadratic  # by an active set
-        if isinstance(solver, Polyak):
-            doubts.append(f"exact coefficients (delta_tol={solver.delta_tol:g})")
-        elif not exact and solver.tol > EXACT:
-            doubts.append(f"exact coefficients (tol={solver.tol:g})")
-        if not divergence.smooth:
-            doubts.append(
-                f"that d(x || hW) is convex in W and h together, as its proof for {divergence.name} says (a product is "
-                "not)"
-            )
-        return doubts
+        """Only a second-order solver in double precision comes as near to exact coefficients as a computer can."""
+        solver, usual = self.coefficients(divergence), coefficients.precise(divergence)
+        limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
+        near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64
+        near = near and (solver.tol <= EXACT or (divergence.quadratic and solver.tol <= 1e-3))  # by an active set
+        words = ", ".join(limits) or ("tol=0.001" if state.W.dtype == np.float64 else "single precision")
+        return [*self._step.doubts(state), *([] if near else [f"exact coefficients ({words})"])]
 
     def shorter_step(self) -> str:
         return replace(self, step=self._step.shorter()).text()

@@ -17,17 +17,41 @@ from onmf.sets import DictionaryBox, DictionarySet
 Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
 
 
+@dataclass(frozen=True)
+class Slopes:
+    """Samples X with coefficients H and fits Y: their losses, and g, the derivatives of the losses in the fits."""
+
+    problem: Problem
+    H: Array
+    Y: Array
+    g: Array
+
+    @classmethod
+    def of(cls, problem: Problem, H: Array) -> Slopes:
+        Y = H @ problem.W
+        return cls(problem, H, Y, problem.divergence.grad(problem.X, Y))
+
+    @property
+    def gradient(self) -> Array:
+        """G = H'g, summed over the samples."""
+        return self.H.T @ self.g
+
+    @property
+    def losses(self) -> Array:
+        return self.problem.divergence.value(self.problem.X, self.Y)
+
+
 @dataclass(frozen=True, repr=False)
 class Step(Constants, kind="step"):
     """A rule for the step. A ``name`` makes it ``paper:step=NAME``, followed by its constants."""
 
-    def first_look(self, problem: Problem, state: State, tau: int, solve: Solve) -> State:
+    def first_look(self, problem: Problem, state: State, solve: Solve) -> State:
         """The state after a look at the first batch, before anything is learnt."""
         return state
 
     @abstractmethod
-    def after(self, problem: Problem, H: Array, state: State, tau: int, solve: Solve) -> State:
-        """The state after one mini-batch, the samples of ``problem`` with coefficients H."""
+    def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
+        """The state after one mini-batch, usually of tau samples."""
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The set that W stays in."""
@@ -37,15 +61,13 @@ class Step(Constants, kind="step"):
         """Statistics of the shapes and types that the rule keeps in this state."""
         return {}
 
+    def require_sound(self, state: State) -> None:
+        """Refuse statistics that the rule could not have made, as a damaged file may hold."""
+
     @abstractmethod
     def shorter(self) -> Step:
         """The rule with a step ten times shorter."""
 
     def doubts(self, state: State) -> list[str]:
-        """What the theorem asks of the steps, and this run has not."""
+        """What the theorem assumes of the steps and this run does not have."""
         return []
-
-
-def gradient(problem: Problem, H: Array) -> Array:
-    """G = H' (d/dy) d(x || hW), summed over the samples."""
-    return H.T @ problem.divergence.grad(problem.X, H @ problem.W)

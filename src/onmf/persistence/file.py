@@ -22,7 +22,7 @@ from safetensors.numpy import save as to_bytes
 from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
-VERSION = 3
+VERSION = 4
 
 
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)

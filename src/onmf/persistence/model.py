@@ -47,6 +47,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "loss_to_beat": _plain(learned.loss_to_beat),
         "raised": learned.raised,
         "zeros": learned.zeros,
+        "ridge": _plain(learned.ridge),
         "passes": learned.passes,
         "pass_began": learned.pass_began,
         "skipped": dataclasses.asdict(learned.skipped),
@@ -130,6 +131,7 @@ def _restored(
         history=History.of_columns({key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}),
         raised=bool(facts["raised"]),
         zeros=bool(facts["zeros"]),
+        ridge=_number(facts["ridge"]),
         passes=facts["passes"],
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
@@ -176,6 +178,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
         raise ValueError("its statistics are not finite")
     if any((state.memory[name] < 0).any() for name in (*method.nonnegative, "kept") if name in state.memory):
         raise ValueError("its statistics have negative entries")
+    method.require_sound(learned.inside, state)
     if "kept_of" in state.memory and not 0 <= state.memory["kept_of"][0] <= learned.history.samples:
         raise ValueError("its reservoir does not fit its samples")
 
