@@ -171,8 +171,8 @@ def test_the_winner_of_the_race_is_the_best_of_the_runs_on_their_own_to_the_bit(
     }
     for number, W in enumerate(seen):
         n = TAU * (number + 1)
-        halves = (0, n) if n <= SHORT.race / 2 else (SHORT.race // 2, min(n, SHORT.race))
-        best = min(FACTORS, key=lambda c: mean_losses(alone[c], *halves))
+        judged = (0, n) if n < SHORT.race else (SHORT.race // 2, SHORT.race)  # so far; at the end, the second half
+        best = min(FACTORS, key=lambda c: mean_losses(alone[c], *judged))
         np.testing.assert_array_equal(W, ways[best][number])
     assert memory(raced)["factors"] == [best]
     for name in Averages.names():
@@ -409,9 +409,9 @@ def test_samples_that_are_fitted_exactly_are_learnt_from_saved_and_read(
 
 @pytest.mark.parametrize("divergence", ["kl", "squared_l2"])
 def test_any_number_of_threads_gives_the_same_bits(divergence: str, rng: np.random.Generator) -> None:
-    X = data(250, rng, n_features=1000)
-    settings = {"n_components": 40, "method": Paper(tau=100, step=SHORT, max_iter=3)}
-    assert divergence == "squared_l2" or len(pose(get(divergence), X[:100], rng.random((40, 1000))).blocks()) > 1
+    X = data(250, rng, n_features=3000)
+    settings = {"n_components": 40, "method": Paper(tau=100, step=SHORT, max_iter=2)}
+    assert divergence == "squared_l2" or len(pose(get(divergence), X[:100], rng.random((40, 3000))).blocks()) > 1
     found = []
     for threads in (1, 2, 3):
         with threadpool_limits(threads):
