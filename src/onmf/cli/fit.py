@@ -49,6 +49,9 @@ def fit(
     ridge: Annotated[
         float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
     ] = 0.0,
+    clip: Annotated[
+        tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)
+    ] = None,
     shuffle: Annotated[
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
@@ -83,6 +86,7 @@ def fit(
         shuffle=shuffle,
         init=init,
         ridge=ridge,
+        clip=clip,
         reservoir=reservoir,
         on_error=on_error,
         random_state=seed,

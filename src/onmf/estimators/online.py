@@ -253,16 +253,10 @@ class OnlineNMF(NMF):
     # What was learnt from a stream
 
     method_ = Shown[Learned, methods.Method](lambda learned: learned.method)
+    guarantee_ = Shown[Learned, str](learner.guarantee)
     n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
     reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
-
-    @property
-    def guarantee_(self) -> str:
-        """What the paper's theorem promises for this model, and what it assumes that this run has not."""
-        if self._learned is None:
-            raise AttributeError("guarantee_ is available only after fit or partial_fit.")
-        return learner.guarantee(self._recipe(), self._learned)
 
     @property
     def n_skipped_(self) -> int:

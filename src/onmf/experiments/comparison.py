@@ -96,7 +96,7 @@ def listed(values: Sequence[float], form: str = ".3g") -> str:
 
 def about(method: str, text: str) -> str:
     """A claim, marked if it is about a method that is not in the paper."""
-    return f"(not in the paper) {text}" if method in NOT_THE_PAPERS else text
+    return f"(not in the paper) {text}" if method in NOT_THE_PAPERS or text.startswith("Stand-in") else text
 
 
 def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str = "") -> Claim:

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 from onmf.learner.learned import Learned
-from onmf.learner.step import Recipe
 from onmf.sets import DictionaryBox
 
 
-def guarantee(recipe: Recipe, learned: Learned) -> str:
-    """One sentence; ``recipe`` holds the settings as they are now."""
+def guarantee(learned: Learned) -> str:
+    """One sentence: covered, or not yet and what to change, or not at all and why."""
     method, divergence, state = learned.method, learned.divergence, learned.state
     doubts = method.doubts(divergence, state)
     if doubts is None:
         return f"None: the paper's theorem is about method 'paper', and this model was learnt by {method.name!r}."
     if not divergence.convex:
-        return (
-            "None: the paper's theorem is about divergences that are convex in the fit (class D2); "
-            f"{divergence.name!r} is not."
-        )
+        parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
+        name = f"{divergence.name}:{parameters}" if parameters else divergence.name
+        return f"None: the paper's theorem is about divergences that are convex in the fit (class D2); {name!r} is not."
     if not divergence.smooth:
         return (
             f"None proved: the paper's proof for {divergence.name} takes d(x || hW) to be convex in W and h together, "
             "which it is not."
         )
+    doubts = [*doubts, *_of_the_run(learned)]
+    if doubts:
+        return f"Not covered by the paper's theorem yet: {'; '.join(doubts)}."
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
-    promise = (
-        "The paper's theorem promises that, as the number of samples grows, W converges almost surely to the critical "
-        f"points of the expected loss over {'the box low <= W <= 1 within C' if box else 'the set C'}"
+    return (
+        "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical "
+        f"points of the expected loss on {'the box low <= W <= 1 within C' if box else 'the set C'}, provided that the "
+        "samples are independent draws from one distribution with compact support."
     )
-    doubts = [*doubts, *_of_the_run(recipe, learned)]
-    if not doubts:
-        return f"{promise}, provided that the samples are independent draws from one distribution with compact support."
-    return f"{promise}, but this run does not meet what it assumes: {'; '.join(doubts)}."
 
 
-def _of_the_run(recipe: Recipe, learned: Learned) -> list[str]:
-    doubts = []
+def _of_the_run(learned: Learned) -> list[str]:
+    doubts, clip = [], learned.units.clip
     if learned.ridge == 0:
-        doubts.append("a loss that is strongly convex in h (ridge=0)")
+        doubts.append("the loss must be strongly convex in h, and ridge was 0 (ridge=1e-3)")
     if learned.passes > 1:
-        doubts.append(f"independent samples (there were {learned.passes} passes over the same)")
-    if recipe.reservoir:
-        doubts.append("independent samples (a reservoir shows some of them again)")
+        doubts.append(f"samples must be independent, and there were {learned.passes} passes over the same")
+    if "kept" in learned.state.memory:
+        doubts.append("samples must be independent, and a reservoir shows some of them again")
     x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
-    if learned.zeros and x.closed and not y.closed and (recipe.clip is None or recipe.clip[0] == 0):
-        doubts.append("data in a compact set of positive numbers (there were zeros)")
+    if learned.zeros and x.closed and not y.closed and (clip is None or clip[0] == 0):
+        doubts.append("data must be positive, and there were zeros (clip=(low, high))")
     return doubts

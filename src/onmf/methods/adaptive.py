@@ -125,15 +125,15 @@ class Adaptive(Step, name="adaptive"):
         if not sound:
             raise ValueError("its statistics are not such as the step makes")
 
-    def shorter(self) -> Step:
+    def gentler(self) -> Step:
         return replace(self, c=(min(FACTORS) if self.c is None else self.c) / 10)
 
     def doubts(self, state: State) -> list[str]:
         if state.clock >= self.b:
             return []
         return [
-            f"a metric that no longer adapts (it does over the first {self.b:.0f} samples; so far there were "
-            f"{state.clock:.0f})"
+            f"the step must no longer adapt, and it does for {self.b:.0f} samples, of which it has seen "
+            f"{state.clock:.0f}"
         ]
 
 

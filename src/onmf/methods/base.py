@@ -183,7 +183,7 @@ class Method(Choice):
         return None
 
     def shorter_step(self) -> str | None:
-        """The method with a step ten times shorter, as text, to try where the loss rises; None if it has no step."""
+        """The method with a gentler step, as text, to try where the loss rises; None if it has no step."""
         return None
 
     # What shards have learnt

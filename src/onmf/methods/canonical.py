@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,8 +58,13 @@ class Canonical(Step, name="canonical"):
         n = len(slopes.H)
         return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * slopes.gradient))
 
-    def shorter(self) -> Step:
-        return replace(self, a=self.a / 10)
+    def gentler(self) -> Step:
+        """The one that adapts to the data."""
+        return Step.find("adaptive")()
 
     def doubts(self, state: State) -> list[str]:
-        return [] if self.robbins_monro else [f"steps that satisfy the Robbins-Monro conditions (power={self.power:g})"]
+        return (
+            []
+            if self.robbins_monro
+            else [f"steps must satisfy the Robbins-Monro conditions, and power={self.power:g} does not"]
+        )

@@ -56,7 +56,10 @@ class Paper(Method, name="paper"):
         if not isinstance(self.solver, str):
             raise ValueError(f"solver must be the name of a coefficient solver, got {self.solver!r}.")
         if self.solver not in ("auto", "paper"):
-            coefficients.find(self.solver)
+            try:
+                coefficients.find(self.solver)
+            except ValueError as error:
+                raise ValueError(str(error).replace("choose one of", "choose one of auto, paper,")) from None
         require_at_least(0, **({} if self.tol is None else {"tol": self.tol}))
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
@@ -135,11 +138,12 @@ class Paper(Method, name="paper"):
         limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
         near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64
         near = near and (solver.tol <= EXACT or (divergence.quadratic and solver.tol <= 1e-3))  # by an active set
-        words = ", ".join(limits) or ("tol=0.001" if state.W.dtype == np.float64 else "single precision")
-        return [*self._step.doubts(state), *([] if near else [f"exact coefficients ({words})"])]
+        limits += ["single precision"] if state.W.dtype != np.float64 else [] if limits else ["tol=0.001"]
+        exact = f"coefficients must be exact, and were found with {', '.join(limits)} ('paper:tol=1e-9')"
+        return [*self._step.doubts(state), *([] if near else [exact])]
 
     def shorter_step(self) -> str:
-        return replace(self, step=self._step.shorter()).text()
+        return replace(self, step=self._step.gentler()).text()
 
 
 def _papers_choice(divergence: Divergence) -> CoefficientSolver:

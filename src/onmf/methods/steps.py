@@ -65,8 +65,8 @@ class Step(Constants, kind="step"):
         """Refuse statistics that the rule could not have made, as a damaged file may hold."""
 
     @abstractmethod
-    def shorter(self) -> Step:
-        """The rule with a step ten times shorter."""
+    def gentler(self) -> Step:
+        """The rule to try where the loss rises."""
 
     def doubts(self, state: State) -> list[str]:
         """What the theorem assumes of the steps and this run does not have."""
