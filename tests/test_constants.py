@@ -106,7 +106,7 @@ def test_the_constants_of_the_step_can_be_set_like_the_methods() -> None:
         ("paper:c=word", "needs c > 0"),
         ("paper:race=0", "race must be .*at least 1"),
         ("paper:race=2.5", "race must be a whole number"),
-        ("paper:solver=magic", "unknown solver 'magic'; choose one of armijo, "),
+        ("paper:solver=magic", "unknown solver 'magic'; choose one of auto, paper, armijo, "),
         ("paper:tol=-1", "tol must be .*at least 0"),
         ("paper:max_iter=0", "max_iter must be .*at least 1"),
         ("paper:delta_tol=-1", "needs delta_tol > 0"),
