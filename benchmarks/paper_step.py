@@ -25,6 +25,7 @@ from onmf.experiments.corpora import CORPORA, documents
 from onmf.experiments.judge import Scorer
 from onmf.experiments.topics import SIZES
 from onmf.experiments.trial import huber
+from onmf.methods import adaptive, averages
 
 READ = 200  # samples at a time
 
@@ -107,7 +108,12 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--samples", type=int, help="in place of each set's own number")
+    parser.add_argument("--factors", help="that race, in place of the usual ones, separated by commas")
+    parser.add_argument("--window", type=int, help="of the running means, in mini-batches")
     arguments = parser.parse_args()
+    if arguments.factors:
+        adaptive.FACTORS = tuple(map(float, arguments.factors.split(",")))
+    averages.WINDOW = arguments.window or averages.WINDOW
     warnings.simplefilter("ignore")
     wanted = [each.strip() for each in arguments.sets.split(";")]
     for name, (draw, samples, init) in SETS.items():

@@ -73,11 +73,12 @@ class Paper(Method, name="paper"):
         if not isinstance(given, (str, Step)):
             raise ValueError(f"step must be one of {', '.join(Step.names())}, got {given!r}.")
         step = Step.get(given)
-        for name in constants:
-            owners = [each for each in Step.names() if name in Step.find(each).constant_names() and each != step.name]
-            if owners and name not in (*cls.constant_names(), *step.constant_names()):
-                raise ValueError(f"{name} is a constant of step={owners[0]}; write paper:step={owners[0]},{name}=...")
-        cls.require_known(constants, [*cls.constant_names(), *step.constant_names()])
+        known = [*cls.constant_names(), *step.constant_names()]
+        for name in constants.keys() - known:
+            for other in Step.names():
+                if name in Step.find(other).constant_names():
+                    raise ValueError(f"{name} is a constant of step={other}; write paper:step={other},{name}=...")
+        cls.require_known(constants, known)
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
         return cls(**own | {"step": replace(step, **more)})
