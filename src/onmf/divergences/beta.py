@@ -111,7 +111,7 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
     domain = Domain(x=POSITIVE, y=POSITIVE)
     degree = 0.0
     sees_ratios = True
-    averaging_exponent = 0.75
+    averaging_exponent = 0.7
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """u - log u - 1 at u = x/y, with two logarithms since the ratio may underflow."""

@@ -18,7 +18,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 
-FEWEST_SWEEPS = 5  # over the atoms per update
+FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
@@ -99,8 +99,8 @@ def sweeps(memory: dict[str, Array], n: int) -> int:
     matrix.
     """
     K, F = memory["b"].shape
-    worth, most = (n / 15, 10) if "A" in memory or "a" in memory else (2 * n * K / F, 20)
-    return int(min(most, max(FEWEST_SWEEPS, worth)))
+    worth = n / 8 if "A" in memory or "a" in memory else 2 * n * K / F
+    return int(min(MOST_SWEEPS, max(FEWEST_SWEEPS, worth)))
 
 
 def units(V: Array, before: Array) -> Array:
