@@ -369,7 +369,8 @@ def test_the_quadratic_model_predicts_the_same_change_of_the_loss_in_all_units(
     slope, curvature = getattr(inner, which)(unit * X, unit * Y)
     outside = slope * unit * (Z - Y) + 0.5 * curvature * (unit * (Z - Y)) ** 2
     np.testing.assert_allclose(1.7 * inside, outside, rtol=1e-9, atol=1e-12 * np.abs(outside).max())
-    assert (curvature > 0).all()
+    if which == "model" or inner.convex:  # elsewhere the second derivative may be negative
+        assert (curvature > 0).all()
 
 
 @every_unit

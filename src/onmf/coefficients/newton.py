@@ -26,6 +26,9 @@ class Newton(CoefficientSolver, name="newton"):
 
     Where a loss is not convex, a sample whose Hessian is not positive definite makes a step of least squares instead,
     reweighted by the curvatures of the dictionary's models: Fisher scoring under Itakura-Saito.
+
+    A sample has also converged when a whole step promises less than rounding can tell: in single precision the gradient
+    in the coefficient of a quiet atom may be too uncertain for the first-order bound.
     """
 
     max_iter: int = 50
@@ -89,7 +92,7 @@ class _Steps(Descent):
 
     def test(self, k: int) -> Mask:
         self.G, self.curvatures = self.problem.newton(self.H, self.Y)
-        return np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance
+        return self.done | (np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance)
 
     def step(self) -> Mask:
         from onmf.kernels import newton_directions
@@ -108,6 +111,7 @@ class _Steps(Descent):
         """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
+        self.done = np.abs(self._promised(trial)) <= self.noise
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
         bad = self._too_high(trial, value)
@@ -128,5 +132,8 @@ class _Steps(Descent):
         return bad
 
     def _too_high(self, trial: Array, value: Array) -> Mask:
-        promised = (self.G * (self.H - trial)).sum(axis=1)
-        return ~(value <= self.f - SUFFICIENT * promised + self.noise)
+        return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
+
+    def _promised(self, trial: Array) -> Array:
+        """By how much f would fall at the trial points if it were linear."""
+        return (self.G * (self.H - trial)).sum(axis=1)
