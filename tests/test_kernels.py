@@ -345,13 +345,13 @@ def test_newton_directions_solve_the_free_system_and_leave_the_bound_alone(rng: 
     np.testing.assert_array_equal(D[:, :2], [[0.0, 50.0]] * 8)
 
 
-def test_newton_directions_do_not_depend_on_the_units_of_the_atoms(rng: np.random.Generator) -> None:
-    H, G, V = rng.random((8, 4)), rng.normal(size=(8, 4)), rng.random((8, 7, 4))
+def test_free_coefficients_move_alike_in_all_units_of_the_atoms(rng: np.random.Generator) -> None:
+    H, G, V = rng.random((8, 4)) + 1, rng.normal(size=(8, 4)), rng.random((8, 7, 4))
     unit = np.array([1e-9, 1.0, 1e3, 1e8])
     M = np.einsum("nij,nik->njk", V, V)
+    G[:, 0] = 1e-3  # in the second call near its bound, but its own step does not reach it
     D, _ = newton_directions(packed(M).T, G, H, 0.0, 1e12)
     other, _ = newton_directions(packed(M / unit / unit[:, None]).T, G / unit, H * unit, 0.0, 1e20)
-    assert (D == -H).any()
     np.testing.assert_allclose(other / unit, D, rtol=1e-9)
 
 

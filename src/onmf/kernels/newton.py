@@ -9,14 +9,16 @@ from onmf._support.arrays import Array, Mask
 from onmf.kernels.checked import kernel
 from onmf.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
+NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
+
 
 def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> tuple[Array, Mask]:
     """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K) in [low, high].
 
-    A coefficient whose own Newton step -g_k / M_kk would take it to a bound or beyond goes to that bound, and stays out
-    of the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. This, and
-    a damping in proportion to each M_kk, do not depend on the units of the atoms: a sample's coefficients may differ
-    by ten orders of magnitude.
+    A coefficient near its lower bound that its own Newton step -g_k / M_kk would take there goes there, and stays out of
+    the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. Being near is
+    not enough, since a sample's coefficients may differ by ten orders of magnitude; therefore, too, each M_kk is damped
+    in proportion to itself. The upper bound is seldom met, and everybody is near it whose own step passes it.
 
     Also which Hessians were positive definite on the rest; without that, the directions are those own steps.
     """
@@ -24,7 +26,7 @@ def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> 
     D, positive, relative = np.zeros_like(H), np.zeros(n, dtype=bool), damping(K, H.dtype)
 
     def block(rows: slice) -> None:
-        _newton_directions(M[rows], G[rows], H[rows], D[rows], positive[rows], low, high, relative)
+        _newton_directions(M[rows], G[rows], H[rows], D[rows], positive[rows], low, high, relative, NEAR)
 
     threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
     return D, positive
@@ -32,7 +34,15 @@ def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> 
 
 @kernel("nP nK nK nK* n*")
 def _newton_directions(
-    M: Array, G: Array, H: Array, D: Array, positive: Mask, low: float, high: float, relative: float
+    M: Array,
+    G: Array,
+    H: Array,
+    D: Array,
+    positive: Mask,
+    low: float,
+    high: float,
+    relative: float,
+    near_share: float,
 ) -> None:
     n, K = H.shape
     Q = np.empty((K, K), dtype=H.dtype)
@@ -47,12 +57,15 @@ def _newton_directions(
                 Q[k, j] = M[i, p]
                 p += 1
             Q[j, j] += relative * abs(Q[j, j])
+        near = low - low
+        for k in range(K):
+            near += near_share * H[i, k] / K
         m = 0
         for k in range(K):
             g = G[i, k]
             if g == 0 and Q[k, k] == 0:  # an atom of zeros
                 continue
-            if g > 0 and (H[i, k] - low) * Q[k, k] <= g:
+            if g > 0 and H[i, k] - low <= near and (H[i, k] - low) * Q[k, k] <= g:
                 D[i, k] = low - H[i, k]
             elif g < 0 and Q[k, k] > 0 and (high - H[i, k]) * Q[k, k] <= -g:
                 D[i, k] = high - H[i, k]
