@@ -111,8 +111,9 @@ def main() -> None:
             solved = time.process_time()
             told = [str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)]
             unsolved = re.findall("[0-9]+", told[0])[0] if told else 0
+            negligible = np.mean(X / X.mean() < 1e-9)
             print(
-                f"| {name} | {len(X)} | {np.mean(X < 1e-9 * X.mean()):.1%} | {fitted - started:.2f} "
+                f"| {name} | {len(X)} | {negligible:.1%} | {fitted - started:.2f} "
                 f"| {solved - fitted:.2f} | {unsolved} | {model.loss(X):.1f} |",
                 flush=True,
             )

@@ -162,7 +162,7 @@ class Divergence(Registered, kind="divergence"):
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """The same for the coefficient step, whose line search allows a curvature closer to the second derivative.
 
-        Where the loss is not convex it may be negative: samples that this does not help take the curvature of ``model``.
+        Where the loss is not convex it may be negative: samples that this does not help take that of ``model``.
         """
         return self.model(X, Y)
 

@@ -15,10 +15,10 @@ NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficien
 def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> tuple[Array, Mask]:
     """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K) in [low, high].
 
-    A coefficient near its lower bound that its own Newton step -g_k / M_kk would take there goes there, and stays out of
-    the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. Being near is
-    not enough, since a sample's coefficients may differ by ten orders of magnitude; therefore, too, each M_kk is damped
-    in proportion to itself. The upper bound is seldom met, and everybody is near it whose own step passes it.
+    A coefficient near its lower bound that its own Newton step -g_k / M_kk would take there goes there, and stays out
+    of the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. Being near
+    is not enough, since a sample's coefficients may differ by ten orders of magnitude; for the same reason each M_kk is
+    damped in proportion to itself. At the upper bound, which is seldom met, a step that passes it is enough.
 
     Also which Hessians were positive definite on the rest; without that, the directions are those own steps.
     """
