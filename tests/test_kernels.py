@@ -347,10 +347,22 @@ def test_newton_directions_solve_the_free_system_and_leave_the_bound_alone(rng: 
     H[:, 0], G[:, 0] = 1e-8, 1.0  # at its bound, and pushed against it
     V = rng.random((8, 7, 4))
     M = np.einsum("nij,nik->njk", V, V)
-    D = newton_directions(packed(M).T, G, H, 1e-8)
+    H[:, 1], G[:, 1] = 50.0, -1e4  # its own step would pass the upper one
+    D, positive = newton_directions(packed(M).T, G, H, 1e-8, 100.0)
+    assert positive.all()
     for n in range(8):
-        np.testing.assert_allclose(D[n, 1:], -np.linalg.solve(M[n, 1:, 1:], G[n, 1:]), rtol=1e-5)
-        assert D[n, 0] < 0  # projected back on the bound
+        np.testing.assert_allclose(D[n, 2:], -np.linalg.solve(M[n, 2:, 2:], G[n, 2:]), rtol=1e-5)
+    np.testing.assert_array_equal(D[:, :2], [[0.0, 50.0]] * 8)
+
+
+def test_free_coefficients_move_alike_in_all_units_of_the_atoms(rng: np.random.Generator) -> None:
+    H, G, V = rng.random((8, 4)) + 1, rng.normal(size=(8, 4)), rng.random((8, 7, 4))
+    unit = np.array([1e-9, 1.0, 1e3, 1e8])
+    M = np.einsum("nij,nik->njk", V, V)
+    G[:, 0] = 1e-3  # in the second call near its bound, but its own step does not reach it
+    D, _ = newton_directions(packed(M).T, G, H, 0.0, 1e12)
+    other, _ = newton_directions(packed(M / unit / unit[:, None]).T, G / unit, H * unit, 0.0, 1e20)
+    np.testing.assert_allclose(other / unit, D, rtol=1e-9)
 
 
 @every_dtype
@@ -358,7 +370,8 @@ def test_newton_directions_are_hardly_damped(rng: np.random.Generator, dtype: ty
     V = rng.random((4, 40, 5))
     M = np.einsum("nij,nik->njk", V, V)
     G = rng.normal(size=(4, 5))
-    D = newton_directions(packed(M).T.astype(dtype), G.astype(dtype), np.full((4, 5), 100.0, dtype=dtype), 0.0)
+    H = np.full((4, 5), 100.0, dtype=dtype)
+    D, _ = newton_directions(packed(M).T.astype(dtype), G.astype(dtype), H, 0.0, 1e8)
     assert D.dtype == dtype
     expected = -np.linalg.solve(M, G[:, :, None])[:, :, 0]
     np.testing.assert_allclose(D, expected, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-6)
@@ -366,7 +379,8 @@ def test_newton_directions_are_hardly_damped(rng: np.random.Generator, dtype: ty
 
 def test_a_hessian_that_is_not_positive_gives_a_scaled_gradient() -> None:
     M = np.array([[1.0, 5.0, 1.0]])  # eigenvalues 6 and -4
-    D = newton_directions(M, np.array([[1.0, -1.0]]), np.array([[3.0, 3.0]]), 1e-8)
+    D, positive = newton_directions(M, np.array([[1.0, -1.0]]), np.array([[3.0, 3.0]]), 1e-8, 1e8)
+    assert not positive.any()
     np.testing.assert_allclose(D, [[-1.0, 1.0]], rtol=1e-5)
 
 
@@ -526,7 +540,7 @@ def refusals() -> dict[str, tuple[object, str]]:
     # What fits, by name: arrays first. Each refusal replaces some of it.
     fitting = {
         nnls_on_gram: {"Q": np.eye(3), "B": f((4, 3))},
-        newton_directions: {"M": f((4, 6)), "G": f((4, 3)), "H": f((4, 3)), "low": 0.0},
+        newton_directions: {"M": f((4, 6)), "G": f((4, 3)), "H": f((4, 3)), "low": 0.0, "high": 1e8},
         sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz)},
         sampled_hessians: {"X": X, "C": entries, "Wt": f((6, 3)), "out": f((4, 6))},
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},

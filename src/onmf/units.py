@@ -5,8 +5,9 @@ constants fit data of unit mean only (docs/decisions/0002-reading-of-the-paper.m
 the same W. Also here:
 
 - ``clip``: the paper's compact set V, optional, in the user's units;
-- entries outside the domain of the divergence (zeros under Itakura-Saito, alpha <= 0, beta <= 0) are raised to
-  ``FLOOR`` times the mean of the first batch. Only such entries change.
+- under a divergence that is not defined at x = 0 (Itakura-Saito, alpha <= 0, beta <= 0) zeros, and entries that are
+  negligible next to their sample, are raised: x <- max(x, ``FLOOR`` m), m being the mean of the sample, or that of the
+  first batch if it is larger, as for silence. Other entries do not change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 
-FLOOR = 1e-6  # of the data's mean: 60 dB below it
+FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
 
 
 class DataError(ValueError):
@@ -60,7 +61,7 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
 
 @dataclass(frozen=True)
 class Units:
-    """The stored change of units: internal X = clip(X) / scale, raised where that lies outside the domain."""
+    """The stored change of units: internal X = clip(X) / scale, raised where the divergence is not defined at zero."""
 
     scale: float
     mean: float  # of the first batch
@@ -81,13 +82,8 @@ class Units:
             )
         return cls(scale=mean if rescale else 1.0, mean=mean, clip=clip)
 
-    @property
-    def floor(self) -> float:
-        """What entries outside the domain are raised to, in the user's units."""
-        return FLOOR * self.mean
-
     def inside(self, X: Any, divergence: Divergence) -> tuple[Any, int]:
-        """The data in internal units, and how many entries had to be raised into the divergence's domain.
+        """The data in internal units, and how many entries had to be raised for the divergence.
 
         Sparse data stay sparse; they come here only under divergences that admit zeros.
         """
@@ -102,11 +98,12 @@ class Units:
         if self.clip is not None:
             X = _clipped(X, self.clip)
         internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")
-        outside = divergence.domain.x.outside(internal)
-        raised = int(np.count_nonzero(outside))
-        if raised:
-            internal[outside] = FLOOR * (self.mean / self.scale)
-        return internal, raised
+        if divergence.domain.x.closed:
+            return internal, 0
+        mean = np.maximum(internal.mean(axis=1, keepdims=True, dtype=np.float64), self.mean / self.scale)
+        least = (FLOOR * mean).astype(internal.dtype)
+        raised = int(np.count_nonzero(internal < least))
+        return np.maximum(internal, least, out=internal) if raised else internal, raised
 
 
 def _clipped(X: Any, clip: tuple[float, float]) -> Any:

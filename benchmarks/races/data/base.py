@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from onmf import divergences
-from onmf.units import FLOOR
+from onmf.units import Units
 
 HELD_OUT = 500
 STARTS = ("uniform", "nndsvda", "own")
@@ -34,9 +34,10 @@ class Samples:
     def usable(self) -> Samples:
         """Without empty samples, and with zeros raised where the divergence admits none: the same for everybody."""
         X, held_out = (_rows(part) for part in (self.X, self.held_out))
-        if not divergences.get(self.divergence).domain.x.closed:
-            least = FLOOR * float(X.mean())
-            X, held_out = (np.where(part > 0, part, least) for part in (X, held_out))
+        divergence = divergences.get(self.divergence)
+        if not divergence.domain.x.closed:
+            units = Units(1.0, float(X.mean()))
+            X, held_out = (units.inside(part, divergence)[0] for part in (X, held_out))
         return replace(self, X=X, held_out=held_out)
 
 

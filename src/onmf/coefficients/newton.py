@@ -10,12 +10,11 @@ from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import Divergence
-from onmf.problem import GramProblem, Problem, least_squares, packed_diagonal, takes_sparse
+from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 RATIO_STEPS = 20  # multiplicative ones, before the first of Newton's
-NEAR = 0.1  # of the mean coefficient: see kernels.newton
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,12 @@ class Newton(CoefficientSolver, name="newton"):
 
     For squared l2, Mahalanobis and l2 (without a penalty the same minimiser) the first part is the solution. For the
     robust losses it would be a bad start: they begin at the uniform one.
+
+    Where a loss is not convex, a sample whose Hessian is not positive definite makes a step of least squares instead,
+    reweighted by the curvatures of the dictionary's models: Fisher scoring under Itakura-Saito.
+
+    A sample has also converged when a whole step promises less than rounding can tell: in single precision the gradient
+    in the coefficient of a quiet atom may be too uncertain for the first-order bound.
     """
 
     max_iter: int = 50
@@ -87,37 +92,26 @@ class _Steps(Descent):
 
     def test(self, k: int) -> Mask:
         self.G, self.curvatures = self.problem.newton(self.H, self.Y)
-        return np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance
+        return self.done | (np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance)
 
     def step(self) -> Mask:
         from onmf.kernels import newton_directions
 
-        M = self.problem.hessians(self.curvatures)
+        problem, low, high = self.problem, self.problem.box.low, self.problem.box.high
+        M = problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
-        self._uncouple(M)
-        return self._arc_search(newton_directions(M, self.G, self.H, self.problem.box.low))
-
-    def _uncouple(self, M: Array) -> None:
-        """Coefficients near the upper bound that want to pass it follow their own scaled gradient, as at the lower one.
-
-        The kernel does not know of an upper bound, which is rarely met: they leave the linear system by zeros in M.
-        """
-        box = self.problem.box
-        room = box.high - self.H
-        some = np.flatnonzero((room <= NEAR * self.H.mean(axis=1, keepdims=True)).any(axis=1))
-        if not some.size:
-            return
-        H, G, room, packed = self.H[some], self.G[some], room[some], M[some]
-        length = np.abs(box.project(H - G / packed[:, packed_diagonal(H.shape[1])]) - H).max(axis=1)
-        held = (G < 0) & (room <= np.minimum(length, NEAR * H.mean(axis=1))[:, None])
-        j, k = np.triu_indices(H.shape[1])
-        packed[(held[:, j] | held[:, k]) & (j != k)] = 0
-        M[some] = packed
+        directions, positive = newton_directions(M, self.G, self.H, low, high)
+        if not positive.all() and not problem.divergence.convex:
+            bent = ~positive
+            M = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, bent))
+            directions[bent], _ = newton_directions(M, self.G[bent], self.H[bent], low, high)
+        return self._arc_search(directions)
 
     def _arc_search(self, directions: Array) -> Mask:
         """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
+        self.done = np.abs(self._promised(trial)) <= self.noise
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
         bad = self._too_high(trial, value)
@@ -138,5 +132,8 @@ class _Steps(Descent):
         return bad
 
     def _too_high(self, trial: Array, value: Array) -> Mask:
-        promised = (self.G * (self.H - trial)).sum(axis=1)
-        return ~(value <= self.f - SUFFICIENT * promised + self.noise)
+        return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
+
+    def _promised(self, trial: Array) -> Array:
+        """By how much f would fall at the trial points if it were linear."""
+        return (self.G * (self.H - trial)).sum(axis=1)

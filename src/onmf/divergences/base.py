@@ -160,7 +160,10 @@ class Divergence(Registered, kind="divergence"):
         return slope, chord(self, X, Y, slope)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The same for the coefficient step, whose line search allows a curvature closer to the second derivative."""
+        """The same for the coefficient step, whose line search allows a curvature closer to the second derivative.
+
+        Where the loss is not convex it may be negative: samples that this does not help take that of ``model``.
+        """
         return self.model(X, Y)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:

@@ -74,10 +74,12 @@ class Beta(Separable, name="beta"):
         return y ** (self.beta - 2.0)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The second derivative y^(beta-2) ((beta-1) - (beta-2) x/y), kept positive."""
+        """The second derivative y^(beta-2) ((beta-1) - (beta-2) x/y), kept away from zero if the loss is convex."""
         q = x / y
         second = (self.beta - 1.0) - (self.beta - 2.0) * q
-        return y ** (self.beta - 2.0) * xp.maximum(xp.maximum(second, q), 0.1)
+        if self.convex:
+            second = xp.maximum(xp.maximum(second, q), 0.1)
+        return y ** (self.beta - 2.0) * second
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """x y^(beta-2) and y^(beta-1)."""
@@ -126,9 +128,8 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
         return 1.0 / (y * y)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """(2 x/y - 1) / y^2, which is negative for x < y/2, kept positive."""
-        q = x / y
-        return xp.maximum(xp.maximum(2.0 * q - 1.0, q), 0.1) / (y * y)
+        """(2 x/y - 1) / y^2, which is negative for x < y/2."""
+        return (2.0 * (x / y) - 1.0) / (y * y)
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """x / y^2 and 1 / y."""

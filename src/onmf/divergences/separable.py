@@ -16,8 +16,9 @@ from onmf.divergences.base import TINY, Divergence, chord
 class Separable(Divergence):
     """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp.
 
-    ``curvature`` and ``newton_curvature`` are optional: positive second-order weights for the fast method. With a
-    ``slope_at_zero``, which makes sparse data cheap, ``newton_curvature`` is needed.
+    ``curvature`` and ``newton_curvature`` are optional: second-order weights for the fast method, the former positive,
+    and the latter if the divergence is convex. With a ``slope_at_zero``, which makes sparse data cheap,
+    ``newton_curvature`` is needed.
     """
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -25,7 +26,7 @@ class Separable(Divergence):
         return None
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The same for the coefficients; by default that of the dictionary."""
+        """The same for the coefficients, negative where the loss is not convex; by default that of the dictionary."""
         return self.curvature(xp, x, y)
 
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:

@@ -27,13 +27,13 @@ from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.streams import Source
-from onmf.units import Units, checked_clip, refuse_bad_entries
+from onmf.units import FLOOR, checked_clip, refuse_bad_entries
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 
 
 class DomainWarning(UserWarning):
-    """Entries of the data lie outside the divergence's domain and were raised to a small positive number."""
+    """Entries of the data are zero or negligible, under a divergence that cannot have it, and were raised."""
 
 
 def _delta(fitted: Fitted) -> Any:
@@ -167,7 +167,7 @@ class NMF(TransformerMixin, BaseEstimator):
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem
         if raised and not fitted.raised:
-            warn_raised(fitted.divergence, fitted.units, raised)
+            warn_raised(fitted.divergence, raised)
         if unsolved:
             warnings.warn(
                 f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
@@ -290,11 +290,11 @@ class NMF(TransformerMixin, BaseEstimator):
         return tags
 
 
-def warn_raised(divergence: Divergence, units: Units, count: int) -> None:
+def warn_raised(divergence: Divergence, count: int) -> None:
     """Say, once per fit, that entries were raised into the domain."""
     warnings.warn(
-        f"{count} entries are zero, outside the domain of {divergence.name}; they are raised to {units.floor:.3g}, "
-        "a millionth of the data's mean. This warning is shown once per fit.",
+        f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
+        f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
         DomainWarning,
         stacklevel=4,
     )

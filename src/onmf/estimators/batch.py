@@ -190,7 +190,7 @@ class BatchNMF(NMF):
             if now is not None:
                 self._learned = self._kept(fitted, now)
         if raised:
-            warn_raised(divergence, units, raised)
+            warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate) -> Factorised:
         """An iterate as the result, its atoms divided by their largest weights."""

@@ -194,7 +194,7 @@ class OnlineNMF(NMF):
                 if progress is None:
                     continue
                 if progress.raised:
-                    warn_raised(learned.divergence, learned.units, progress.raised)
+                    warn_raised(learned.divergence, progress.raised)
                 wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
                 if keep is not None and keep.write_if_due(settings, learned):
                     kept = learned
@@ -236,7 +236,7 @@ class OnlineNMF(NMF):
         self._learned = learned if before else replace(learned, skipped=self._unlearned)
         try:
             if progress.raised:
-                warn_raised(learned.divergence, learned.units, progress.raised)
+                warn_raised(learned.divergence, progress.raised)
             for listener in self._listeners():
                 listener(progress)
         except Exception:

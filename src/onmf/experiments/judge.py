@@ -25,6 +25,7 @@ from onmf.coefficients import precise
 from onmf.divergences import Divergence
 from onmf.problem import pose
 from onmf.sets import Box
+from onmf.units import Units
 
 FLOORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # from the least on, until the loss rises
 TOL, MAX_ITER = 1e-6, 300
@@ -55,6 +56,8 @@ class Scorer:
     ) -> None:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
+        if not given.domain.x.closed:
+            held_out, _ = Units(1.0, mean).inside(dense(held_out), given)
         self.clean = clean
         self.peak = peak or (0.0 if clean is None else float(clean.max()))
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.

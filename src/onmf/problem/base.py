@@ -122,6 +122,13 @@ class Problem(ABC):
             M[:, packed_diagonal(self.K)] += self.penalty.ridge
         return M
 
+    def positive_hessians(self, Y: Array) -> Array:
+        """``hessians`` of the dictionary's quadratic models, whose curvatures are positive."""
+        return self.hessians(self._positive_curvatures(Y))
+
+    def _positive_curvatures(self, Y: Array) -> Array:
+        return self.divergence.model(self.X, Y)[1]
+
     def tolerance(self, tol: float) -> Array:
         """tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
         return max(tol, 10 * self._eps) * self.scale

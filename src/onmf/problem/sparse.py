@@ -40,6 +40,9 @@ class SparseProblem(Problem):
         slope, curvatures = self.divergence.newton_model(self.X.data[:, None], Y[:, None])
         return self._gathered(slope), curvatures[:, 0]
 
+    def _positive_curvatures(self, Y: Array) -> Array:
+        return self.divergence.model(self.X.data[:, None], Y[:, None])[1][:, 0]
+
     def _gathered(self, slope: Array) -> Array:
         return self._like(slope[:, 0] - self.slope_at_zero) @ self.Wt + self.slope_at_zero * self.mass
 
