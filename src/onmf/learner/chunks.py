@@ -10,6 +10,7 @@ import numpy as np
 from onmf._support.arrays import Array, row_sums
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
+from onmf.learner import exchange
 from onmf.methods import Method, State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.problem import Penalty, pose
@@ -39,11 +40,13 @@ def learn(
     reservoir: Reservoir | None = None,
     adapt: bool = False,
     repeated: bool = False,
+    exchanges: bool = False,
 ) -> BatchResult:
     """Learn from the batch X (n, F) in internal units, cut into chunks of the method's tau; the last may be short.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
-    an earlier pass has had these samples.
+    an earlier pass has had these samples. With ``exchanges``, atoms may be exchanged: not on a shard, as shards have their
+    atoms in common.
     """
     losses: list[float] = []
     coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
@@ -55,8 +58,11 @@ def learn(
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     usual = method.coefficients(divergence)
     fresh = max(1, method.tau // NEW_SHARE) if reservoir else method.tau
+    exchanges = exchanges and method.exchanges(divergence)
     for first in range(0, X.shape[0], fresh):
         new = X[first : first + fresh]
+        if exchanges and exchange.due(state.clock, state.clock + new.shape[0]):
+            state = exchange.exchanged(method, divergence, state, X[first:], box, penalty)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
         effort = method.effort(state.clock)

@@ -170,6 +170,12 @@ class Surrogate(Method, name="surrogate"):
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
+    def exchanges(self, divergence: Divergence) -> bool:
+        return divergence.metric is None
+
+    def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
+        return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
+
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """n times the averages, and n V, in the units that the statistics had before."""
         n, memory = after.samples - before.samples, dict(after.memory)
