@@ -51,7 +51,8 @@ class OnlineNMF(NMF):
         data. "paper": Algorithms 1 to 3, stochastic projected subgradient steps: the one with a theorem. "lefevre",
         "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
-        Samples read at a time by ``fit``; None means max(5 K, 200). The first batch sets the scale and the start.
+        Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
+        first batch sets the scale and the start.
     max_passes : int, default 1
         Passes of ``fit`` over the data.
     shuffle : bool, default True
@@ -289,7 +290,8 @@ class OnlineNMF(NMF):
         self._require_switches("shuffle")
         size = max(5 * self.n_components, 200) if self.batch_size is None else self.batch_size
         require_whole(1, batch_size=size)
-        return Reading(int(size), self.max_passes, self.shuffle, self.on_error == "skip", marked)
+        grows = self.batch_size is None
+        return Reading(int(size), grows, self.max_passes, self.shuffle, self.on_error == "skip", marked)
 
     def _source(self, X: Any) -> tuple[Source, Features]:
         """X as a source of batches, and its features."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.streams import Rows, Source
-from onmf.streams.base import stacked
+from onmf.streams.base import recut, stacked
 
 READ = 200  # samples at a time
 ORDER = 1  # key of the random numbers that shuffle the samples
@@ -45,12 +45,13 @@ class Task:
         """The samples of one pass."""
         return int(self.source.n_samples or 0)
 
-    def batches(self, passes: int = 1) -> Iterator[tuple[int, Any]]:
-        """(samples so far, this batch included; batch); no batch spans two passes."""
+    def batches(self, passes: int = 1, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
+        """(samples so far, this batch included; batch); no batch spans two passes. ``size``: as ``recut`` takes it."""
         rng = np.random.default_rng([self.seed, ORDER]) if self.shuffled else None
         seen = 0
         for _ in range(passes):
-            for rows, batch in self.source.batches(self.batch_size, rng):
+            batches = self.source.batches(self.batch_size, rng)
+            for rows, batch in batches if size is None else recut(batches, size):
                 seen += len(rows)
                 yield seen, batch
 
@@ -156,9 +157,9 @@ class Course:
             raise TimeIsUp
         self._start()
 
-    def batches(self, task: Task) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
         """The task's batches, drawn off the clock."""
-        waiting = task.batches(self.passes)
+        waiting = task.batches(self.passes, size)
         while True:
             self._stop()
             item = next(waiting, None)

@@ -44,7 +44,14 @@ class Online(Contestant):
         told: dict[str, Progress] = {}
         look = [lambda progress: told.update(last=progress)]
         self.model = clone(self.settings).set_params(callbacks=look)
-        for seen, batch in course.batches(self.task):
+        seen = 0
+
+        def size(_: Any) -> int:
+            """Of the next batch: it grows with the chunks, as when ``fit`` reads them."""
+            growing = seen and self.model.method_.tau is None
+            return max(self.task.batch_size, self.model.method_.usual_chunk(seen) if growing else 1)
+
+        for seen, batch in course.batches(self.task, size):
             self.model.partial_fit(batch)
             course(seen, told["last"].W, told["last"].H)
 

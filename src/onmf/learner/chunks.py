@@ -42,11 +42,11 @@ def learn(
     repeated: bool = False,
     exchanges: bool = False,
 ) -> BatchResult:
-    """Learn from the batch X (n, F) in internal units, cut into chunks of the method's tau; the last may be short.
+    """Learn from the batch X (n, F) in internal units, cut into chunks of the method's sizes.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
-    an earlier pass has had these samples. With ``exchanges``, atoms may be exchanged: not on a shard, as shards have their
-    atoms in common.
+    an earlier pass has had these samples. With ``exchanges``, atoms may be exchanged: not on a shard, as all
+    shards have their atoms in common.
     """
     losses: list[float] = []
     coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
@@ -57,12 +57,17 @@ def learn(
     state = state.copy(method.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     usual = method.coefficients(divergence)
-    fresh = max(1, method.tau // NEW_SHARE) if reservoir else method.tau
+    share = NEW_SHARE if reservoir else 1
     exchanges = exchanges and method.exchanges(divergence)
-    for first in range(0, X.shape[0], fresh):
-        new = X[first : first + fresh]
-        if exchanges and exchange.due(state.clock, state.clock + new.shape[0]):
-            state = exchange.exchanged(method, divergence, state, X[first:], box, penalty)
+    first = first_size = 0
+    while first < X.shape[0]:
+        left = X.shape[0] - first
+        size = max(1, min(left, method.chunk(state.clock, share * left) // share))
+        first_size = first_size or size
+        new = X[first : first + size]
+        if exchanges and exchange.due(state.clock, state.clock + share * size):
+            judges = reservoir.remembered(kept, X) if reservoir else X[first:]
+            state = exchange.exchanged(method, divergence, state, judges, box, penalty)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
         effort = method.effort(state.clock)
@@ -78,12 +83,13 @@ def learn(
             if visit == 0:
                 losses.append(float(statistics.losses[: new.shape[0]].sum(dtype=np.float64)))
         if H is not None:
-            coefficients[rows[first : first + fresh]] = H[: new.shape[0]]
+            coefficients[rows[first : first + size]] = H[: new.shape[0]]
         if reservoir:
             reservoir.keep(kept, new)
+        first += size
     # One layout in memory, whatever the method prefers: a model read from a file then continues to the bit.
     state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
-    first_loss = losses[0] / min(fresh, X.shape[0]) if losses else 0.0
+    first_loss = losses[0] / first_size if losses else 0.0
     return BatchResult(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 

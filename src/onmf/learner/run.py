@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,12 @@ import scipy.sparse
 from onmf.learner.learned import Features, Learned, Position, Skipped
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step
 from onmf.streams import Source, SourceError
+from onmf.streams.base import Numbered, recut
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
+
+MOST_BYTES = 2**26  # of a batch that has grown
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Reading:
     """How a source is read."""
 
     batch_size: int
+    grows: bool = False  # with the chunks of the method?
     max_passes: int = 1
     shuffle: bool = True
     skip_bad: bool = False  # leave out batches that cannot be learnt from?
@@ -64,7 +68,7 @@ def run(
             learned = replace(learned, skipped=learned.skipped.and_also(error), position=position)
             news = True
 
-    def fault(error: SourceError) -> None:
+    def fault(error: ValueError) -> None:
         """Samples between two batches that the source could not read: counted, unless an earlier run has."""
         nonlocal known_faults
         if passing_over:
@@ -75,14 +79,26 @@ def run(
         position = learned.position if learned else None
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
+    def size(batch: Any) -> int:
+        """Of the next batch: no smaller than a chunk, as far as that fits into memory."""
+        if learned is None or read == 0:
+            return reading.batch_size
+        most = MOST_BYTES // max(1, _bytes(batch) // batch.shape[0])
+        return max(reading.batch_size, min(learned.method.usual_chunk(read), most))
+
     for number in range(done.passes if done else 1, reading.max_passes + 1):
+        # From samples learnt to samples read: what an interrupted run has learnt of this pass, it reads again.
+        read = 0 if learned is None else learned.pass_began if learned.passes == number else learned.history.samples
         before = shuffling.bit_generator.state
         order = shuffling if reading.shuffle and source.any_order else None
         known = done.batches if done else 0
         count = mark = 0
         passing_over = known > 0
         batches = source.batches(reading.batch_size, order, fault if reading.skip_bad else None)
+        if reading.grows and source.batch_size is None:
+            batches = recut(_good(batches, fault) if reading.skip_bad else batches, size)
         for count, (rows, batch) in enumerate(batches, start=1):
+            read += len(rows)
             if reading.marked or known:
                 mark = checksum(batch, mark)
             if count <= known:
@@ -115,6 +131,21 @@ def run(
         raise DataError(f"No batch could be learnt from. {reason}")
     if news:
         yield learned, None
+
+
+def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
+    """Batches without bad entries: one that has some must not spoil the larger one that it would become part of."""
+    for rows, batch in batches:
+        try:
+            refuse_bad_entries(as_floats(batch), rows)
+        except DataError as error:
+            fault(error)
+        else:
+            yield rows, batch
+
+
+def _bytes(batch: Any) -> int:
+    return int(batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes)
 
 
 def require_position(learned: Learned, source: Source, features: Features) -> None:

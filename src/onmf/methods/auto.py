@@ -19,7 +19,7 @@ class Auto(Choice, name="auto"):
     a fifth. The constants are those that both methods have.
     """
 
-    tau: int | None = None  # None: 30 for the surrogate, 200 for em
+    tau: int | None = None  # None: chunks that grow, as suits the method
     forgetting: float = 0.0
     max_iter: int | None = None
 
@@ -34,7 +34,7 @@ class Auto(Choice, name="auto"):
         return (self._em() if isinstance(before, EM) else self._surrogate()).continued(before)
 
     def _surrogate(self) -> Surrogate:
-        return Surrogate(tau=30 if self.tau is None else self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+        return Surrogate(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
 
     def _em(self) -> EM:
-        return EM(tau=200 if self.tau is None else self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+        return EM(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)

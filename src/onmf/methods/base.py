@@ -18,6 +18,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.constants import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
+from onmf.methods.schedules import Growing
 from onmf.problem import Penalty, Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
@@ -98,10 +99,13 @@ class Method(Choice):
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
     not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
 
-    tau: int  # samples per update; larger batches are split
+    growing: ClassVar[Growing | None] = None  # chunks where tau is None
+
+    tau: int | None  # samples per update; larger batches are split. None: more and more
 
     def __post_init__(self) -> None:
-        require_whole(1, tau=self.tau)
+        if self.tau is not None or self.growing is None:
+            require_whole(1, tau=self.tau)
 
     # What it serves
 
@@ -126,6 +130,23 @@ class Method(Choice):
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """The batch, dense or sparse, as the method learns from it fastest."""
         return dense(batch)
+
+    # Chunks
+
+    def chunk(self, clock: float, left: int) -> int:
+        """How many of the ``left`` samples of a batch are the next chunk, after so many samples.
+
+        Chunks without a fixed size share out the rest of the batch evenly: a short one at its end would cost an update
+        as well.
+        """
+        size = self.usual_chunk(clock)
+        return min(size, left) if self.tau is not None else -(-left // max(1, round(left / size)))
+
+    def usual_chunk(self, clock: float) -> int:
+        """The size of a chunk after so many samples, in a batch that is large enough."""
+        if self.tau is not None or self.growing is None:
+            return int(self.tau or 1)
+        return self.growing(clock)
 
     # The coefficient step
 

@@ -24,7 +24,7 @@ from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging, averaging
+from onmf.methods.schedules import Averaging, Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -40,19 +40,21 @@ BLOCK = 2048  # features that a thread divides at a time
 
 @dataclass(frozen=True, repr=False)
 class EM(Method, name="em"):
-    """tau samples per update; ``forgetting`` is a floor under their weight; ``max_iter`` coefficient steps per visit.
+    """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
 
+    ``forgetting`` is a floor under the weight of 200 samples, or tau; ``max_iter`` coefficient steps per visit.
     Left to itself (None) the coefficient solver makes five steps, and two and four times as many once chunks weigh
     little: W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
     Early on haste costs little, since the dictionary moves on anyway.
     """
 
-    tau: int = 200
+    tau: int | None = None
     forgetting: float = 0.0
     max_iter: int | None = None
 
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
+    growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 
@@ -63,7 +65,7 @@ class EM(Method, name="em"):
         Averaging(forgetting=self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return averaging(EXPONENT, self.forgetting)(clock, n, self.tau)
+        return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:
@@ -92,7 +94,8 @@ class EM(Method, name="em"):
 
     def _full_weight(self, clock: float) -> float:
         """That of the next full chunk."""
-        return averaging(EXPONENT, self.forgetting)(clock + self.tau, self.tau, self.tau)
+        size = self.usual_chunk(clock)
+        return averaging(EXPONENT, self.forgetting)(clock + size, size, self.tau or self.growing.first)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""

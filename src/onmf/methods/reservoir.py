@@ -39,6 +39,11 @@ class Reservoir:
             return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
         return np.vstack([V, old])
 
+    def remembered(self, memory: Mapping[str, Array], like: Any) -> Any:
+        """All rows that are kept, dense or sparse like others."""
+        old = memory["kept"][: int(min(memory["kept_of"][0], self.size))]
+        return scipy.sparse.csr_matrix(old) if scipy.sparse.issparse(like) else old
+
     def keep(self, memory: Mapping[str, Array], V: Any) -> None:
         """Let the rows V take their chance, in place."""
         seen = int(memory["kept_of"][0])

@@ -1,4 +1,4 @@
-"""Weights of new samples in averages."""
+"""How many samples make a chunk, and how much they weigh in averages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from onmf._support.checks import is_number
 
 
 @dataclass(frozen=True)
-class Averaging:
-    """rho = ((1 + delay) / (t + delay))^exponent * n / chunk with t = samples / chunk: the weight of n new samples.
+class Growing:
+    """Chunks of a share of the samples seen, within bounds.
 
-    It counts samples, not calls: a short chunk weighs less. sum rho = inf and sum rho^2 < inf for exponents in
-    (1/2, 1]. ``forgetting`` is a floor under the weight of a full chunk, for streams that drift.
+    At first the dictionary learns most from being updated often. Later its error is that of an average over far more
+    samples than a chunk has, and updating it for every few of them is time lost.
+    """
+
+    first: int
+    share: float
+    most: int
+
+    def __call__(self, samples: float) -> int:
+        """The size of the next chunk after so many samples."""
+        return int(min(max(self.first, self.share * samples), self.most))
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """rho = ((1 + delay) / (t + delay))^exponent with t = samples / chunk: the weight of a chunk of new samples.
+
+    n samples weigh 1 - (1 - rho)^(n / chunk), as if they had come in chunks of this size: what is remembered of the
+    past, measured in samples, depends neither on how a stream is cut nor on chunks that grow. sum rho = inf and
+    sum rho^2 < inf for exponents in (1/2, 1]. ``forgetting`` is a floor under rho, for streams that drift.
     """
 
     exponent: float = 0.6
@@ -28,11 +46,11 @@ class Averaging:
 
     def __call__(self, samples: float, n: int, chunk: int) -> float:
         """The weight of the last n of ``samples``."""
-        if samples <= chunk:
+        if samples <= max(chunk, n):
             return n / samples  # before the first chunk is full: the plain mean
         t = samples / chunk
-        rho = ((1 + self.delay) / (t + self.delay)) ** self.exponent
-        return float(min(1.0, max(rho, self.forgetting) * n / chunk))
+        rho = max(((1 + self.delay) / (t + self.delay)) ** self.exponent, self.forgetting)
+        return float(rho if n == chunk else 1 - (1 - rho) ** (n / chunk))
 
 
 # Made once, checks included: it is asked for at every step.

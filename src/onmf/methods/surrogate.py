@@ -33,7 +33,7 @@ from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging, averaging
+from onmf.methods.schedules import Averaging, Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -62,14 +62,15 @@ class Floor:
 
 @dataclass(frozen=True, repr=False)
 class Surrogate(Method, name="surrogate"):
-    """tau samples per update; ``forgetting`` is a floor under their weight in the averages.
+    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 600).
 
+    ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages.
     The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
     diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in ``max_iter`` steps at
     most (None: what suits the divergence).
     """
 
-    tau: int = 30
+    tau: int | None = None
     forgetting: float = 0.0
     max_memory: float = 2.0**30
     tol: float | None = None
@@ -77,6 +78,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
+    growing: ClassVar[Growing] = Growing(30, 0.01, 600)
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
@@ -89,7 +91,7 @@ class Surrogate(Method, name="surrogate"):
         Averaging(forgetting=self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return averaging(divergence.averaging_exponent, self.forgetting)(clock, n, self.tau)
+        return averaging(divergence.averaging_exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Under squared l2 sparse data stay sparse."""

@@ -32,6 +32,7 @@ class Source(ABC):
     any_order: bool = False  # can rows be read in any order, i.e. shuffled?
     rewinds: bool = True  # can it be read again?
     feature_names: list[str] | None = None
+    batch_size: int | None = None  # of a source that has its own, whatever is asked for
 
     @abstractmethod
     def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
@@ -70,21 +71,27 @@ class Sequential(Source):
         """One pass: consecutive rows, best ``size`` of them at a time."""
 
 
-def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int) -> Numbered:
-    """The same rows, with their numbers, in batches of ``size``; only the last may be shorter."""
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int]) -> Numbered:
+    """The same rows, with their numbers, in batches of ``size``; only the last may be shorter.
+
+    A ``size`` that varies is asked for when a batch is begun, and told the rows that it begins with.
+    """
     numbers: list[npt.NDArray[Any]] = []
     waiting: list[Any] = []
-    count = 0
+    count = wanted = 0
     for rows, batch in batches:
         start = 0
-        while count + len(rows) - start >= size:
-            stop = start + size - count
-            yield np.concatenate([*numbers, rows[start:stop]]), stacked([*waiting, batch[start:stop]])
-            numbers, waiting, count, start = [], [], 0, stop
-        if start < len(rows):
-            numbers.append(rows[start:])
-            waiting.append(batch[start:])
-            count += len(rows) - start
+        while start < len(rows):
+            if not waiting:
+                wanted = size if isinstance(size, int) else size(batch)
+            stop = min(len(rows), start + wanted - count)
+            whole = start == 0 and stop == len(rows)
+            numbers.append(rows if whole else rows[start:stop])
+            waiting.append(batch if whole else batch[start:stop])
+            count, start = count + stop - start, stop
+            if count == wanted:
+                yield np.concatenate(numbers), stacked(waiting)
+                numbers, waiting, count = [], [], 0
     if waiting:
         yield np.concatenate(numbers), stacked(waiting)
 

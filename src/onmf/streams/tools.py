@@ -21,7 +21,7 @@ class Derived(Source):
     """A source like another, but for what ``batches`` makes of it and for the facts that differ."""
 
     def __init__(self, source: Source, batches: Read, **facts: Any) -> None:
-        for fact in ("n_features", "n_samples", "any_order", "rewinds", "feature_names"):
+        for fact in ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size"):
             setattr(self, fact, facts.get(fact, getattr(source, fact)))
         self._read = batches
 
@@ -55,7 +55,7 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
             chosen = order[first : first + size]
             yield rows[chosen], waiting[chosen]
 
-    return Derived(source, batches, any_order=True)
+    return Derived(source, batches, any_order=True, batch_size=None)
 
 
 def repeat(source: Source, passes: int) -> Source:
@@ -101,7 +101,7 @@ def scale(source: Source, factor: float) -> Source:
 def rebatch(source: Source, size: int) -> Source:
     """Batches of one size, whatever is asked for; only the last may be shorter."""
     _require(source, size=size)
-    return Derived(source, lambda _, rng, on_bad: recut(source.batches(size, rng, on_bad), size))
+    return Derived(source, lambda _, rng, on_bad: recut(source.batches(size, rng, on_bad), size), batch_size=size)
 
 
 def prefetch(source: Source, depth: int = 2) -> Source:
