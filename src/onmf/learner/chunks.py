@@ -65,9 +65,9 @@ def learn(
         size = max(1, min(left, method.chunk(state.clock, share * left) // share))
         first_size = first_size or size
         new = X[first : first + size]
-        if exchanges and exchange.due(state.clock, state.clock + share * size):
-            judges = reservoir.remembered(kept, X) if reservoir else X[first:]
-            state = exchange.exchanged(method, divergence, state, judges, box, penalty)
+        if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size):
+            some = reservoir.with_all(kept, X[first:]) if reservoir else X[first:]
+            state = exchange.exchanged(method, divergence, state, some, box, penalty)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
         effort = method.effort(state.clock)

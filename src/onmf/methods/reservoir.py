@@ -34,15 +34,11 @@ class Reservoir:
         if seen == 0:
             return V
         rows = np.random.default_rng((0, seen)).integers(min(seen, self.size), size=(NEW_SHARE - 1) * V.shape[0])
-        old = memory["kept"][rows]
-        if scipy.sparse.issparse(V):
-            return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
-        return np.vstack([V, old])
+        return _stacked(V, memory["kept"][rows])
 
-    def remembered(self, memory: Mapping[str, Array], like: Any) -> Any:
-        """All rows that are kept, dense or sparse like others."""
-        old = memory["kept"][: int(min(memory["kept_of"][0], self.size))]
-        return scipy.sparse.csr_matrix(old) if scipy.sparse.issparse(like) else old
+    def with_all(self, memory: Mapping[str, Array], V: Any) -> Any:
+        """New rows V followed by all that are kept."""
+        return _stacked(V, memory["kept"][: int(min(memory["kept_of"][0], self.size))])
 
     def keep(self, memory: Mapping[str, Array], V: Any) -> None:
         """Let the rows V take their chance, in place."""
@@ -54,3 +50,9 @@ class Reservoir:
         rows = V[inside]
         memory["kept"][place[inside]] = rows.toarray() if scipy.sparse.issparse(rows) else rows
         memory["kept_of"][0] = seen + V.shape[0]
+
+
+def _stacked(V: Any, old: Array) -> Any:
+    if scipy.sparse.issparse(V):
+        return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
+    return np.vstack([V, old])
