@@ -37,8 +37,8 @@ from onmf.methods.schedules import Averaging, Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
-DENSE, SPARSE = Growing(30, 0.01, 600), Growing(200, 0.1, 1600)
-SPARSE_EXPONENT = 1.0
+DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
+SPARSE_EXPONENT = 1.0  # of the weights
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Floor:
 
 @dataclass(frozen=True, repr=False)
 class Surrogate(Method, name="surrogate"):
-    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 600).
+    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
 
     ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages. Under squared l2 ``sparse`` data
     (None: as the first batch is) get larger chunks, and weights that fall faster: a sample of few entries says little,
@@ -174,6 +174,7 @@ class Surrogate(Method, name="surrogate"):
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = pack(Ht) if "A" in memory else np.square(Ht)
         b = Ht @ T if sparse else None
+        sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> None:
             news = Ht @ T[:, f] if b is None else np.ascontiguousarray(b[:, f])
@@ -182,7 +183,7 @@ class Surrogate(Method, name="surrogate"):
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n))
+            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps)
 
         threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
@@ -224,6 +225,7 @@ class Surrogate(Method, name="surrogate"):
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
         low = _floor(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
+        sweeps = quadratics.sweeps(memory, sums.samples)
 
         def block(f: slice) -> None:
             A = None
@@ -231,7 +233,7 @@ class Surrogate(Method, name="surrogate"):
                 A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
+            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps)
 
         threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)
