@@ -604,7 +604,7 @@ def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_o
     constants = small(name).constants()
     assert set(small(name).fixed) <= constants.keys()
     # Another value for each: most take a small number, others have to be named.
-    values = dict.fromkeys(constants, 3) | {"step": Canonical(a=3), "solver": "armijo"}
+    values = dict.fromkeys(constants, 3) | {"step": Canonical(a=3), "solver": "armijo", "sparse": True}
     values |= dict.fromkeys(("forgetting", "r", "rho", "theta", "eta", "gamma", "tol", "delta_tol"), 0.6)
     for constant in constants.keys() - {"delta_tol"}:  # which belongs to l1
         model = quick(name, usual(name)).partial_fit(X[:30])

@@ -66,7 +66,8 @@ def learn(
         first_size = first_size or size
         new = X[first : first + size]
         if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size):
-            some = reservoir.with_all(kept, X[first:]) if reservoir else X[first:]
+            some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
+            some = reservoir.mixed(kept, some) if reservoir else some
             state = exchange.exchanged(method, divergence, state, some, box, penalty)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None

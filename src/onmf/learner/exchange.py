@@ -37,10 +37,14 @@ def due(K: int, before: float, after: float) -> bool:
     return before >= SEEN * K and int(np.log2(before)) < int(np.log2(after))
 
 
+def taking_part(K: int) -> int:
+    """How many samples an exchange of K atoms is made of and judged by."""
+    return min(max(2 * FEWEST, PER_ATOM * K), MOST)
+
+
 def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box, penalty: Penalty) -> State:
     """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was."""
     W = state.W
-    X = X[: min(max(2 * FEWEST, PER_ATOM * len(W)), MOST)]
     if X.shape[0] < FEWEST or len(W) < 2:
         return state
     usual = method.coefficients(divergence)

@@ -34,11 +34,10 @@ class Reservoir:
         if seen == 0:
             return V
         rows = np.random.default_rng((0, seen)).integers(min(seen, self.size), size=(NEW_SHARE - 1) * V.shape[0])
-        return _stacked(V, memory["kept"][rows])
-
-    def with_all(self, memory: Mapping[str, Array], V: Any) -> Any:
-        """New rows V followed by all that are kept."""
-        return _stacked(V, memory["kept"][: int(min(memory["kept_of"][0], self.size))])
+        old = memory["kept"][rows]
+        if scipy.sparse.issparse(V):
+            return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
+        return np.vstack([V, old])
 
     def keep(self, memory: Mapping[str, Array], V: Any) -> None:
         """Let the rows V take their chance, in place."""
@@ -50,9 +49,3 @@ class Reservoir:
         rows = V[inside]
         memory["kept"][place[inside]] = rows.toarray() if scipy.sparse.issparse(rows) else rows
         memory["kept_of"][0] = seen + V.shape[0]
-
-
-def _stacked(V: Any, old: Array) -> Any:
-    if scipy.sparse.issparse(V):
-        return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
-    return np.vstack([V, old])

@@ -55,7 +55,9 @@ class Floor:
 
     def statistic(self, X: Any) -> Array:
         """What is averaged, summed over a chunk."""
-        return np.log(X).sum(axis=0) if self.geometric else np.asarray(X.sum(axis=0)).ravel()
+        if scipy.sparse.issparse(X):  # faster than its own sum
+            return np.bincount(X.indices, X.data, X.shape[1]).astype(X.dtype, copy=False)
+        return np.log(X).sum(axis=0) if self.geometric else X.sum(axis=0)
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
@@ -162,9 +164,8 @@ class Surrogate(Method, name="surrogate"):
         T = X if "G" not in parts else -parts["G"] if "a" in memory else C * parts["Y"] - parts["G"]
         unit = memory["unit"]
         H = H / unit
-        memory["mass"] = (1 - rho) * memory["mass"] + (rho / n) * H.sum(axis=0)
-        if floor.share:
-            memory["size"] = (1 - rho) * memory["size"] + (rho / n) * floor.statistic(X)
+        for name, news in (("size", floor.statistic(X)), ("mass", H.sum(axis=0))):
+            memory[name] = (1 - rho) * memory[name] + (rho / n) * news
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
