@@ -26,7 +26,7 @@ from onmf.problem import Penalty, pose
 from onmf.sets import Box
 
 SEEN = 4  # samples per atom before the first exchange
-FEWEST, PER_ATOM, MOST = 16, 10, 200  # samples that take part
+FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
 EFFORT = 4  # times the usual iterations of the coefficient solver, for both dictionaries: neither has been warmed up
 ROUNDS = 8  # of alternating least squares for the new atom
 BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be zero

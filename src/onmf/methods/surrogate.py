@@ -79,10 +79,10 @@ class Surrogate(Method, name="surrogate"):
 
     tau: int | None = None
     forgetting: float = 0.0
-    sparse: bool | None = None
     max_memory: float = 2.0**30
     tol: float | None = None
     max_iter: int | None = None
+    sparse: bool | None = None
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
