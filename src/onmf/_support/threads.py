@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -32,6 +33,8 @@ _busy = 0  # those that have been given work
 
 @cache
 def _controller() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
+
     return ThreadpoolController()
 
 
