@@ -224,6 +224,8 @@ def others(value: Any) -> Iterator[Any]:
         yield from Step.names()
     else:
         yield from (1, 2, 5, 0.5, 1.5, 0.01, 1e-6, 0, 0.9, 100, 10_000)
+        if value is None:
+            yield from (True, False)
 
 
 def settings_of(name: str) -> Iterator[tuple[Choice, Divergence, np.ndarray]]:

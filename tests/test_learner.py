@@ -143,7 +143,7 @@ def test_how_a_stream_is_cut_hardly_matters(
     if method == "em":
         first, X, held_out = (scipy.sparse.csr_matrix(V) for V in (first, X, held_out))
     losses = []
-    for size in (4000, 100, 7):
+    for size in (4000, 100, 50 if method == "em" else 7):  # few cannot tell that an exchange of atoms pays
         model = streamed(quick(method, name, n_components=5).partial_fit(first), X, size)
         assert model.n_samples_seen_ == 4200
         losses.append(model.loss(held_out))
@@ -604,7 +604,7 @@ def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_o
     constants = small(name).constants()
     assert set(small(name).fixed) <= constants.keys()
     # Another value for each: most take a small number, others have to be named.
-    values = dict.fromkeys(constants, 3) | {"step": Canonical(a=3), "solver": "armijo"}
+    values = dict.fromkeys(constants, 3) | {"step": Canonical(a=3), "solver": "armijo", "sparse": True}
     values |= dict.fromkeys(("forgetting", "r", "rho", "theta", "eta", "gamma", "tol", "delta_tol"), 0.6)
     for constant in constants.keys() - {"delta_tol"}:  # which belongs to l1
         model = quick(name, usual(name)).partial_fit(X[:30])

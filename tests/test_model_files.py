@@ -719,6 +719,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "method.constants.forgetting": (*NUMBER, 1.0),
     "method.constants.max_memory": (*NUMBER, *ENDLESS, 0.0),
     "method.constants.max_iter": (0, 2.5, "few", True),
+    "method.constants.sparse": (0, 1, 2.5, "few"),
     "skipped": (None, [], {"count": 1}),
     "skipped.count": (*WHOLE, 1),
     "skipped.reasons": (None, 3, "text", [3], {}, ["why"]),

@@ -58,6 +58,10 @@ class DictionarySet:
         W: Array = np.clip(V, 0.0, 1.0)
         if self.eps > 0:
             short = W.sum(axis=0) < self.eps
+            if metric is None and short.any():  # the projection of zero, often that of many features, needs no sorting
+                nothing = short & ~V.any(axis=0)
+                W[:, nothing] = self.eps / len(V)
+                short &= ~nothing
             if short.any():
                 # In double precision: eps may be far below the rounding of V. The last line undoes the loss of
                 # a feature's few ulps, so that a projection is feasible and stays where it is when repeated.

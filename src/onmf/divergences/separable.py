@@ -75,8 +75,8 @@ def _row_powers(X: Any, degree: float) -> Array:
     """sum_f x_f^degree per sample; zeros add nothing, as d(0 || 0) = 0."""
     if degree == 1:
         return row_sums(X)
-    if degree == 2 and not scipy.sparse.issparse(X):
-        return np.einsum("nf,nf->n", X, X)
+    if degree == 2:
+        return _row_sums(np.square, X) if scipy.sparse.issparse(X) else np.einsum("nf,nf->n", X, X)
     return _row_sums(lambda x: np.where(x > 0, x, 1.0) ** degree * (x > 0), X)
 
 
@@ -84,6 +84,4 @@ def _row_sums(function: Callable[[Array], Array], X: Any) -> Array:
     """The sum over f of the function of x_f; sparse data have nothing to add where they store nothing."""
     if not scipy.sparse.issparse(X):
         return row_sums(function(X))
-    entries = X.copy()
-    entries.data = function(X.data)
-    return row_sums(entries)
+    return row_sums(scipy.sparse.csr_matrix((function(X.data), X.indices, X.indptr), shape=X.shape))

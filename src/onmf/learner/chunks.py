@@ -10,6 +10,7 @@ import numpy as np
 from onmf._support.arrays import Array, row_sums
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
+from onmf.learner import exchange
 from onmf.methods import Method, State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.problem import Penalty, pose
@@ -39,11 +40,13 @@ def learn(
     reservoir: Reservoir | None = None,
     adapt: bool = False,
     repeated: bool = False,
+    exchanges: bool = False,
 ) -> BatchResult:
     """Learn from the batch X (n, F) in internal units, cut into chunks of the method's sizes.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
-    an earlier pass has had these samples.
+    an earlier pass has had these samples. With ``exchanges``, atoms may be exchanged: not on a shard, as all
+    shards have their atoms in common.
     """
     losses: list[float] = []
     coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
@@ -55,12 +58,17 @@ def learn(
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     usual = method.coefficients(divergence)
     share = NEW_SHARE if reservoir else 1
+    exchanges = exchanges and not repeated and method.exchanges(divergence)  # samples once learnt from cannot judge
     first = first_size = 0
     while first < X.shape[0]:
         left = X.shape[0] - first
         size = max(1, min(left, method.chunk(state.clock, share * left) // share))
         first_size = first_size or size
         new = X[first : first + size]
+        if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size):
+            some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
+            some = reservoir.mixed(kept, some) if reservoir else some
+            state = exchange.exchanged(method, divergence, state, some, box, penalty)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
         effort = method.effort(state.clock)

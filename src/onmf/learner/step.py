@@ -161,6 +161,7 @@ def step(
             reservoir=recipe.remembered,
             adapt=adapt,
             repeated=position is not None and position.passes > 1,
+            exchanges=True,
         )
     require_finite(result, rows)
     unit = divergence.loss_unit(units.scale)

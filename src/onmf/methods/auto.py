@@ -28,7 +28,7 @@ class Auto(Choice, name="auto"):
 
     def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
         sparse = divergence.alpha_order is not None and density < FEW_ENTRIES
-        return self._em() if sparse else self._surrogate()
+        return (self._em() if sparse else self._surrogate()).chosen(divergence, density, n_samples)
 
     def continued(self, before: Method) -> Method:
         return (self._em() if isinstance(before, EM) else self._surrogate()).continued(before)

@@ -188,6 +188,14 @@ class Method(Choice):
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
 
+    def exchanges(self, divergence: Divergence) -> bool:
+        """May atoms be exchanged on the way, by ``recombined``?"""
+        return False
+
+    def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
+        """The state with another dictionary, whose coefficients are T h where they were h."""
+        raise NotImplementedError
+
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The set that W stays in."""
         return state.C

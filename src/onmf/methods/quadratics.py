@@ -140,3 +140,24 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
         memory["A"] = memory["A"].copy()
         for f in blocks(memory):
             matrices(memory, f)[...] *= products
+
+
+def recombined(memory: dict[str, Array], T: Array) -> dict[str, Array]:
+    """The statistics of coefficients T h, the units being as they were."""
+    unit = memory["unit"]
+    T = T * unit / unit[:, None]
+    new = memory | {"b": T @ memory["b"], "mass": T @ memory["mass"]}
+    if "S" in memory:
+        new["S"] = T @ memory["S"] @ T.T
+    if "a" in memory:
+        r = ratio(memory["a"], memory["S"])
+        new["a"] = np.stack([(v * (memory["S"] @ v)).sum(axis=0) for v in (row[:, None] * r for row in T)])
+    if "A" in memory:
+        new["A"] = memory["A"].copy()
+        upper, K = np.triu_indices(len(T)), len(T)
+        for f in blocks(memory):
+            packed = matrices(new, f)
+            full = np.empty((packed.shape[1], K, K), dtype=packed.dtype)
+            full[:, upper[0], upper[1]] = full[:, upper[1], upper[0]] = packed.T
+            packed[...] = (T @ full @ T.T)[:, upper[0], upper[1]].T
+    return new

@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
@@ -36,6 +36,9 @@ from onmf.methods.base import Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
+
+DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
+SPARSE_EXPONENT = 1.0  # of the weights
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,9 @@ class Floor:
 
     def statistic(self, X: Any) -> Array:
         """What is averaged, summed over a chunk."""
-        return np.log(X).sum(axis=0) if self.geometric else np.asarray(X.sum(axis=0)).ravel()
+        if scipy.sparse.issparse(X):  # faster than its own sum
+            return np.bincount(X.indices, X.data, X.shape[1]).astype(X.dtype, copy=False)
+        return np.log(X).sum(axis=0) if self.geometric else X.sum(axis=0)
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
@@ -64,7 +69,9 @@ class Floor:
 class Surrogate(Method, name="surrogate"):
     """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
 
-    ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages.
+    ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages. Under squared l2 ``sparse`` data
+    (None: as the first batch is) get larger chunks, and weights that fall faster: a sample of few entries says little,
+    and what the fit leaves of it is noise.
     The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
     diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in ``max_iter`` steps at
     most (None: what suits the divergence).
@@ -75,10 +82,10 @@ class Surrogate(Method, name="surrogate"):
     max_memory: float = 2.0**30
     tol: float | None = None
     max_iter: int | None = None
+    sparse: bool | None = None
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
-    growing: ClassVar[Growing] = Growing(30, 0.01, 300)
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
@@ -88,14 +95,33 @@ class Surrogate(Method, name="surrogate"):
         require_at_least(0, max_memory=self.max_memory, **({} if self.tol is None else {"tol": self.tol}))
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
+        if not isinstance(self.sparse, bool | None):
+            raise ValueError(f"sparse must be True, False or None, got {self.sparse!r}.")
         Averaging(forgetting=self.forgetting)
 
+    @property
+    def growing(self) -> Growing:  # type: ignore[override]
+        return SPARSE if self.sparse else DENSE
+
+    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+        known = self.sparse is not None or not _takes_sparse(divergence)
+        return self if known else replace(self, sparse=density < FEW_ENTRIES)
+
+    def continued(self, before: Method) -> Method:
+        """What the first batch has decided stays, if nothing else is asked for."""
+        super().continued(before)
+        return self if self.sparse is not None else replace(self, sparse=getattr(before, "sparse", None))
+
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return averaging(divergence.averaging_exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
+        exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
+        return averaging(exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
-        """Under squared l2 sparse data stay sparse."""
-        return batch if divergence.quadratic and divergence.metric is None else dense(batch)
+        """Under squared l2 sparse data stay sparse, and dense data with few entries become so."""
+        if not _takes_sparse(divergence):
+            return dense(batch)
+        few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
+        return scipy.sparse.csr_matrix(batch) if few else batch
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         """Few steps: what is left to gain in h, the next samples gain in W."""
@@ -111,13 +137,13 @@ class Surrogate(Method, name="surrogate"):
         return State(W, C, memory=quadratics.empty(divergence, W, self.max_memory))
 
     def local(self, problem: Problem, H: Array) -> Statistics:
-        """Slopes G and curvatures C at the fit Y. Sparse data come under squared l2 only: C = 1 and C Y - G = X."""
+        """Slopes G and curvatures C at the fit Y. Under squared l2, C = 1 and C Y - G = X."""
         X, divergence = problem.X, problem.divergence
         if divergence.metric is not None:
             return coupled.local(problem, H)
         Y = problem.fit(H)
         losses = problem.loss(H, Y)
-        if scipy.sparse.issparse(X):
+        if _takes_sparse(divergence):
             parts = {"X": X, "H": H, "C": np.ones((len(H), 1), dtype=H.dtype)}
         else:
             G, C = divergence.model(X, Y)
@@ -135,7 +161,7 @@ class Surrogate(Method, name="surrogate"):
         parts, memory, floor = statistics.parts, dict(state.memory), _floor(divergence)
         X, H, C = (parts[name] for name in ("X", "H", "C"))
         sparse = scipy.sparse.issparse(X)
-        T = X if sparse else -parts["G"] if "a" in memory else C * parts["Y"] - parts["G"]
+        T = X if "G" not in parts else -parts["G"] if "a" in memory else C * parts["Y"] - parts["G"]
         unit = memory["unit"]
         H = H / unit
         for name, news in (("size", floor.statistic(X)), ("mass", H.sum(axis=0))):
@@ -173,6 +199,12 @@ class Surrogate(Method, name="surrogate"):
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
+    def exchanges(self, divergence: Divergence) -> bool:
+        return divergence.metric is None
+
+    def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
+        return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
+
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """n times the averages, and n V, in the units that the statistics had before."""
         n, memory = after.samples - before.samples, dict(after.memory)
@@ -207,6 +239,11 @@ class Surrogate(Method, name="surrogate"):
         threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)
         return replace(merged, steps=before.steps + sums.steps + 1)
+
+
+def _takes_sparse(divergence: Divergence) -> bool:
+    """Can data stay sparse? Then features share their A, and b is the average of h'x."""
+    return divergence.quadratic and divergence.metric is None
 
 
 def _floor(divergence: Divergence) -> Floor:

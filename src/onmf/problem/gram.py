@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse
 
+from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.problem.base import Problem
 
@@ -25,6 +27,12 @@ class GramProblem(Problem):
     def products(self) -> Array:
         """The rows b."""
         return np.asarray(self.X @ self.AW.T)
+
+    def blocks(self) -> list[slice]:
+        """Large ones: what takes long, the active sets, is shared out among the threads anyway."""
+        n = self.n
+        entries = self.X.nnz / max(n, 1) if scipy.sparse.issparse(self.X) else self.X.shape[1]
+        return threads.by_work(n, float(entries) * self.K, 3e6)
 
     def penalised(self) -> tuple[Array, Array]:
         """Q and the rows b of the whole objective."""

@@ -1,0 +1,123 @@
+"""A way out of poor local minima: two atoms become one, and the place of the other goes to what the samples miss.
+
+Where two atoms share one part of the data and two parts of the data share one atom, no small step helps. So at every
+doubling of the samples seen one exchange is tried on some of them:
+
+- the parts h_j w_j + h_k w_k of two atoms become their best approximation g v. In least squares that costs the smaller
+  eigenvalue of S Q, the 2 x 2 Gram matrices of their coefficients and of their weights: nothing if one of the two is
+  never used, or if they coincide. The pair that costs least is taken;
+- the new atom u is made of every other sample: g u, g >= 0, is their best approximation of what the fit lacks, from
+  the worst-fitted sample on;
+- the samples between those, which u has not been made of, decide. If they are fitted better, the exchange happens.
+
+Nothing is drawn at random, and where no exchange happens nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array, dense
+from onmf.divergences import Divergence
+from onmf.methods import Method, State
+from onmf.problem import Penalty, pose
+from onmf.sets import Box
+
+SEEN = 4  # samples per atom before the first exchange
+FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
+EFFORT = 4  # times the usual iterations of the coefficient solver, for both dictionaries: neither has been warmed up
+ROUNDS = 8  # of alternating least squares for the new atom
+BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be zero
+
+
+def due(K: int, before: float, after: float) -> bool:
+    """Does the clock pass a power of two while a chunk is learnt from?"""
+    return before >= SEEN * K and int(np.log2(before)) < int(np.log2(after))
+
+
+def taking_part(K: int) -> int:
+    """How many samples an exchange of K atoms is made of and judged by."""
+    return min(max(2 * FEWEST, PER_ATOM * K), MOST)
+
+
+def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box, penalty: Penalty) -> State:
+    """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was."""
+    W = state.W
+    if X.shape[0] < FEWEST or len(W) < 2:
+        return state
+    usual = method.coefficients(divergence)
+    solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
+
+    def solved(rows: Any, W: Array) -> tuple[Array, Array, Array]:
+        """Coefficients, objectives, and objectives relative to the samples' scales."""
+        problem = pose(divergence, rows, W, box, penalty)
+        H = solver.solve(problem).H
+        objective = problem.objective(H, problem.fit(H))
+        return H, objective, objective / problem.scale
+
+    H, before, misfit = solved(X, W)
+    made_of, judges = slice(0, None, 2), slice(1, None, 2)
+    new = _lacking(divergence, X[made_of], H[made_of], W, int(np.argmax(misfit[made_of])))
+    if new is None:
+        return state
+    pair, merged, mixing = _cheapest_merger(*_grams(divergence, X, H, W), W)
+    changed = W.copy()
+    changed[pair] = merged, new
+    changed = state.C.project(changed)
+    _, after, _ = solved(X[judges], changed)
+    return method.recombined(divergence, state, changed, mixing) if after.sum() < before[judges].sum() else state
+
+
+def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:
+    """u of the g u, g >= 0, nearest to x - y in the metric of the curvatures; None if no fit is too small anywhere."""
+    seen = np.flatnonzero(np.asarray(X.sum(axis=0)).ravel())  # where there are no entries, no fit is too small
+    X = dense(X[:, seen])
+    slope, C = divergence.model(X, H @ W[:, seen])
+    C = C if C.shape == X.shape else np.repeat(C, X.shape[1], axis=1)
+    tiny = float(np.finfo(X.dtype).tiny)
+    u = np.maximum(-slope[worst] / C[worst], 0)
+    for _ in range(ROUNDS):
+        g = np.maximum(-slope @ u, 0) / (C @ np.square(u) + tiny)
+        u = np.maximum(-slope.T @ g, 0) / (C.T @ np.square(g) + tiny)
+        if not u.any():
+            return None
+        u /= u.max()
+    new = np.zeros_like(W[0])
+    new[seen] = u
+    if not divergence.domain.y.closed:
+        profile = W.mean(axis=0)
+        new += BACKGROUND * new.mean() / profile.mean() * profile
+    return new / new.max()
+
+
+def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], Array, Array]:
+    """Two atoms, what they become, and the matrix T with which the coefficients become T h; the second is then free."""
+    K, tiny = len(W), float(np.finfo(W.dtype).tiny)
+    s, q = np.diag(S), np.diag(Q)
+    trace = np.add.outer(s * q, s * q) + 2 * S * Q
+    determinant = np.maximum((np.outer(s, s) - np.square(S)) * (np.outer(q, q) - np.square(Q)), 0)
+    root = np.sqrt(np.maximum(np.square(trace) - 4 * determinant, 0))
+    cost = 2 * determinant / np.maximum(trace + root, tiny)
+    cost[np.tril_indices(K)] = np.inf
+    pair = [int(k) for k in np.unravel_index(int(np.argmin(cost)), cost.shape)]
+    S, Q = S[np.ix_(pair, pair)], Q[np.ix_(pair, pair)]
+    values, vectors = np.linalg.eig(S @ Q)
+    v = np.abs(np.real(vectors[:, int(np.argmax(np.real(values)))]))  # all entries are positive: Perron and Frobenius
+    merged = v @ W[pair]
+    size = float(merged.max()) or 1.0
+    T = np.eye(K, dtype=W.dtype)
+    T[pair] = 0
+    T[pair[0], pair] = size * (Q @ v) / max(float(v @ Q @ v), tiny)
+    return pair, merged / size, T
+
+
+def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, Array]:
+    """S = avg h h' and Q = W W' (K, K), in the metric of curvatures c_nf that are about a product of r_n and d_f."""
+    r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
+    if not divergence.quadratic:
+        C = np.broadcast_to(divergence.model(dense(X), H @ W)[1], X.shape)
+        logs = np.log(np.maximum(C, float(np.finfo(H.dtype).tiny)))
+        r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
+    return (H * r).T @ H / len(H), (W * d) @ W.T

@@ -1,0 +1,217 @@
+"""Exchanges of atoms: dead and doubled ones are rescued, good ones left alone, to the bit, wherever a run is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from threadpoolctl import threadpool_limits
+
+from onmf import OnlineNMF, load, save
+from onmf.learner import exchange
+from onmf.methods import quadratics
+from tests.conftest import mahalanobis
+from tests.learning import assert_same_bits, get, memory
+
+K, F = 10, 60
+
+
+def planted(rng: np.random.Generator) -> np.ndarray:
+    """Atoms of a fifth of the features each."""
+    return rng.gamma(0.7, 1.0, (K, F)) * (rng.random((K, F)) < 0.2) + 0.002
+
+
+def drawn(case: str, n: int, rng: np.random.Generator, atoms: np.ndarray) -> Any:
+    """Samples of few atoms each, with much noise: counts for em."""
+    Y = (
+        100
+        * (rng.dirichlet(np.full(K, 0.1), n) * rng.lognormal(0, 0.3, (n, 1)))
+        @ (atoms / atoms.sum(axis=1, keepdims=True))
+    )
+    if case == "em":
+        return scipy.sparse.csr_matrix(rng.poisson(Y).astype(float))
+    return Y * rng.gamma(4.0, 1 / 4, Y.shape) + 0.01
+
+
+def learner(case: str, W0: np.ndarray | str, **settings: Any) -> OnlineNMF:
+    method, divergence = CASES[case]
+    return OnlineNMF(len(W0), divergence=divergence, method=method, init=W0, random_state=0, **settings)
+
+
+CASES = {
+    "kl": ("surrogate", "kl"),
+    "is": ("surrogate", "is"),
+    "squared_l2": ("surrogate", "squared_l2"),
+    "huber": ("surrogate", "huber:0.3"),
+    "diagonal": ("surrogate:max_memory=0", "kl"),
+    "em": ("em", "kl"),
+}
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+def without_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "due", lambda *_: False)
+
+
+def in_units(W: np.ndarray) -> np.ndarray:
+    return W / W.max(axis=1, keepdims=True)
+
+
+def spoilt(atoms: np.ndarray, how: str) -> np.ndarray:
+    """The planted dictionary with one atom twice, with one of no use, or with two for one part of the data and one for
+    two.
+    """
+    W = atoms.copy()
+    if how == "doubled":
+        W[0] = W[1]
+    elif how == "dead":
+        W[0] = np.where(np.arange(F) == atoms.sum(axis=0).argmin(), 1.0, 1e-9)
+    else:
+        split = np.random.default_rng(0).random(F) < 0.5
+        for k in (0, 4):
+            parts = np.where(split, atoms[k], 1e-3), np.where(split, 1e-3, atoms[k])
+            W[k], W[k + 1], W[k + 2] = *parts, atoms[k + 1] + atoms[k + 2]
+    return in_units(W)
+
+
+@pytest.mark.parametrize("how", ["doubled", "dead", "split"])
+@every_case
+def test_a_bad_start_ends_like_a_good_one_which_no_small_step_leads_to(
+    case: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_exchanges, without = [], []
+    for seed in range(1, 4):
+        rng = np.random.default_rng(seed)
+        atoms = planted(rng)
+        X, held_out = (drawn(case, n, rng, atoms) for n in (1500, 300))
+        good = learner(case, in_units(atoms)).fit(X).loss(held_out)
+        for losses in (with_exchanges, without):
+            with monkeypatch.context() as patch:
+                if losses is without:
+                    patch.setattr(exchange, "due", lambda *_: False)
+                losses.append(learner(case, spoilt(atoms, how)).fit(X).loss(held_out) / good)
+    assert max(with_exchanges) < 1.05
+    if how != "dead":  # an atom that nobody uses is free to go where the residuals are
+        assert max(without) > 1.1
+
+
+@every_case
+def test_a_good_dictionary_is_left_alone_to_the_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    atoms = planted(rng)
+    X = drawn(case, 1200, rng, atoms)
+    W = in_units(atoms)
+    looks = []
+    tried = exchange.exchanged
+    monkeypatch.setattr(exchange, "exchanged", lambda *given: looks.append(tried(*given)) or looks[-1])
+    with_looks = learner(case, W).fit(X)
+    assert len(looks) >= 3
+    without_exchanges(monkeypatch)
+    assert_same_bits(with_looks, learner(case, W).fit(X))
+
+
+@every_case
+def test_a_run_with_exchanges_goes_on_to_the_bit_and_does_not_see_the_threads(case: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    atoms = planted(rng)
+    X = drawn(case, 600, rng, atoms)
+    batches = [X[first : first + 50] for first in range(0, 600, 50)]
+    straight, interrupted = (learner(case, spoilt(atoms, "doubled")) for _ in range(2))
+    with threadpool_limits(1):
+        for batch in batches:
+            straight.partial_fit(batch)
+    with threadpool_limits(3):
+        for batch in batches:
+            interrupted.partial_fit(batch)
+            save(interrupted, tmp_path / "model.safetensors")
+            interrupted = load(tmp_path / "model.safetensors")
+    assert_same_bits(straight, interrupted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scale_and_precision_do_not_decide_about_an_exchange(dtype: type) -> None:
+    rng = np.random.default_rng(5)
+    atoms = planted(rng)
+    X, held_out = (drawn("kl", n, rng, atoms) for n in (800, 200))
+    W = spoilt(atoms, "doubled")
+    losses = [
+        learner("kl", W.astype(dtype)).fit((c * X).astype(dtype)).loss((c * held_out).astype(dtype)) / c
+        for c in (1.0, 2.0**-20, 2.0**20)
+    ]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("method", "divergence"), [("paper", "kl"), ("surrogate", mahalanobis(F)[0])])
+def test_methods_that_do_not_exchange_atoms_never_do(
+    method: str, divergence: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(exchange, "exchanged", forbidden)
+    rng = np.random.default_rng(6)
+    OnlineNMF(K, divergence=divergence, method=method, random_state=0).fit(drawn("kl", 300, rng, planted(rng)))
+
+
+@pytest.mark.parametrize(
+    ("K", "before", "after", "expected"),
+    [(4, 15, 40, False), (4, 16, 31, False), (4, 16, 32, True), (4, 100, 700, True), (100, 250, 300, False)],
+)
+def test_an_exchange_is_tried_at_every_doubling_once_every_atom_can_have_been_learnt(
+    K: int, before: float, after: float, expected: bool
+) -> None:
+    assert exchange.due(K, before, after) is expected
+
+
+def test_the_cost_of_a_merger_is_that_of_the_best_single_atom(rng: np.random.Generator) -> None:
+    H, W = rng.gamma(0.5, 1.0, (200, 4)), rng.gamma(0.5, 1.0, (4, 10))
+    pair, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W)
+    costs = {}
+    for j in range(4):
+        for k in range(j):
+            parts = H[:, [j, k]] @ W[[j, k]]
+            costs[k, j] = np.linalg.svd(parts, compute_uv=False)[1]
+    assert tuple(pair) == min(costs, key=costs.get)
+    parts = H[:, pair] @ W[pair]
+    found = np.outer((H @ T.T)[:, pair[0]], merged)
+    assert np.linalg.norm(parts - found) == pytest.approx(costs[tuple(pair)], rel=1e-6)
+    assert not T[pair[1]].any()
+
+
+@pytest.mark.parametrize("max_memory", [0, 2.0**30])
+@pytest.mark.parametrize("name", ["squared_l2", "kl"])
+def test_recombined_statistics_are_those_of_recombined_coefficients(
+    name: str, max_memory: float, rng: np.random.Generator
+) -> None:
+    H, X = rng.gamma(1.0, 1.0, (50, 3)), rng.gamma(1.0, 1.0, (50, 8))
+    T = np.array([[0.7, 0.2, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    statistics = quadratics.empty(get(name), rng.random((3, 8)), max_memory)
+    statistics["unit"] = np.array([1.0, 2.0, 4.0])
+
+    def filled(H: np.ndarray) -> dict[str, np.ndarray]:
+        H, found = H / statistics["unit"], dict(statistics)
+        upper = np.triu_indices(3)
+        S = H.T @ H
+        full = {"S": S, "b": H.T @ X, "mass": H.sum(axis=0), "a": np.diag(S)[:, None] * np.ones(8)}
+        full["A"] = np.concatenate([np.repeat(S[upper][:, None], 8, axis=1).ravel()])
+        return found | {key: full[key] for key in found if key in full}
+
+    expected, found = filled(H @ T.T), quadratics.recombined(filled(H), T)
+    for key in expected:
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-12, atol=1e-12, err_msg=key)
+
+
+def test_sparse_data_under_squared_l2_are_learnt_alike_however_they_are_stored() -> None:
+    rng = np.random.default_rng(7)
+    X = rng.poisson(rng.dirichlet(np.full(K, 0.1), 600) @ planted(rng)).astype(float)
+    models = [
+        OnlineNMF(K, divergence="squared_l2", random_state=0).fit(stored) for stored in (X, scipy.sparse.csr_matrix(X))
+    ]
+    assert all(model.method_.sparse for model in models)
+    np.testing.assert_allclose(models[0].components_, models[1].components_, atol=1e-8)
+    assert memory(models[0]).keys() == memory(models[1]).keys()
+    again = models[0].partial_fit(X[:50] + 1.0)  # a denser batch changes nothing of what the first has decided
+    assert again.method_.sparse
