@@ -7,6 +7,8 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.kernels.checked import CSR, VECTOR_SUMS, kernel
 
+FOUR = 4
+
 
 @kernel("Fnm m m nK FP FK FK F K K FP* FK* FK*", fastmath=VECTOR_SUMS)
 def curved_step(
@@ -42,21 +44,25 @@ def curved_step(
     K = H.shape[1]
     if not 0 <= first <= last <= len(b):
         raise ValueError("shapes do not fit: there are no such features.")
-    M = np.empty((K, K), dtype=H.dtype)  # A, unpacked
-    pull, weak = np.empty(K, dtype=H.dtype), np.empty(K, dtype=H.dtype)
+    M, h = np.empty((K, K), dtype=H.dtype), np.empty((FOUR, K), dtype=H.dtype)  # M: A, unpacked
+    c, slope = np.empty(FOUR, dtype=H.dtype), np.empty(K, dtype=H.dtype)
     for f in range(first, last):
         old, new, least, total = Wt[f], Wt_new[f], low[f], b_new[f]
         M[:] = 0
         total[:] = 0
-        for p in range(indptr[f], indptr[f + 1]):
-            h, s, c = H[rows[p]], slopes[places[p]], curvatures[places[p]]
-            for k in range(K):
-                total[k] += s * h[k]
-            for j in range(K):
-                a = c * h[j]
-                row = M[j]
+        for start in range(indptr[f], indptr[f + 1], FOUR):  # four entries at a time: M is read and written less often
+            c[:] = 0
+            for i in range(min(FOUR, indptr[f + 1] - start)):
+                place, coefficients = places[start + i], H[rows[start + i]]
+                c[i] = curvatures[place]
                 for k in range(K):
-                    row[k] += a * h[k]
+                    h[i, k] = coefficients[k]
+                    total[k] += slopes[place] * coefficients[k]
+            h0, h1, h2, h3 = h[0], h[1], h[2], h[3]
+            for j in range(K):
+                a0, a1, a2, a3, row = c[0] * h0[j], c[1] * h1[j], c[2] * h2[j], c[3] * h3[j], M[j]
+                for k in range(K):
+                    row[k] += (a0 * h0[k] + a1 * h1[k]) + (a2 * h2[k] + a3 * h3[k])
         q = 0
         for j in range(K):
             total[j] = keep * unit[j] * b[f, j] + gain * total[j]
@@ -68,14 +74,21 @@ def curved_step(
                 q += 1
         for k in range(K):
             new[k] = max(old[k], least)
-            weak[k] = damping * D[k] / new[k]
-            M[k, k] += weak[k]
-            pull[k] = total[k] - D[k] + weak[k] * new[k]
+            slope[k] = D[k] - total[k]
+        for k in range(K):  # M is symmetric: its columns are its rows
+            w, row = new[k], M[k]
+            for j in range(K):
+                slope[j] += w * row[j]
+        for k in range(K):  # from here on M has the last term's curvature, whose slope is zero at the old weights
+            M[k, k] += damping * D[k] / new[k]
         for _ in range(sweeps):
             for k in range(K):
                 row = M[k]
-                s = -pull[k]
-                for j in range(K):
-                    s += row[j] * new[j]
-                if row[k] > 0:
-                    new[k] = max(new[k] - s / row[k], least)
+                if row[k] <= 0:
+                    continue
+                w = max(new[k] - slope[k] / row[k], least)
+                change = w - new[k]
+                if change != 0:  # most weights are, and stay, at their floor
+                    new[k] = w
+                    for j in range(K):
+                        slope[j] += change * row[j]

@@ -28,6 +28,7 @@ from onmf.methods.schedules import Averaging, Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
+EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # a chunk's weight after some 17,000 and 110,000 samples: more steps pay from there on
@@ -54,7 +55,6 @@ class EM(Method, name="em"):
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
-    exponent: ClassVar[float] = 0.75  # of the weights
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 
@@ -65,7 +65,7 @@ class EM(Method, name="em"):
         Averaging(forgetting=self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
-        return averaging(self.exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
+        return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:
@@ -94,7 +94,7 @@ class EM(Method, name="em"):
     def _full_weight(self, clock: float) -> float:
         """That of the next full chunk."""
         size = self.usual_chunk(clock)
-        return averaging(self.exponent, self.forgetting)(clock + size, size, self.tau or self.growing.first)
+        return averaging(EXPONENT, self.forgetting)(clock + size, size, self.tau or self.growing.first)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""

@@ -10,9 +10,9 @@ The K weights of the feature minimise, by a few sweeps of coordinate descent,
 
     w A_f w' / 2 - (b_f - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k    over w >= low_f
 
-where v are the old weights: the last term is a fraction of the curvature that em's majoriser has. It carries what few
-samples say nothing about, and keeps a step to a fraction of the weight. A chunk costs O(nnz K^2), memory is
-F K^2 / 2 numbers; far fewer passes than em's come to the same loss.
+where v are the old weights: the last term has a share of the curvature of em's majoriser. It decides what few samples
+say nothing about. A chunk costs O(nnz K^2) and memory is F K^2 / 2 numbers, but far fewer passes are needed than with
+em, which takes many small steps where this takes one. No convergence theorem is claimed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, evidence_with, floor, order_of
+from onmf.methods.em import EM, EXPONENT, evidence_with, floor, order_of
 from onmf.methods.schedules import Growing, averaging
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
-DAMPING = 0.3  # of em's own curvature
+DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
-WORK = 1e5  # of a thread at a time, in products
+WORK = 1e6  # of a thread at a time, in products
 AVERAGES = ("A", "b", "D")
 
 News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's entries, their slopes and curvatures, H
@@ -48,7 +48,6 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     grow as those of em do if left to themselves (None).
     """
 
-    exponent: ClassVar[float] = 0.6
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "unit", "size", "entries", "evidence")
 
@@ -58,7 +57,11 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     def _full_weight(self, clock: float) -> float:
         """That of the next 200 samples, or tau: once these weigh little, Newton's step needs no second look at more."""
         size = self.tau or self.growing.first
-        return averaging(self.exponent, self.forgetting)(clock + size, size, size)
+        return averaging(EXPONENT, self.forgetting)(clock + size, size, size)
+
+    def _damping(self, clock: float) -> float:
+        """Caution while a chunk weighs much: its models are then of few samples, at a fit that is still far off."""
+        return max(DAMPING, CAUTION * self._full_weight(clock))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
@@ -89,10 +92,10 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         columns, slopes, curvatures, W = (statistics.parts[name] for name in ("columns", "slopes", "curvatures", "W"))
         news = columns, slopes, curvatures, H
-        return state.after(n, *self._swept(state.C, W, memory, news, (1 - rho, rho / n)))
+        return state.after(n, *self._swept(state.C, W, memory, news, (1 - rho, rho / n, self._damping(state.clock))))
 
     def _swept(
-        self, C: DictionarySet, W: Array, memory: dict[str, Array], news: News, weights: tuple[float, float]
+        self, C: DictionarySet, W: Array, memory: dict[str, Array], news: News, numbers: tuple[float, float, float]
     ) -> tuple[Array, dict[str, Array]]:
         """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
         from onmf.kernels import curved_step
@@ -102,10 +105,9 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         Wt, low = np.ascontiguousarray(W.T), floor(memory)
         A_new, b_new, Wt_new = np.empty_like(A), np.empty_like(b), np.empty_like(b)
         arrays = *news, A, b, Wt, low, D, unit, A_new, b_new, Wt_new
-        numbers = *weights, DAMPING, SWEEPS
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
-        threads.each(lambda f: curved_step(*arrays, *numbers, f.start, f.stop), features)
+        threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop), features)
         largest = Wt_new.max(axis=0)
         W_new = (Wt_new / largest).T
         # The floor alone gives most features more than eps, and dividing by the largest has brought all to [0, 1].
@@ -132,7 +134,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         (F, K), dtype = memory["b"].shape, V.dtype
         nobody, nothing = scipy.sparse.csr_matrix((F, 0), dtype=np.int64), np.zeros(0, dtype=dtype)
         news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)
-        W, memory = self._swept(before.C, V, memory, news, (1.0, 0.0))
+        W, memory = self._swept(before.C, V, memory, news, (1.0, 0.0, self._damping(before.clock)))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
 
