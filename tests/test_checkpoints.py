@@ -26,6 +26,7 @@ from onmf.cli import main as cli
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
 from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
+from onmf.methods.schedules import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches, SourceError, open_source, prefetch, shuffle, take
@@ -441,6 +442,21 @@ def test_skipped_batches_survive_a_resumption(tmp_path: Path) -> None:
     for crash_at in (1, 2, 3):
         cut_short(Batches(parts), tmp_path / f"run{crash_at}", crash_at, **settings)
         require_same_learning(resumed(Batches(parts), tmp_path / f"run{crash_at}", **settings), whole)
+
+
+def test_batches_that_grow_are_the_same_after_a_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any pass, after any batch, with batches that had to be left out before it."""
+    monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.3, 450))
+    data = np.random.default_rng(0).gamma(1.0, 1.0, (1000, 3))
+    data[[350, 351, 790], 1] = np.nan
+    settings = {"n_components": 2, "random_state": 0, "max_passes": 3, "on_error": "skip", "shuffle": False}
+    sizes: list[int] = []
+    whole = OnlineNMF(**settings, callbacks=[lambda told: sizes.append(len(told.H))]).fit(data)
+    assert max(sizes) > 300
+    for crash_at in range(1, len(sizes) + 1):
+        path = tmp_path / f"run{crash_at}"
+        cut_short(data, path, crash_at, **settings)
+        require_same_learning(resumed(data, path, **settings), whole)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -15,42 +15,131 @@ import pytest
 
 compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
-FIT = """
-import json, sys
-import numba, numpy as np
+SENTENCE = "Compiling for this machine, which takes a few seconds; later runs reuse the result.\n"
+
+KERNELS = """
+import sys
+import numba
+
+def kernels():
+    modules = [module for name, module in sys.modules.items() if name.startswith("onmf.kernels.")]
+    values = [getattr(v, "compiled", v) for module in modules for v in list(vars(module).values())]
+    return {v for v in values if isinstance(v, numba.core.dispatcher.Dispatcher)}
+"""
+
+FIT = f"""
+{KERNELS}
+import json
+import numpy as np
 from onmf import OnlineNMF
 
 X = np.random.default_rng(0).random((60, 8)) + 0.1
 model = OnlineNMF(3, divergence="squared_l2", random_state=0).fit(X)
-modules = [module for name, module in sys.modules.items() if name.startswith("onmf.kernels.")]
-values = [getattr(v, "compiled", v) for module in modules for v in list(vars(module).values())]
-kernels = {v for v in values if isinstance(v, numba.core.dispatcher.Dispatcher)}
 hits, misses = (
-    sum(sum(getattr(kernel.stats, kind).values()) for kernel in kernels) for kind in ("cache_hits", "cache_misses")
+    sum(sum(getattr(kernel.stats, kind).values()) for kernel in kernels()) for kind in ("cache_hits", "cache_misses")
 )
-print(json.dumps({"hits": hits, "misses": misses, "W": model.components_.tolist()}))
+signatures = {{kernel.__name__: len(kernel.signatures) for kernel in kernels() if kernel.signatures}}
+print(json.dumps({{"hits": hits, "misses": misses, "signatures": signatures, "W": model.components_.tolist()}}))
+"""
+
+# All that reaches a kernel from data of every order, type and index, and from a model that lies on disk.
+LAYOUTS = f"""
+{KERNELS}
+import json, warnings
+import joblib, numpy as np, scipy.sparse
+from onmf import BatchNMF, OnlineNMF
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+dense, counts = rng.random((60, 8)) + 0.1, scipy.sparse.csr_matrix(rng.poisson(0.1, (60, 40)) + np.eye(60, 40))
+
+def read_only(X):
+    X = X.copy()
+    for array in (X.data, X.indices, X.indptr) if scipy.sparse.issparse(X) else (X,):
+        array.flags.writeable = False
+    return X
+
+def wide(X):
+    X = X.copy()
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
+
+def learn(X, divergence, **settings):
+    model = OnlineNMF(3, divergence=divergence, random_state=0, **settings).fit(X)
+    model.transform(X)
+    joblib.dump(model, sys.argv[1])
+    mapped = joblib.load(sys.argv[1], mmap_mode="r")
+    mapped.transform(X)
+    mapped.partial_fit(X)
+
+for dtype in (np.float64, np.float32):
+    X, S = dense.astype(dtype), counts.astype(dtype)
+    for divergence in ("kl", "squared_l2", "huber", "l1"):
+        for form in (np.ascontiguousarray, np.asfortranarray, lambda X: np.repeat(X, 2, axis=1)[:, ::2], read_only):
+            learn(form(X), divergence, scale="none", init=read_only(rng.random((3, 8))))
+    for divergence in ("kl", "squared_l2"):
+        for form in (scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.csc_matrix, read_only, wide):
+            learn(form(S), divergence, shuffle=False)
+            BatchNMF(3, divergence=divergence, max_iter=2).fit(form(S))
+    for divergence, method in [("kl", "em"), ("is", "lefevre"), ("squared_l2", "guan"), ("huber", "wang")]:
+        learn(X, divergence, method=method)
+    learn(X, "squared_l2", method="paper:solver=constant")
+print(json.dumps({{kernel.__name__: [str(types) for types in kernel.signatures] for kernel in kernels()}}))
+"""
+
+DEMO = """
+from onmf.experiments import demo
+whole = demo.photograph()
+demo.photograph = lambda: whole[:20, :24]
+from onmf.cli.main import main
+main()
 """
 
 
-def fit(cache: Path) -> tuple[dict[str, Any], str]:
-    """What a fit in a process of its own found in the cache, and what it said on stderr."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", FIT]
+def python(code: str, *arguments: str | Path, cache: Path | None = None) -> tuple[str, str]:
+    """What a process of its own prints and says, with this folder for compiled code."""
+    environment = os.environ | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
+    command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr
+    return done.stdout, done.stderr
+
+
+def fit(cache: Path) -> tuple[dict[str, Any], str]:
+    printed, said = python(FIT, cache=cache)
+    return json.loads(printed), said
 
 
 @compiled
 def test_the_first_fit_says_once_that_it_compiles_and_the_second_finds_it_done(tmp_path: Path) -> None:
     first, said = fit(tmp_path)
-    assert said == "Compiling, which takes a few seconds; later runs reuse the result.\n"
+    assert said == SENTENCE
     assert first["misses"] > 1
+    assert set(first["signatures"].values()) == {1}  # nothing is compiled twice
     second, said = fit(tmp_path)
     assert said == ""
     assert second["misses"] == 0
     assert second["hits"] > 1
     assert second["W"] == first["W"]
+
+
+@compiled
+def test_the_first_demo_says_once_what_it_waits_for_and_later_ones_wait_for_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    _, first = python(DEMO, "demo", "--out", tmp_path / "demo.png", cache=tmp_path)
+    assert first.count(SENTENCE) == 1
+    _, second = python(DEMO, "demo", "--out", tmp_path / "demo.png", cache=tmp_path)
+    assert "ompil" not in second
+
+
+@compiled
+def test_a_kernel_is_compiled_once_per_precision_whatever_the_layout_of_the_data(tmp_path: Path) -> None:
+    printed, _ = python(LAYOUTS, tmp_path / "model.joblib")
+    found: dict[str, list[str]] = json.loads(printed)
+    used = {name: types for name, types in found.items() if types}
+    assert len(used) > 15
+    for name, types in used.items():
+        assert max(sum(word in each for each in types) for word in ("float64", "float32")) == 1, (name, types)
 
 
 @compiled

@@ -51,7 +51,7 @@ def test_scikit_learns_checks_pass(estimator, check):
 def test_the_constants_of_method_divergence_and_sets_are_parameters_too():
     deep = quick("huber:2", Paper(tau=5)).get_params(deep=True)
     assert (deep["method__tau"], deep["divergence__delta"], deep["sets__eps"]) == (5, 2.0, 1e-8)
-    assert quick("kl", "em").get_params()["method__tau"] == 200
+    assert quick("kl", "em:tau=200").get_params()["method__tau"] == 200
     assert not [name for name in quick().get_params(deep=False) if "__" in name]
     assert batch().get_params()["sets__U"] == 1e8
     assert not [name for name in batch().get_params() if name.startswith("method")]

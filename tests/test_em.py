@@ -36,7 +36,7 @@ def test_three_chunks_are_those_of_dense_loops(
 
     N, D = np.zeros((F, K)), np.zeros(K)
     solver = method.coefficients(divergence)
-    chunk_weights = 1.0, (3 / 4) ** 0.75, (3 / (47 / 20 + 2)) ** 0.75 * 7 / 20
+    chunk_weights = 1.0, (3 / 4) ** 0.75, 1 - (1 - (3 / (47 / 20 + 2)) ** 0.75) ** (7 / 20)
     seen = 0
     for chunk, rho in zip(np.split(X, [20, 40]), chunk_weights, strict=True):
         n, H, past_N, past_D = len(chunk), None, N, D

@@ -139,11 +139,21 @@ def test_shapes_that_do_not_fit_are_refused(name: str, rng: np.random.Generator)
             solve(whole | {name: wrong})
 
 
-@pytest.mark.parametrize("layout", [np.asfortranarray, lambda H: np.repeat(H, 2, axis=1)[:, ::2]], ids=["F", "strided"])
+def read_only(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [np.asfortranarray, lambda H: np.repeat(H, 2, axis=1)[:, ::2], read_only],
+    ids=["F", "strided", "read-only"],
+)
 def test_an_array_that_cannot_be_overwritten_row_by_row_is_refused(layout, rng: np.random.Generator) -> None:
     p = problem(rng)
     p["H"] = layout(p["H"])
-    with pytest.raises(ValueError, match="projected_gradient_on_gram overwrites H, which must be C-contiguous"):
+    with pytest.raises(ValueError, match=r"projected_gradient_on_gram overwrites H, .* writeable and C-contiguous"):
         solve(p)
 
 

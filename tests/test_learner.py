@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +15,13 @@ import pytest
 import scipy.sparse
 import scipy.stats
 
-from onmf import Sets, load, save
+from onmf import OnlineNMF, Sets, load, save
 from onmf.divergences import Divergence, Huber
 from onmf.methods import EM, Canonical, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
-from onmf.methods.schedules import Averaging
+from onmf.methods.schedules import Averaging, Growing
 from onmf.sets import DictionarySet
+from onmf.streams import Rows, rebatch
 from onmf.units import DataError
 from tests.conftest import mahalanobis
 from tests.learning import (
@@ -179,12 +181,92 @@ def test_short_chunks_weigh_less() -> None:
     rho = Averaging()
     assert rho(30, 30, 30) == 1.0
     assert rho(10, 5, 30) == 0.5
-    assert rho(3003, 3, 30) == pytest.approx(0.1 * rho(3003, 30, 30))
+    assert rho(3003, 3, 30) == pytest.approx(1 - (1 - rho(3003, 30, 30)) ** 0.1)
     assert Averaging(forgetting=0.3)(3_000_000, 30, 30) == 0.3
     with pytest.raises(ValueError, match="exponent"):
         Averaging(exponent=0.5)
     with pytest.raises(ValueError, match=r"forgetting must lie in \[0, 1\)"):
         Averaging(forgetting=1.0)
+
+
+def test_what_is_remembered_depends_on_samples_not_on_how_they_are_cut() -> None:
+    """The same past weighs the same after 6,000 more samples, in chunks of 30, of 600, or growing."""
+    rho, growing = Averaging(exponent=0.75), Growing(30, 0.01, 600)
+
+    def half_lives(size: Callable[[float], int]) -> float:
+        share, seen = 1.0, 20_000
+        while seen < 26_000:
+            n = min(size(seen), 26_000 - seen)
+            seen += n
+            share *= 1 - rho(seen, n, 30)
+        return float(-np.log2(share))
+
+    usual = half_lives(lambda seen: 30)
+    assert usual > 2
+    assert half_lives(lambda seen: 600) == pytest.approx(usual, rel=0.02)
+    assert half_lives(growing) == pytest.approx(usual, rel=0.02)
+
+
+# Chunks and batches that grow
+
+
+def test_chunks_grow_with_the_samples_seen_within_bounds() -> None:
+    growing = Growing(30, 0.01, 300)
+    assert [growing(seen) for seen in (0, 2999, 10_000, 25_050, 30_000, 1e9)] == [30, 30, 100, 250, 300, 300]
+    method = Surrogate()
+    assert [method.usual_chunk(seen) for seen in (0, 10_000)] == [30, 100]
+    assert [Surrogate(tau=7).usual_chunk(seen) for seen in (0, 10_000)] == [7, 7]
+
+
+@pytest.mark.parametrize(("left", "sizes"), [(200, [29, 29, 29, 29, 28, 28, 28]), (44, [44]), (46, [23, 23]), (3, [3])])
+def test_growing_chunks_share_out_a_batch_evenly(left: int, sizes: list[int]) -> None:
+    found = []
+    while left:
+        found.append(Surrogate().chunk(0, left))
+        left -= found[-1]
+    assert found == sizes
+
+
+def batches_of(n: int, **settings: Any) -> list[int]:
+    """The sizes of the batches that ``fit`` reads."""
+    ends: list[int] = [0]
+    X = np.random.default_rng(0).gamma(1.0, 1.0, (n, 3))
+    OnlineNMF(1, random_state=0, callbacks=[lambda told: ends.append(told.samples)], **settings).fit(X)
+    return np.diff(ends).tolist()
+
+
+def test_fit_reads_larger_batches_once_chunks_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.25, 500))
+    assert batches_of(4000) == [200, 200, 200, 200, 200, 250, 312, 390, 488, 500, 500, 500, 60]
+    assert batches_of(1000, max_passes=2) == [200] * 5 + [250, 312, 390, 48]
+    assert set(batches_of(2000, batch_size=100)) == {100}
+    assert set(batches_of(2000, method="auto:tau=50")) == {200}
+    assert batches_of(2000, method="auto:tau=500")[:3] == [200, 500, 500]
+
+
+def test_a_source_with_batches_of_its_own_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.25, 500))
+    sizes: list[int] = []
+    source = rebatch(Rows(np.random.default_rng(0).gamma(1.0, 1.0, (2000, 3))), 70)
+    model = OnlineNMF(1, random_state=0, callbacks=[lambda told: sizes.append(len(told.H))])
+    model.fit(source)
+    assert set(sizes[:-1]) == {70}
+
+
+def test_growing_batches_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.25, 5000))
+    monkeypatch.setattr(importlib.import_module("onmf.learner.run"), "MOST_BYTES", 300 * 3 * 8)
+    assert max(batches_of(4000)) == 300
+
+
+def test_bad_entries_do_not_spoil_the_larger_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Surrogate, "growing", Growing(30, 1.0, 1000))
+    X = np.random.default_rng(0).gamma(1.0, 1.0, (3000, 3))
+    X[1500, 1] = np.nan  # in the eighth batch of 200
+    model = OnlineNMF(1, random_state=0, shuffle=False, on_error="skip").fit(X)
+    assert model.n_skipped_ == 1
+    assert model.n_samples_seen_ == 2800
+    assert "row 1500, column 1" in model.skipped_[0]
 
 
 # Samples of zeros
@@ -428,9 +510,9 @@ def test_old_data_weigh_as_documented_after_forgetting(name: str, f: float, rng:
 @pytest.mark.parametrize(
     ("method", "name", "chunks"),
     [
-        (Surrogate(), "kl", 10),
-        (Surrogate(), "squared_l2", 10),
-        (Surrogate(), "is", 10),
+        (Surrogate(tau=30), "kl", 10),
+        (Surrogate(tau=30), "squared_l2", 10),
+        (Surrogate(tau=30), "is", 10),
         (EM(tau=100), "kl", 30),
     ],
     ids=lambda value: value.name if isinstance(value, Method) else None,
@@ -563,7 +645,7 @@ def test_ten_times_the_samples_take_no_more_memory(name: str, density: float, rn
     """In what Python and NumPy allocate; test_never_grows measures whole processes."""
     X = mixed(400, rng.gamma(1.0, 1.0, (K, 400)), rng) * (rng.random((400, 400)) < density)
     V = X if density == 1 else scipy.sparse.csr_matrix(X)
-    model, held, peaks, sizes = quick("auto", reservoir=40), [], [], []
+    model, held, peaks, sizes = quick("auto:tau=50", reservoir=40), [], [], []
     tracemalloc.start()
     try:
         for number in range(30):

@@ -30,7 +30,7 @@ from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis
 from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, Surrogate, Wang
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
-from onmf.persistence.model import SETTINGS
+from onmf.persistence.model import USUAL
 
 from .conftest import F, LogCosh, Soft, example_id, examples, require_same_learning
 
@@ -156,8 +156,11 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
     assert plain(loaded) == plain(model)
     defaults = {"n_components", "divergence", "callbacks", "verbose", "method", "init"}
     assert OTHER_SETTINGS.keys() == OnlineNMF().get_params(deep=False).keys() - defaults
-    assert SETTINGS | {"divergence", "callbacks", "verbose"} == OnlineNMF().get_params(deep=False).keys()
     assert np.array_equal(loaded.fit(DATA).components_, model.components_)
+
+
+def test_what_onmf_info_takes_for_usual_are_the_estimators_defaults() -> None:
+    assert OnlineNMF().get_params(deep=False) == USUAL | {"divergence": "kl", "callbacks": None, "verbose": 0}
 
 
 def test_callbacks_verbose_and_random_generators_are_not_stored(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ C = DictionarySet()
 
 def weights(p: float) -> tuple[float, float, float]:
     """Of chunks of 20, 20 and 7 samples."""
-    return 1.0, (3 / 4) ** p, (3 / (47 / 20 + 2)) ** p * 7 / 20
+    return 1.0, (3 / 4) ** p, 1 - (1 - (3 / (47 / 20 + 2)) ** p) ** (7 / 20)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
         low = floor.share * typical / (mass @ unit)
         before = W * unit[:, None]
         V = before.copy()
-        for _ in range(quadratics.SWEEPS):
+        for _ in range(quadratics.sweeps(state.memory, len(chunk))):
             for k in range(K):
                 residual = np.einsum("fj,jf->f", A[:, k], V) - b[k]
                 V[k] = np.maximum(V[k] - residual / A[:, k, k], unit[k] * low)
@@ -104,7 +104,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
 def test_long_sweeps_end_at_the_minimum_of_the_model(
     name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quadratics, "SWEEPS", 500)
+    monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 500)
     monkeypatch.setattr(surrogate, "_floor", lambda divergence: Floor(0.0))
     divergence, method = get(name), Surrogate(tau=25)
     W, X, H = rng.random((3, F)) + 0.4, rng.random((25, F)) + 0.1, rng.random((25, 3)) + 0.1

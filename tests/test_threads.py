@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -109,6 +111,7 @@ def some_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """As if BLAS were allowed so many, whatever the machine has."""
     monkeypatch.setattr(threads, "_allowed", request.param)
     monkeypatch.setattr(threads, "_pool", ThreadPoolExecutor(4))
+    monkeypatch.setattr(threads, "_size", 4)
     return request.param
 
 
@@ -169,6 +172,46 @@ def test_blocks_within_blocks_do_not_wait_for_each_other() -> None:
         return threads.each(lambda inner: 10 * part + inner, range(6))
 
     assert threads.each(outer, range(12)) == [[10 * a + b for b in range(6)] for a in range(12)]
+
+
+def test_nothing_waits_in_the_queue_and_nothing_is_kept_alive(
+    some_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper that was cancelled before it began stayed in the queue, with the arrays of its work."""
+    pool, waiting = threads._pool, []
+    assert pool is not None
+    submit = pool.submit
+
+    def counted(function: Callable[[], Any]) -> Any:
+        future = submit(function)
+        waiting.append(pool._work_queue.qsize())
+        return future
+
+    monkeypatch.setattr(pool, "submit", counted)
+
+    class Large:
+        """Like an array, but one that can be watched."""
+
+    kept: list[weakref.ref[Large]] = []
+
+    def outer(part: int) -> int:
+        large = Large()
+        kept.append(weakref.ref(large))
+
+        def inner(number: int) -> int:
+            time.sleep(0.0005)
+            return number if large else 0
+
+        return sum(threads.each(inner, range(5)))
+
+    assert threads.each(outer, range(200)) == [10] * 200
+    assert len(waiting) > 0 or some_threads == 1
+    assert max(waiting, default=0) <= 4  # for the moment in which a thread that has finished takes up its next work
+    assert pool._work_queue.qsize() == 0
+    time.sleep(0.05)
+    gc.collect()
+    assert not [each for each in kept if each() is not None]
+    assert threads._busy == 0
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 65, 1000, 12_345])
@@ -251,6 +294,7 @@ def test_any_number_of_threads_gives_the_same_bits(case: str, monkeypatch: pytes
     with threadpool_limits(1, user_api="blas"):
         expected = learnt(case)
     monkeypatch.setattr(threads, "_pool", ThreadPoolExecutor(2))  # even where the machine has one core
+    monkeypatch.setattr(threads, "_size", 2)
     for count in (2, 3):
         with threadpool_limits(count, user_api="blas"):
             for one, other in zip(learnt(case), expected, strict=True):

@@ -3,16 +3,10 @@
 Samples are rows: X (n, F) ~ H (n, K) @ W (K, F), and ``components_`` is W.
 """
 
-from onmf import divergences, methods
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from onmf._support.version import __version__
-from onmf.estimators.base import DomainWarning
-from onmf.estimators.batch import BatchNMF
-from onmf.estimators.files import load, save
-from onmf.estimators.online import OnlineNMF
-from onmf.learner import Progress
-from onmf.persistence.checkpoint import Checkpoint
-from onmf.sets import Sets
-from onmf.units import DataError
 
 __all__ = [
     "BatchNMF",
@@ -27,4 +21,42 @@ __all__ = [
     "load",
     "methods",
     "save",
+    "streams",
 ]
+
+if TYPE_CHECKING:
+    from onmf import divergences, methods, streams
+    from onmf.estimators.base import DomainWarning
+    from onmf.estimators.batch import BatchNMF
+    from onmf.estimators.files import load, save
+    from onmf.estimators.online import OnlineNMF
+    from onmf.learner import Progress
+    from onmf.persistence.checkpoint import Checkpoint
+    from onmf.sets import Sets
+    from onmf.units import DataError
+else:
+    # Imported when they are asked for: scikit-learn, which the estimators stand on, takes a second, and neither the
+    # command line's help nor a divergence on its own needs it.
+    _HOMES = {
+        "BatchNMF": "onmf.estimators.batch",
+        "Checkpoint": "onmf.persistence.checkpoint",
+        "DataError": "onmf.units",
+        "DomainWarning": "onmf.estimators.base",
+        "OnlineNMF": "onmf.estimators.online",
+        "Progress": "onmf.learner",
+        "Sets": "onmf.sets",
+        "load": "onmf.estimators.files",
+        "save": "onmf.estimators.files",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name in ("divergences", "methods", "streams"):
+            return importlib.import_module(f"onmf.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

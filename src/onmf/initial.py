@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-from sklearn.utils.extmath import randomized_svd
+import scipy
 
 from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 
@@ -85,6 +84,8 @@ def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[
 
 def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
     """NNDSVD (Boutsidis and Gallopoulos 2008): of each singular pair the stronger sign, zeros filled by averages."""
+    from sklearn.utils.extmath import randomized_svd  # scikit-learn takes a second to import, and few start here
+
     rank = min(K, *X.shape)
     U, _, Vt = randomized_svd(X, rank, random_state=int(rng.integers(2**31)))
     atoms = np.empty((rank, X.shape[1]), dtype=X.dtype)

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -26,10 +27,14 @@ _users = 0  # blocks running now, in any thread: the first takes the threads fro
 _before: list[tuple[Any, int]] = []  # BLAS libraries, and the threads that they had
 _allowed = 1
 _pool: ThreadPoolExecutor | None = None
+_size = max(1, (os.cpu_count() or 1) - 1)  # threads of the pool
+_busy = 0  # those that have been given work
 
 
 @cache
 def _controller() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
+
     return ThreadpoolController()
 
 
@@ -67,9 +72,13 @@ def _set_blas(numbers: list[tuple[Any, int]]) -> None:
 
 
 def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """[function(part) for part in parts], shared out among the threads; the caller works, too."""
-    helpers = min(_allowed, len(parts)) - 1
-    if helpers < 1:
+    """[function(part) for part in parts], shared out among the threads; the caller works, too.
+
+    Only idle threads help. Work that waited in the queue of the pool, as that of nested blocks would, might never be
+    needed, and would keep its arrays alive.
+    """
+    helpers = _hired(min(_allowed, len(parts)) - 1)
+    if not helpers:
         return [function(part) for part in parts]
     results: list[Any] = [None] * len(parts)
     numbers = iter(range(len(parts)))
@@ -83,16 +92,20 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
                 return
             results[number] = function(parts[number])
 
-    running = [_executor().submit(work) for _ in range(helpers)]
+    def help_out() -> None:
+        try:
+            work()
+        finally:
+            _released()
+
+    running = [pool.submit(help_out) for pool in helpers]
     try:
         work()
     finally:  # after an error, too: no further part is started, and none is still running when this function returns
         with taking:
             list(numbers)
-        # A helper that has not started would find nothing left to do: nested blocks must not wait for it.
-        begun = [helper for helper in running if not helper.cancel()]
-        wait(begun)
-    for helper in begun:
+        wait(running)
+    for helper in running:
         helper.result()
     return results
 
@@ -110,18 +123,29 @@ def by_work(n: int, work: float, enough: float) -> list[slice]:
     return blocks(n, max(1, -(-n // (1 << (count.bit_length() - 1)))))
 
 
-def _executor() -> ThreadPoolExecutor:
-    global _pool
+def _hired(wanted: int) -> list[ThreadPoolExecutor]:
+    """The pool, once for every thread of it that was idle and is now taken: at most ``wanted``."""
+    global _pool, _busy
+    if wanted < 1:
+        return []
     with _lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), thread_name_prefix="onmf")
-        return _pool
+            _pool = ThreadPoolExecutor(_size, thread_name_prefix="onmf")
+        number = max(0, min(wanted, _size - _busy))
+        _busy += number
+        return [_pool] * number
+
+
+def _released() -> None:
+    global _busy
+    with _lock:
+        _busy -= 1
 
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads, and may have inherited a held lock."""
-    global _pool, _lock
-    _pool, _lock = None, Lock()
+    global _pool, _lock, _busy
+    _pool, _lock, _busy = None, Lock(), 0
 
 
 if hasattr(os, "register_at_fork"):

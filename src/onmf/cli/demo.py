@@ -9,7 +9,6 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.table import Table
-from sklearn.exceptions import ConvergenceWarning
 
 from onmf.cli.app import app
 from onmf.cli.terminal import console, progress_line, require_writable
@@ -23,6 +22,8 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise and the initial dictionaries.")] = 0,
 ) -> None:
     """Denoise a photograph with 30 % of its pixels replaced by noise, under Huber's loss and squared l2."""
+    from sklearn.exceptions import ConvergenceWarning
+
     from onmf.experiments import demo as steps
     from onmf.plots import gallery, require_writable_format, tiles
 

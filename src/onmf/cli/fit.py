@@ -11,10 +11,7 @@ import onmf
 from onmf import divergences, methods, streams
 from onmf.cli.app import app
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
-from onmf.estimators.online import OnlineNMF
 from onmf.initial import INITS
-from onmf.learner import Progress
-from onmf.persistence.checkpoint import Checkpoint
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
@@ -77,7 +74,7 @@ def fit(
     require_writable(out, place)
     source = _opened(data, shuffle_buffer, seed)
     keep = _checkpoint(checkpoint, every, resume, source, place, out)
-    model = OnlineNMF(
+    model = onmf.OnlineNMF(
         components,
         divergence=divergence,
         method=method,
@@ -95,7 +92,7 @@ def fit(
         errors.print(f"Resuming from {keep.path}.")
     learnt = False
 
-    def note(_: Progress) -> None:
+    def note(_: onmf.Progress) -> None:
         nonlocal learnt
         learnt = True
 
@@ -132,7 +129,7 @@ def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
 
 def _checkpoint(
     path: Path | None, every: str | None, resume: bool, source: streams.Source, place: Path, out: Path
-) -> Checkpoint | None:
+) -> onmf.Checkpoint | None:
     if path is None:
         if resume:
             fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
@@ -149,13 +146,13 @@ def _checkpoint(
     if path.resolve() == out.resolve():
         fail(f"--checkpoint and --out are both {out}; give them different names.")
     require_writable(path, place)
-    keep = Checkpoint(path, float(number) * unit)
+    keep = onmf.Checkpoint(path, float(number) * unit)
     if keep.exists() and not resume:
         fail(f"{path} holds a run that was begun before; continue it with --resume, or give --checkpoint another name.")
     return keep
 
 
-def _tell_of_interrupt(model: OnlineNMF, out: Path, keep: Checkpoint | None) -> NoReturn:
+def _tell_of_interrupt(model: onmf.OnlineNMF, out: Path, keep: onmf.Checkpoint | None) -> NoReturn:
     """What was learnt before Ctrl-C or SIGTERM is in the checkpoint, or else goes to ``out``."""
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")

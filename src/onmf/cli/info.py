@@ -10,11 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-import onmf
 from onmf.cli.app import app
 from onmf.cli.terminal import console
 
-SHOWN_ANYWAY = ("n_components", "divergence", "method")
+SHOWN_ANYWAY = ("n_components", "method")
 
 
 @app.command(epilog="Example:\n\n`onmf info topics.safetensors`")
@@ -22,24 +21,28 @@ def info(
     model: Annotated[Path, typer.Argument(help="A model file or a checkpoint.", show_default=False)],
 ) -> None:
     """Show what a model file holds."""
-    nmf = onmf.load(model)
-    history = nmf.history_
+    # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
+    from onmf.learner import guarantee
+    from onmf.persistence.model import USUAL, read
+
+    settings, learned = read(model)
+    divergence, history, W = learned.divergence, learned.history.columns(), learned.state.W
     facts = {
-        "divergence": " ".join([nmf.divergence_.name, *_pairs(nmf.divergence_.parameters())]),
-        "method": repr(nmf.method_),
-        "other settings": ", ".join(_pairs(_changed(nmf))) or "defaults",
-        "atoms": nmf.n_components_,
-        "features": nmf.n_features_in_,
-        "type": nmf.components_.dtype,
-        "samples seen": nmf.n_samples_seen_,
-        "passes": nmf.n_iter_,
-        "batches skipped": nmf.n_skipped_,
-        "dictionary updates": nmf.n_steps_,
-        "scale (mean of the first batch)": f"{nmf.scale_:.6g}",
+        "divergence": " ".join([divergence.name, *_pairs(divergence.parameters())]),
+        "method": repr(learned.method),
+        "other settings": ", ".join(_pairs(_changed(settings, USUAL))) or "defaults",
+        "atoms": len(W),
+        "features": learned.features.number,
+        "type": W.dtype,
+        "samples seen": learned.history.samples,
+        "passes": learned.passes,
+        "batches skipped": learned.skipped.count,
+        "dictionary updates": learned.state.steps,
+        "scale (mean of the first batch)": f"{learned.units.scale:.6g}",
         "loss of the first batch": f"{history['loss'][0]:.6g}",
         "loss of the last batch": f"{history['loss'][-1]:.6g}",
         "seconds": f"{history['seconds'][-1]:.1f}",
-        "guarantee": nmf.guarantee_,
+        "guarantee": guarantee(learned),
     }
     table = Table(title=Text(str(model)), show_header=False)
     for name, value in facts.items():
@@ -47,10 +50,9 @@ def info(
     console.print(table)
 
 
-def _changed(nmf: onmf.OnlineNMF) -> dict[str, Any]:
-    """The settings that differ from their defaults."""
-    usual = onmf.OnlineNMF().get_params(deep=False)
-    given = {name: value for name, value in nmf.get_params(deep=False).items() if name not in SHOWN_ANYWAY}
+def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """The settings that differ from their defaults, without those that are shown anyway."""
+    given = {name: value for name, value in settings.items() if name in usual and name not in SHOWN_ANYWAY}
     return {name: value for name, value in given.items() if isinstance(value, np.ndarray) or value != usual[name]}
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+import onmf
 from onmf import streams
-from onmf.learner import Progress as Report
 
 # No markup and no emoji: file names and messages are printed as they are.
 console = Console(markup=False, emoji=False, highlight=False)
@@ -29,15 +29,15 @@ DATA_HELP = (
 
 
 @contextmanager
-def progress_line(title: str = "") -> Iterator[Callable[[Report], None]]:
+def progress_line(title: str = "") -> Iterator[Callable[[onmf.Progress], None]]:
     """A live line with samples, samples/s, the running loss and the time left; gives the function that updates it."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
     with Progress(*columns, console=errors) as bar:
         task = bar.add_task(title, total=None, facts="")
 
-        def show(report: Report) -> None:
+        def show(report: onmf.Progress) -> None:
             rate = report.samples / max(report.seconds, 1e-9)
-            loss = "" if np.isnan(report.loss) else f" · loss {report.loss:.5g}"
+            loss = "" if math.isnan(report.loss) else f" · loss {report.loss:.5g}"
             facts = f"{report.samples:,} samples · {rate:,.0f}/s{loss}"
             bar.update(task, completed=report.samples, total=report.total, facts=facts)
 

@@ -14,11 +14,9 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import OnlineNMF, streams
+from onmf import streams
 from onmf.cli.app import app
 from onmf.cli.terminal import DATA_HELP, console, fail, one_line, progress_line, require_writable
-from onmf.learner import Progress
-from onmf.persistence import file
 from onmf.units import refuse_bad_entries
 
 BATCH = 1024
@@ -33,6 +31,8 @@ def transform(
     ],
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample."""
+    from onmf.persistence import file  # as what is asked of ``onmf``: not needed for --help
+
     if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
         fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
     require_writable(out, streams.path_of(data), model)
@@ -52,13 +52,13 @@ def transform(
             refuse_bad_entries(batch, rows)
             write(done, nmf.transform(batch))
             done += len(rows)
-            show(Progress(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
+            show(onmf.Progress(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
         if source.n_samples not in (None, done):
             fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
     console.print(f"{out}: coefficients of {done} samples, {len(nmf.components_)} each.", soft_wrap=True)
 
 
-def _writer(path: Path, suffix: str, n_samples: int, nmf: OnlineNMF) -> Callable[[int, Any], None]:
+def _writer(path: Path, suffix: str, n_samples: int, nmf: onmf.OnlineNMF) -> Callable[[int, Any], None]:
     """A function that appends rows of H to the file, without holding the earlier ones."""
     if suffix == ".npy":
         H: Any = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
@@ -116,7 +116,7 @@ class Divergence(Registered, kind="divergence"):
     @property
     def averaging_exponent(self) -> float:
         """The rate at which the weights of old quadratic models decay; (nearly) exact models may be kept for longer."""
-        return 0.6
+        return 0.65
 
     @property
     def adaptive(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support.arrays import Array, row_sums
 from onmf.divergences.base import TINY, Divergence, chord

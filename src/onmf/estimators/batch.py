@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
+import scipy
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences

@@ -17,8 +17,8 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     """Compile a function whose first arguments are arrays of these shapes, e.g. ``"nK KF* 4n"``.
 
     A letter is a length, the same wherever it occurs, and P = K (K + 1) / 2 is that of a packed matrix; the third
-    letter of a CSR matrix is the number of its entries. An array with a star is overwritten and has to be
-    C-contiguous; others are copied if they are not.
+    letter of a CSR matrix is the number of its entries. An array with a star is overwritten and has to be writeable
+    and C-contiguous; others are copied if they are not: for each layout the function would be compiled once more.
 
     Floating-point arrays share one precision, and arguments annotated as ``float`` are converted to it: a double among
     floats would make the function compute in double precision.
@@ -48,9 +48,11 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
                 what = ", ".join(f"{names[i]} {arguments[i].shape} {arguments[i].dtype}" for i in range(count))
                 raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
             for i in dense:
-                if not given[i].flags.c_contiguous:
+                if not given[i].flags.carray:  # C-contiguous, aligned and writeable
                     if overwritten[i]:
-                        raise ValueError(f"{function.__name__} overwrites {names[i]}, which must be C-contiguous.")
+                        raise ValueError(
+                            f"{function.__name__} overwrites {names[i]}, which must be writeable and C-contiguous."
+                        )
                     given[i] = given[i].copy()
             for i in floats:
                 given[i] = dtype.type(given[i])

@@ -7,6 +7,8 @@ from typing import Any
 
 from numba.core import event
 
+SENTENCE = "Compiling for this machine, which takes a few seconds; later runs reuse the result."
+
 
 class _Announcement(event.Listener):
     """Listens to Numba's compilations; kernels found in its disk cache cause none."""
@@ -18,7 +20,7 @@ class _Announcement(event.Listener):
         kernel = event.data["dispatcher"].py_func
         if not self.said and kernel.__module__.startswith("onmf."):
             self.said = True
-            logging.getLogger("onmf").warning("Compiling, which takes a few seconds; later runs reuse the result.")
+            logging.getLogger("onmf").warning(SENTENCE)
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""

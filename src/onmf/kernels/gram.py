@@ -124,7 +124,7 @@ def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
         fewest = K + 1
         patience = 3
         for _ in range(max_iter):
-            m = 0
+            m = K - K  # not a literal 0, for which solve_free would be compiled once more
             for k in range(K):
                 if passive[k]:
                     free[m] = k

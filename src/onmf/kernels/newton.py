@@ -53,7 +53,7 @@ def _newton_directions(M: Array, G: Array, H: Array, D: Array, low: float, relat
             to = max(H[i, k] - G[i, k] / Q[k, k], low)
             length = max(length, abs(H[i, k] - to))
         near = min(mean * near_share, length)
-        m = 0
+        m = K - K  # not a literal 0, for which solve_free would be compiled once more
         for k in range(K):
             if G[i, k] > 0 and H[i, k] - low <= near:
                 D[i, k] = -G[i, k] / Q[k, k]

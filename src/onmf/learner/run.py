@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf.learner.learned import Features, Learned, Position, Skipped
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step

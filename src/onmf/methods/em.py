@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import FEW_ENTRIES, Array, density

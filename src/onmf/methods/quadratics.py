@@ -18,7 +18,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 
-SWEEPS = 5  # over the atoms per update
+FEWEST_SWEEPS = 5  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
@@ -71,6 +71,7 @@ def update(
     V: Array,
     low: Array,
     weights: tuple[float, float],
+    sweeps: int,
 ) -> None:
     """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
     from onmf.kernels import blend, sweep
@@ -78,17 +79,28 @@ def update(
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
     if A is None:
-        sweep(memory["S"], b, V, low, unit, f.start, SWEEPS)
+        sweep(memory["S"], b, V, low, unit, f.start, sweeps)
     elif "A" in memory:
         blend(matrices(memory, f), A, 0, *weights)
-        sweep(A, b, V, low, unit, f.start, SWEEPS)
+        sweep(A, b, V, low, unit, f.start, sweeps)
     else:  # in units of r the features share S; the floor is applied afterwards
         blend(memory["a"], A, f.start, *weights)
         S = memory["S"]
         r = ratio(A, S)
         v = V[:, f] * r
-        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, SWEEPS)
+        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps)
         V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
+
+
+def sweeps(memory: dict[str, Array], n: int) -> int:
+    """How many a chunk of n samples is worth: about as many as take the time of its coefficients, within bounds.
+
+    A sweep costs F K^2; the coefficients cost n F K^2, at the speed of BLAS, or n K^3 where all features share one
+    matrix.
+    """
+    K, F = memory["b"].shape
+    worth, most = (n / 15, 10) if "A" in memory or "a" in memory else (2 * n * K / F, 20)
+    return int(min(most, max(FEWEST_SWEEPS, worth)))
 
 
 def units(V: Array, before: Array) -> Array:

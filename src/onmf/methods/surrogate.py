@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, dense
@@ -62,7 +62,7 @@ class Floor:
 
 @dataclass(frozen=True, repr=False)
 class Surrogate(Method, name="surrogate"):
-    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 600).
+    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
 
     ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages.
     The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
@@ -78,7 +78,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
-    growing: ClassVar[Growing] = Growing(30, 0.01, 600)
+    growing: ClassVar[Growing] = Growing(30, 0.01, 300)
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
@@ -149,6 +149,7 @@ class Surrogate(Method, name="surrogate"):
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = pack(Ht) if "A" in memory else np.square(Ht)
         b = Ht @ T if sparse else None
+        sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> None:
             news = Ht @ T[:, f] if b is None else np.ascontiguousarray(b[:, f])
@@ -157,7 +158,7 @@ class Surrogate(Method, name="surrogate"):
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n))
+            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps)
 
         threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
@@ -193,6 +194,7 @@ class Surrogate(Method, name="surrogate"):
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
         low = _floor(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
+        sweeps = quadratics.sweeps(memory, sums.samples)
 
         def block(f: slice) -> None:
             A = None
@@ -200,7 +202,7 @@ class Surrogate(Method, name="surrogate"):
                 A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0))
+            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps)
 
         threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)

@@ -21,11 +21,21 @@ from onmf.persistence.file import ModelFileError
 from onmf.sets import DictionarySet, Sets
 from onmf.units import Units
 
-PLAIN = (
-    *("n_components", "batch_size", "max_passes", "shuffle", "scale", "clip", "ridge", "reservoir"),
-    *("transform_tol", "transform_max_iter", "on_error"),
-)
-SETTINGS = frozenset((*PLAIN, "init", "method", "random_state", "sets"))  # callbacks and verbose are not stored
+PLAIN = {  # settings that a file holds as they are, and what they are if nobody gives them
+    "n_components": 40,
+    "batch_size": None,
+    "max_passes": 1,
+    "shuffle": True,
+    "scale": "mean",
+    "clip": None,
+    "ridge": 0.0,
+    "reservoir": 0,
+    "transform_tol": 1e-4,
+    "transform_max_iter": 5000,
+    "on_error": "raise",
+}
+# All settings but the divergence, which is stored apart, and callbacks and verbose, which are not stored.
+USUAL = PLAIN | {"init": "kmeans++", "method": "auto", "random_state": None, "sets": None}
 
 
 def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -149,7 +159,7 @@ def _restored(
 
 
 def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    if facts.keys() != SETTINGS:
+    if facts.keys() != USUAL.keys():
         raise ValueError(f"its settings are {', '.join(map(str, facts))}")
     settings = {key: _number(value) for key, value in facts.items()}
     if settings["init"] is None:

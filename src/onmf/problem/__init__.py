@@ -6,7 +6,7 @@ cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope * 
 
 from typing import Any
 
-import scipy.sparse
+import scipy
 
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence

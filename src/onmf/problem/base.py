@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support.arrays import Array, row_sums
 from onmf._support.checks import require_at_least

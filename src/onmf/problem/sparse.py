@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support.arrays import Array, Mask, row_sums
 from onmf.problem.base import Problem, packed_diagonal

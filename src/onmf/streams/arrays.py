@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf.streams.base import Source, reading, require_matrix
 from onmf.streams.registry import register

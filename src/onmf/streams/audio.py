@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+import scipy
 
 from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, reading
 from onmf.streams.registry import register

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf.streams.base import OnBad, Sequential, SourceError, each_readable, require_matrix
 

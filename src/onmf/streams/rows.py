@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matrix, require_unchanged
 

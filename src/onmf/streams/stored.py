@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf.streams.base import OnBad, Sequential, Source, SourceError, reading, require_matrix, require_unchanged
 from onmf.streams.registry import register
