@@ -31,7 +31,10 @@ from onmf.sets import DictionarySet
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
-LIGHT, VERY_LIGHT = 0.08, 0.02  # a chunk's weight after some 17,000 and 110,000 samples: more steps pay from there on
+LIGHT, VERY_LIGHT = (
+    0.08,
+    0.02,
+)  # the weight of 200 samples after some 17,000 and 110,000 samples: more steps pay from there on
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
@@ -83,18 +86,18 @@ class EM(Method, name="em"):
 
     def visits(self, clock: float) -> int:
         """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
-        return max(1, min(MOST_VISITS, round(VISITS * self._full_weight(clock))))
+        return max(1, min(MOST_VISITS, round(VISITS * self._next_weight(clock, self.usual_chunk(clock)))))
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
             return 1
-        weight = self._full_weight(clock)
-        return 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
+        weight = self._next_weight(clock, self.tau or self.growing.first)
+        wanted = 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
+        return -(-wanted // self.visits(clock))  # a later visit goes on where the last one has stopped
 
-    def _full_weight(self, clock: float) -> float:
-        """That of the next full chunk."""
-        size = self.usual_chunk(clock)
-        return averaging(EXPONENT, self.forgetting)(clock + size, size, self.tau or self.growing.first)
+    def _next_weight(self, clock: float, n: int) -> float:
+        """That of the next n samples."""
+        return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""

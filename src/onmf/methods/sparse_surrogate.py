@@ -27,8 +27,8 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, EXPONENT, evidence_with, floor, order_of
-from onmf.methods.schedules import Growing, averaging
+from onmf.methods.em import EM, MOST_VISITS, VISITS, evidence_with, floor, order_of
+from onmf.methods.schedules import Growing
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -54,14 +54,13 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         return batch if scipy.sparse.issparse(batch) else scipy.sparse.csr_matrix(batch)
 
-    def _full_weight(self, clock: float) -> float:
-        """That of the next 200 samples, or tau: once these weigh little, Newton's step needs no second look at more."""
-        size = self.tau or self.growing.first
-        return averaging(EXPONENT, self.forgetting)(clock + size, size, size)
+    def visits(self, clock: float) -> int:
+        """Once 200 samples weigh little, Newton's step needs no second look at more of them."""
+        return max(1, min(MOST_VISITS, round(VISITS * self._next_weight(clock, self.tau or self.growing.first))))
 
     def _damping(self, clock: float) -> float:
-        """Caution while a chunk weighs much: its models are then of few samples, at a fit that is still far off."""
-        return max(DAMPING, CAUTION * self._full_weight(clock))
+        """Caution while samples weigh much: the models are then of few, at a fit that is still far off."""
+        return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
