@@ -86,7 +86,7 @@ class EM(Method, name="em"):
 
     def visits(self, clock: float) -> int:
         """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
-        return max(1, min(MOST_VISITS, round(VISITS * self._next_weight(clock, self.usual_chunk(clock)))))
+        return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
@@ -206,6 +206,11 @@ class EM(Method, name="em"):
         for name in MEANS:
             memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
         return memory | {"evidence": memory["evidence"] + sums.arrays["evidence"]}
+
+
+def visits_worth(weight: float) -> int:
+    """How often samples that weigh so much are looked at."""
+    return max(1, min(MOST_VISITS, round(VISITS * weight)))
 
 
 def order_of(divergence: Divergence) -> float:

@@ -27,7 +27,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, MOST_VISITS, VISITS, evidence_with, floor, order_of
+from onmf.methods.em import EM, evidence_with, floor, order_of, visits_worth
 from onmf.methods.schedules import Growing
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
@@ -56,7 +56,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
 
     def visits(self, clock: float) -> int:
         """Once 200 samples weigh little, Newton's step needs no second look at more of them."""
-        return max(1, min(MOST_VISITS, round(VISITS * self._next_weight(clock, self.tau or self.growing.first))))
+        return visits_worth(self._next_weight(clock, self.tau or self.growing.first))
 
     def _damping(self, clock: float) -> float:
         """Caution while samples weigh much: the models are then of few, at a fit that is still far off."""
