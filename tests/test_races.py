@@ -164,9 +164,11 @@ def test_the_report_tells_who_passes_whom_and_where_we_lose(tmp_path):
     assert found.passing_ratios(MINIBATCH) == [0.5]  # 8 is passed at 1 s, against 2 s
     assert found.loss_ratios(MINIBATCH, 5) == [4 / 3]
     rows = {figure.what: figure for figure in figures.all_figures([found])}
-    assert not rows["time to MiniBatchNMF's best one-pass loss / its time ≤ 1/5"].reached
+    assert not rows["time to MiniBatchNMF's best one-pass loss / its time ≤ 1/10"].reached
     assert rows["loss after one pass / MiniBatchNMF's best < 1"].reached
     assert "loss after five passes / sklearn-partial_fit's | 1.333" in tables.lost([found])
+    (tmp_path / "threads.json").write_text(json.dumps({"yaleb": [1.0, 0.6, 1.1]}))
+    assert [figure.measured for figure in report.thread_figures(tmp_path)] == ["0.92", "1.67"]
     text = report.page(records, tmp_path, [])
     assert "| uniform | **onmf** | 5 | 1 | 4 | 5 | – | 1 |" in text
     assert "| uniform | sklearn-partial_fit | 8 | 2 | 3 | 10 | 0.5 / 0.5 / 0.5 | 1 |" in text

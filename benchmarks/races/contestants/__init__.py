@@ -43,7 +43,7 @@ ENTRIES = (
     Entry("onmf-lefevre", Lefevre, **ONCE),
     Entry("onmf-guan", Guan, only_on=("synthetic", "yaleb", "samson"), **ONCE),  # it would make sparse data dense
     Entry("onmf-wang", Wang, **ONCE),
-    Entry("onmf-batch", BatchNMF, from_scratch=True, most_passes=1, **ONCE),
+    Entry("onmf-batch", BatchNMF, from_scratch=True, most_passes=1, starts=("uniform", "own"), threaded=False),
     Entry("sklearn-partial_fit", PartialFit, FORGET_FACTORS),
     Entry("sklearn-fit", Fit, FORGET_FACTORS, from_scratch=True),
     Entry("sklearn-dictionary", DictionaryLearning, threaded=False),
