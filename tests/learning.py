@@ -85,6 +85,7 @@ def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.nda
 
 
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
+    X = method.stored(divergence, X)
     return learn(method, divergence, state, X, **({"box": Box(), "penalty": Penalty()} | settings))
 
 

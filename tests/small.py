@@ -9,13 +9,14 @@ import pytest
 
 from onmf import OnlineNMF, divergences
 from onmf.divergences import Divergence
-from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Guan, Lefevre, Paper, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Guan, Lefevre, Paper, SparseSurrogate, Surrogate, Wang
 from tests.conftest import F, example_id, examples
 
 METHODS: dict[str, Choice] = {
     "auto": Auto(),
     "surrogate": Surrogate(),
     "em": EM(),
+    "sparse_surrogate": SparseSurrogate(),
     "paper": Paper(step=Adaptive(b=100, race=40)),  # so few that small data see all of its phases
     "canonical": Paper(step=Canonical(a=2.0, b=200.0), solver="paper", max_iter=20),  # steps that suit so few samples
     "lefevre": Lefevre(N=50),
@@ -29,7 +30,11 @@ both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
 EXAMPLES = list({example_id(found): found for found in map(divergences.get, examples())}.values())
 PAIRS = [
     *((divergence, method) for divergence in EXAMPLES for method in ("auto", "paper", "canonical")),
-    *((divergences.get(name), "em") for name in ("kl", "hellinger", "alpha:2")),
+    *(
+        (divergences.get(name), method)
+        for name in ("kl", "hellinger", "alpha:2")
+        for method in ("em", "sparse_surrogate")
+    ),
     *(
         (divergences.get(name), method)
         for name, method in {"is": "lefevre", "squared_l2": "guan", "huber:0.5": "wang"}.items()

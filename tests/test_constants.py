@@ -340,7 +340,7 @@ def test_every_parameter_has_an_effect_or_is_refused(
         plain[name] = [model.components_, model.transform(X)]
     value = CHANGES[parameter]
     if parameter == "divergence":
-        value = "alpha:2" if name in ("auto", "surrogate", "em", "paper") else "kl"
+        value = "alpha:2" if name in ("auto", "surrogate", "sparse_surrogate", "em", "paper") else "kl"
     if parameter == "method":
         value = "paper" if name != "paper" else "surrogate"
     changed = quick(**(given | {parameter: value}))

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.divergences import Huber, Separable
-from onmf.methods import EM, Auto, Paper, Surrogate, Wang
+from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate, Wang
 from tests.conftest import F
 from tests.small import data, quick, small
 
@@ -215,7 +215,7 @@ def test_the_attributes_are_what_they_say(make, rng):
 def test_the_method_in_use_is_known():
     dense, sparse = np.ones((40, F)), np.eye(40, F) + np.eye(40, F, -F)
     assert quick().fit(dense).method_ == Surrogate()
-    assert quick().fit(sparse).method_ == EM()
+    assert quick().fit(sparse).method_ == SparseSurrogate()
     assert quick("huber").fit(sparse).method_ == Surrogate()
     assert quick("huber", Wang(eta=0.02)).fit(dense).method_ == Wang(eta=0.02)
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from onmf.divergences import get
-from onmf.methods import EM, em
+from onmf.methods import EM, SparseSurrogate, em
 from onmf.problem import pose
 from onmf.sets import DictionarySet
 from tests.learning import F, K, learnt, memory, mixed, quick, sparse_counts
@@ -59,12 +59,13 @@ def test_three_chunks_are_those_of_dense_loops(
 
 
 def test_chunks_that_weigh_less_are_visited_less_often_and_solved_the_better() -> None:
-    method = EM()
-    visits = [method.visits(clock) for clock in (0, 2000, 20_000, 200_000)]
-    efforts = [method.effort(clock) for clock in (0, 20_000, 200_000)]
-    assert visits == sorted(visits, reverse=True)
-    assert (visits[0], visits[-1]) == (3, 1)
-    assert efforts == [1, 2, 4]
+    for method, steps in ((EM(), [3, 3, 4]), (EM(tau=200), [3, 2, 4]), (SparseSurrogate(), [3, 2, 4])):
+        visits = [method.visits(clock) for clock in (0, 2000, 20_000, 200_000)]
+        efforts = [method.effort(clock) for clock in (0, 20_000, 200_000)]
+        assert visits == sorted(visits, reverse=True)
+        assert (visits[0], visits[-1]) == (3, 1)
+        assert efforts == sorted(efforts)
+        assert [method.visits(clock) * method.effort(clock) for clock in (0, 20_000, 200_000)] == steps
     assert EM(max_iter=7).effort(1e9) == 1
     assert EM(max_iter=7).coefficients(get("kl")).max_iter == 7
 
@@ -92,7 +93,11 @@ def zipf_topics(topics: int, vocabulary: int, rng: np.random.Generator) -> np.nd
 
 @pytest.mark.parametrize(
     ("method", "name"),
-    [("auto", "kl"), ("auto", "hellinger"), ("auto", "alpha:2"), ("auto", "squared_l2"), ("surrogate", "kl")],
+    [
+        *(("auto", name) for name in ("kl", "hellinger", "alpha:2", "squared_l2")),
+        *(("sparse_surrogate", name) for name in ("kl", "hellinger", "alpha:2")),
+        ("surrogate", "kl"),
+    ],
 )
 @pytest.mark.parametrize(("n", "topics"), [(600, 10), (200, 20)], ids=["rare", "very rare"])
 def test_passes_over_counts_of_rare_words_do_not_raise_the_held_out_loss(
@@ -159,7 +164,9 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "long indices": _long_indices,
 }
 on_non_zeros = pytest.mark.parametrize(
-    ("method", "name"), [("em", "kl"), ("em", "hellinger"), ("em", "alpha:2"), ("surrogate", "squared_l2")]
+    ("method", "name"),
+    [(method, name) for method in ("em", "sparse_surrogate") for name in ("kl", "hellinger", "alpha:2")]
+    + [("surrogate", "squared_l2")],
 )
 
 

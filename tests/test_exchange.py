@@ -25,13 +25,13 @@ def planted(rng: np.random.Generator) -> np.ndarray:
 
 
 def drawn(case: str, n: int, rng: np.random.Generator, atoms: np.ndarray) -> Any:
-    """Samples of few atoms each, with much noise: counts for em."""
+    """Samples of few atoms each, with much noise: counts where zeros count."""
     Y = (
         100
         * (rng.dirichlet(np.full(K, 0.1), n) * rng.lognormal(0, 0.3, (n, 1)))
         @ (atoms / atoms.sum(axis=1, keepdims=True))
     )
-    if case == "em":
+    if case in ("em", "sparse"):
         return scipy.sparse.csr_matrix(rng.poisson(Y).astype(float))
     return Y * rng.gamma(4.0, 1 / 4, Y.shape) + 0.01
 
@@ -48,6 +48,7 @@ CASES = {
     "huber": ("surrogate", "huber:0.3"),
     "diagonal": ("surrogate:max_memory=0", "kl"),
     "em": ("em", "kl"),
+    "sparse": ("sparse_surrogate", "kl"),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 

@@ -416,17 +416,21 @@ def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(name: str)
 
 
 @every_divergence
-def test_auto_is_em_for_few_entries_under_what_is_linear_at_zero(
+def test_auto_looks_at_the_non_zeros_if_they_are_few_under_what_is_linear_at_zero(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    few, many = sparse_counts(40, rng, mean=0.02), sparse_counts(40, rng, mean=5.0)
+    few, many = np.eye(12)[np.arange(40) % 12], sparse_counts(40, rng, mean=5.0)
     assert np.count_nonzero(few) < 0.15 * few.size < np.count_nonzero(many)
-    expected = "em" if methods.EM().refuses(get(divergence)) is None else "surrogate"
-    if expected == "em":
+    linear, shape = methods.EM().refuses(get(divergence)) is None, (3, 12)
+    expected = "sparse_surrogate" if linear else "surrogate"
+    if linear:
         y = np.array([0.5, 1.0, 2.0])
         np.testing.assert_allclose(get(divergence).d(np, np.zeros(3), y), get(divergence).slope_at_zero * y)
-    assert methods.Auto().chosen(get(divergence), 0.149, None).name == expected
-    assert methods.Auto().chosen(get(divergence), 0.15, None).name == "surrogate"
+        for size, density in ((shape, 0.029), ((500, 10_000), 0.1)):  # too few for curvatures, or too many of these
+            assert methods.Auto().chosen(get(divergence), size, density, None).name == "em"
+    for density in (0.03, 0.149):
+        assert methods.Auto().chosen(get(divergence), shape, density, None).name == expected
+    assert methods.Auto().chosen(get(divergence), shape, 0.15, None).name == "surrogate"
     for stored in (np.asarray, scipy.sparse.csr_matrix):
         assert quick("auto", divergence).fit(stored(few)).method_.name == expected
         assert quick("auto", divergence).fit(stored(many)).method_.name == "surrogate"
@@ -434,18 +438,20 @@ def test_auto_is_em_for_few_entries_under_what_is_linear_at_zero(
 
 def test_zeros_that_a_sparse_matrix_stores_are_no_entries(rng: np.random.Generator) -> None:
     X = scipy.sparse.csr_matrix(sparse_counts(40, rng, mean=5.0))
-    X.data[: int(0.95 * X.nnz)] = 0
+    X.data[: int(0.99 * X.nnz)] = 0
     assert quick("auto", "kl").fit(X).method_ == methods.EM()
 
 
 def test_auto_hands_its_constants_on_and_stays_with_its_choice(rng: np.random.Generator) -> None:
-    few, many = sparse_counts(40, rng, mean=0.02), sparse_counts(40, rng, mean=5.0)
+    few, many = np.eye(12)[np.arange(40) % 12], sparse_counts(40, rng, mean=5.0)
     auto = methods.Auto(tau=7, forgetting=0.1, max_iter=3)
-    assert quick(auto, "kl").fit(few).method_ == methods.EM(tau=7, forgetting=0.1, max_iter=3)
+    assert quick(auto, "kl").fit(few).method_ == methods.SparseSurrogate(tau=7, forgetting=0.1, max_iter=3)
     assert quick(auto, "kl").fit(many).method_ == methods.Surrogate(tau=7, forgetting=0.1, max_iter=3)
     model = quick("auto", "kl").partial_fit(few).partial_fit(many)
-    assert model.method_ == methods.EM()
-    assert model.set_params(method=auto).partial_fit(many).method_ == methods.EM(tau=7, forgetting=0.1, max_iter=3)
+    assert model.method_ == methods.SparseSurrogate()
+    assert model.set_params(method=auto).partial_fit(many).method_ == methods.SparseSurrogate(
+        tau=7, forgetting=0.1, max_iter=3
+    )
 
 
 def test_auto_is_the_default_and_an_unknown_method_is_refused_with_the_list() -> None:

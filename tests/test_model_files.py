@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets, __version__, load, methods, save
 from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis
-from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, SparseSurrogate, Surrogate, Wang
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
@@ -143,7 +143,14 @@ OTHER_METHODS = (
     Paper(4, Canonical(1e3, np.float32(0.3), 0.4, True), "armijo-literal", 0.01, 7),
     Paper(4, Adaptive(np.float32(50.3), np.float32(0.3), 30), "armijo-literal", 0.01, 7),
     Surrogate(np.int64(4), 0.1, np.float32(1e5), 0.01, 7),
-    *(EM(4, 0.1, 7), Auto(4, 0.1, 7), Lefevre(4, 0.8, 1e3, 7), Guan(4, 0.2, 6, 5, 4), Wang(4, 0.1, 0.9, 0.2, 0.1, 7)),
+    *(
+        EM(4, 0.1, 7),
+        SparseSurrogate(4, 0.1, 7),
+        Auto(4, 0.1, 7),
+        Lefevre(4, 0.8, 1e3, 7),
+        Guan(4, 0.2, 6, 5, 4),
+        Wang(4, 0.1, 0.9, 0.2, 0.1, 7),
+    ),
 )
 SERVED = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, get
-from onmf.methods import EM, Method, State, Sums, Surrogate
+from onmf.methods import EM, Method, SparseSurrogate, State, Sums, Surrogate
 from onmf.methods.quadratics import change_units
 from onmf.problem import pose
 from onmf.sets import DictionarySet
@@ -32,6 +32,8 @@ ADDITIVE: dict[str, tuple[Method, Divergence]] = {
     "em kl": (EM(tau=50), get("kl")),
     "em hellinger": (EM(tau=50), get("hellinger")),
     "em alpha:2": (EM(tau=50), get("alpha:2")),
+    "sparse kl": (SparseSurrogate(tau=50), get("kl")),
+    "sparse alpha:2": (SparseSurrogate(tau=50), get("alpha:2")),
 }
 additive = pytest.mark.parametrize("case", ADDITIVE)
 
@@ -78,6 +80,11 @@ def total(sums: list[Sums]) -> Sums:
 def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]:
     """The statistics as they would be if atoms had no units but those of W."""
     memory = dict(state.memory)
+    if {"unit", "log_unit"} <= memory.keys():  # those of V = unit W, in which log_unit has been taken up
+        u = np.exp(memory.pop("log_unit"))
+        memory |= {"A": memory["A"] / np.outer(u, u)[np.triu_indices(K)], "b": memory["b"] / u, "D": memory["D"] / u}
+        memory.pop("unit")
+        return memory
     if "unit" in memory:
         u = memory.pop("unit")
         memory.pop("base")
@@ -130,7 +137,7 @@ def test_one_shard_merged_has_the_statistics_of_learning_and_no_worse_a_dictiona
         assert merged.memory.keys() == after.memory.keys()
         assert DictionarySet().contains(merged.W)
         assert loss(divergence, merged) <= 1.002 * loss(divergence, after)
-        if "unit" in after.memory:  # W has moved on from after's, and its units with it
+        if "base" in after.memory:  # W has moved on from after's, and its units with it
             units = [state.memory["unit"] * np.exp2(state.memory["base"]) for state in (after, merged)]
             known = after.memory["unit"] * units[1] / units[0]
             after = replace(after, memory=after.memory | {"unit": known})
@@ -161,6 +168,10 @@ def test_shards_merged_are_as_good_as_a_sequence(case: str, P: int) -> None:
 def rescaled(method: Method, divergence: Divergence, state: State, powers: np.ndarray) -> State:
     """The same state after its atoms have had other units: a power of two each."""
     s, memory = np.exp2(powers), {name: array.copy() for name, array in state.memory.items()}
+    if {"unit", "log_unit"} <= memory.keys():
+        memory["log_unit"], memory["unit"] = memory["log_unit"] + np.log(s), memory["unit"] / s
+        memory |= {"A": memory["A"] * np.outer(s, s)[np.triu_indices(K)], "b": memory["b"] * s, "D": memory["D"] * s}
+        return replace(state, memory=memory)
     if "unit" in memory:
         memory["base"] = memory["base"] + powers
         change_units(memory, s)
@@ -258,4 +269,4 @@ def test_what_is_not_additive_refuses_with_a_reason(name: str) -> None:
 
 
 def test_the_fast_methods_are_additive_and_the_others_are_not() -> None:
-    assert {name for name in METHODS if not small(name).not_additive} == {"surrogate", "em"}
+    assert {name for name in METHODS if not small(name).not_additive} == {"surrogate", "sparse_surrogate", "em"}

@@ -247,7 +247,7 @@ def test_numbers_of_every_type_are_learnt_from_as_floats(dtype: str, tmp_path: P
         paths.append(tmp_path / "x.npz")
     for path in paths:
         model = OnlineNMF(2, random_state=0).fit(open_source(path))
-        assert model.method_.name == "em"
+        assert model.method_.name == "sparse_surrogate"
         np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-12)
 
 

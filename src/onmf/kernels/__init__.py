@@ -2,6 +2,7 @@
 
 from onmf.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
 from onmf.kernels.averaged import averaged_steps
+from onmf.kernels.curved import curved_step
 from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
 from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_iteration, multiplicative_steps
 from onmf.kernels.newton import newton_directions
@@ -12,6 +13,7 @@ __all__ = [
     "accumulate",
     "averaged_steps",
     "blend",
+    "curved_step",
     "divide",
     "gather",
     "multiplicative_iteration",

@@ -87,7 +87,8 @@ def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generat
     units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
     inside = divergence.in_units(units.scale)
-    method = recipe.method.chosen(divergence, density(batch), n_samples)
+    shape = recipe.n_components, batch.shape[1]
+    method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
     require_served(method, inside, recipe.sets)
     internal, _ = units.inside(method.stored(divergence, batch), divergence)
     with threads.taken_from_blas():

@@ -16,6 +16,7 @@ from onmf.methods.em import EM  # noqa: E402
 from onmf.methods.guan import Guan  # noqa: E402
 from onmf.methods.lefevre import Lefevre  # noqa: E402
 from onmf.methods.paper import Paper  # noqa: E402
+from onmf.methods.sparse_surrogate import SparseSurrogate  # noqa: E402
 from onmf.methods.surrogate import Surrogate  # noqa: E402
 from onmf.methods.wang import Wang  # noqa: E402
 
@@ -31,6 +32,7 @@ __all__ = [
     "Lefevre",
     "Method",
     "Paper",
+    "SparseSurrogate",
     "State",
     "Statistics",
     "Sums",

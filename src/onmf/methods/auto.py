@@ -8,15 +8,18 @@ from onmf._support.arrays import FEW_ENTRIES
 from onmf.divergences import Divergence
 from onmf.methods.base import Choice, Method
 from onmf.methods.em import EM
+from onmf.methods.sparse_surrogate import SparseSurrogate
 from onmf.methods.surrogate import Surrogate
+
+VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvature of their own
 
 
 @dataclass(frozen=True, repr=False)
 class Auto(Choice, name="auto"):
-    """em where it applies and less than 15 % of the first batch's entries are not zero; else the surrogate.
+    """The surrogate; its sparse form or em where these apply and less than 15 % of the first batch's entries are not
+    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte.
 
-    On counts drawn from planted topics em was ahead, in loss and in time, below a density of a tenth, and behind above
-    a fifth. The constants are those that both methods have.
+    The constants are those that all of them have.
     """
 
     tau: int | None = None  # None: chunks that grow, as suits the method
@@ -24,17 +27,18 @@ class Auto(Choice, name="auto"):
     max_iter: int | None = None
 
     def __post_init__(self) -> None:
-        self._surrogate(), self._em()  # they check the constants
+        self._made(Surrogate), self._made(EM)  # they check the constants
 
-    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
-        sparse = divergence.alpha_order is not None and density < FEW_ENTRIES
-        return (self._em() if sparse else self._surrogate()).chosen(divergence, density, n_samples)
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
+        if divergence.alpha_order is None or density >= FEW_ENTRIES:
+            return self._made(Surrogate).chosen(divergence, shape, density, n_samples)
+        K, F = shape
+        curved = density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * F * K * (K + 1)
+        return self._made(SparseSurrogate if curved else EM)
 
     def continued(self, before: Method) -> Method:
-        return (self._em() if isinstance(before, EM) else self._surrogate()).continued(before)
+        kinds = SparseSurrogate, EM, Surrogate
+        return self._made(next((kind for kind in kinds if type(before) is kind), Surrogate)).continued(before)
 
-    def _surrogate(self) -> Surrogate:
-        return Surrogate(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
-
-    def _em(self) -> EM:
-        return EM(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+    def _made(self, kind: type[Surrogate] | type[EM]) -> Method:
+        return kind(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)

@@ -81,8 +81,10 @@ class Choice(Constants, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
     @abstractmethod
-    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
-        """The method for data of this density (the share of entries that are not zero) and length."""
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
+        """The method for a dictionary of this shape (K, F), and for data of this density (the share of entries that are
+        not zero) and length.
+        """
 
     @abstractmethod
     def continued(self, before: Method) -> Method:
@@ -113,7 +115,7 @@ class Method(Choice):
         """Why the method cannot serve a divergence, and what to use instead; None if it can."""
         return None
 
-    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         return self
 
     def continued(self, before: Method) -> Method:

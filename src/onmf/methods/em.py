@@ -31,7 +31,7 @@ from onmf.sets import DictionarySet
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
-LIGHT, VERY_LIGHT = 0.08, 0.02  # a chunk's weight after some 17,000 and 110,000 samples: more steps pay from there on
+LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
@@ -70,9 +70,8 @@ class EM(Method, name="em"):
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:
             return None
-        return (
-            f"method 'em' supports only kl, hellinger and alpha > 0, not {divergence.name!r}; use method 'surrogate'."
-        )
+        served = "supports only kl, hellinger and alpha > 0"
+        return f"method {self.name!r} {served}, not {divergence.name!r}; use method 'surrogate'."
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
@@ -84,18 +83,18 @@ class EM(Method, name="em"):
 
     def visits(self, clock: float) -> int:
         """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
-        return max(1, min(MOST_VISITS, round(VISITS * self._full_weight(clock))))
+        return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
             return 1
-        weight = self._full_weight(clock)
-        return 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
+        weight = self._next_weight(clock, self.tau or self.growing.first)
+        wanted = 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
+        return -(-wanted // self.visits(clock))  # a later visit goes on where the last one has stopped
 
-    def _full_weight(self, clock: float) -> float:
-        """That of the next full chunk."""
-        size = self.usual_chunk(clock)
-        return averaging(EXPONENT, self.forgetting)(clock + size, size, self.tau or self.growing.first)
+    def _next_weight(self, clock: float, n: int) -> float:
+        """That of the next n samples."""
+        return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
@@ -106,13 +105,13 @@ class EM(Method, name="em"):
 
     def local(self, problem: Problem, H: Array) -> Statistics:
         """(x / y)^alpha where it is needed."""
-        X, order = problem.X, _order(problem.divergence)
+        X, order = problem.X, order_of(problem.divergence)
         Y = problem.fit(H)
         losses = problem.loss(H, Y)
         ratio = (X.data if scipy.sparse.issparse(X) else X) / Y
         if order != 1:
             ratio **= order
-        return Statistics({"X": X, "H": H, "ratio": ratio, "W": problem.W}, samples=X.shape[0], losses=losses)
+        return Statistics({"X": X, "H": H, "Y": Y, "ratio": ratio, "W": problem.W}, samples=X.shape[0], losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
@@ -124,12 +123,7 @@ class EM(Method, name="em"):
         rho = self.weight(divergence, state.clock + n, n)
         sparse = scipy.sparse.issparse(X)
         memory["D"] = (1 - rho) * memory["D"] + (rho / n) * H.sum(axis=0)
-        # The floor counts evidence: these two are plain means over all samples, and a sample seen again is no news.
-        entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], N.dtype)
-        size = np.bincount(X.indices, X.data, len(N)).astype(N.dtype) if sparse else X.sum(axis=0)
-        for name, total in {"size": size, "entries": entries}.items():
-            memory[name] = memory[name] + (total / n - memory[name]) * (n / (state.samples + n))
-        memory["evidence"] = memory["evidence"] + statistics.new
+        memory |= evidence_with(state, X, statistics.new)
 
         def news(f: slice) -> Array:
             if not sparse:
@@ -152,9 +146,9 @@ class EM(Method, name="em"):
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
         from onmf.kernels import divide
 
-        order, N, D = _order(divergence), memory["N"], memory["D"]
+        order, N, D = order_of(divergence), memory["N"], memory["D"]
         tiny = float(np.finfo(N.dtype).tiny)
-        low = _floor(memory, tiny)
+        low = floor(memory)
         N_new, W_new = np.empty_like(N), np.empty_like(N)
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
 
@@ -181,25 +175,20 @@ class EM(Method, name="em"):
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         D = T @ state.memory["D"]
-        N = np.ascontiguousarray((W ** _order(divergence) * D[:, None]).T)
+        N = np.ascontiguousarray((W ** order_of(divergence) * D[:, None]).T)
         return replace(state, W=W, memory=state.memory | {"N": N, "D": D})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
-        n, memory = after.samples - before.samples, after.memory
-        arrays = {name: after.samples * memory[name] - before.samples * before.memory[name] for name in MEANS}
-        arrays["evidence"] = memory["evidence"] - before.memory["evidence"]
+        n, memory, arrays = after.samples - before.samples, after.memory, self._evidence_of(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
-        arrays |= {"N": n * memory["N"] / unit ** (1 - _order(divergence)), "D": n * memory["D"] / unit}
+        arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}
         return Sums(n, after.steps - before.steps, arrays)
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
-        n, memory = sums.samples, dict(before.memory)
-        for name in MEANS:
-            memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
-        memory["evidence"] = memory["evidence"] + sums.arrays["evidence"]
+        n, memory = sums.samples, self._evidence_from(before, sums)
         memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
         nothing = np.zeros((BLOCK, len(memory["D"])), dtype=memory["N"].dtype)
 
@@ -209,16 +198,50 @@ class EM(Method, name="em"):
         W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
+    def _evidence_of(self, before: State, after: State) -> dict[str, Array]:
+        """What the samples between two states have added."""
+        arrays: dict[str, Array] = {
+            name: after.samples * after.memory[name] - before.samples * before.memory[name] for name in MEANS
+        }
+        return arrays | {"evidence": after.memory["evidence"] - before.memory["evidence"]}
 
-def _order(divergence: Divergence) -> float:
+    def _evidence_from(self, before: State, sums: Sums) -> dict[str, Array]:
+        """The memory with what all shards have added."""
+        memory, n = dict(before.memory), sums.samples
+        for name in MEANS:
+            memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
+        return memory | {"evidence": memory["evidence"] + sums.arrays["evidence"]}
+
+
+def visits_worth(weight: float) -> int:
+    """How often samples that weigh so much are looked at."""
+    return max(1, min(MOST_VISITS, round(VISITS * weight)))
+
+
+def order_of(divergence: Divergence) -> float:
     """Its alpha."""
     if divergence.alpha_order is None:
         raise ValueError(f"em cannot learn {divergence.name}.")
     return divergence.alpha_order
 
 
-def _floor(memory: dict[str, Array], tiny: float) -> Array:
+def evidence_with(state: State, X: Any, new: int) -> dict[str, Array]:
+    """What the floor is made of, with the chunk X, of which so many samples are new.
+
+    Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
+    """
+    memory, n = state.memory, X.shape[0]
+    sparse, dtype = scipy.sparse.issparse(X), memory["size"].dtype
+    entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], dtype)
+    size = np.bincount(X.indices, X.data, X.shape[1]).astype(dtype) if sparse else X.sum(axis=0)
+    totals, share = {"size": size, "entries": entries}, n / (state.samples + n)
+    means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
+    return means | {"evidence": memory["evidence"] + new}
+
+
+def floor(memory: dict[str, Array]) -> Array:
     """What no weight of a feature falls below: it keeps a little mass for features that are rare or not seen yet."""
+    tiny = float(np.finfo(memory["size"].dtype).tiny)
     typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # the mean of the non-zeros
     evidence = max(float(memory["evidence"][0]), 1.0)
     share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)

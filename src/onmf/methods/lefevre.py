@@ -49,7 +49,7 @@ class Lefevre(Method, name="lefevre"):
             return None
         return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."
 
-    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         if self.N is None and n_samples is None:
             raise ValueError(
                 "lefevre needs N, the number of samples after which the past weighs r, since partial_fit and streams "

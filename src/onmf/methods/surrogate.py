@@ -103,7 +103,7 @@ class Surrogate(Method, name="surrogate"):
     def growing(self) -> Growing:  # type: ignore[override]
         return SPARSE if self.sparse else DENSE
 
-    def chosen(self, divergence: Divergence, density: float, n_samples: int | None) -> Method:
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         known = self.sparse is not None or not _takes_sparse(divergence)
         return self if known else replace(self, sparse=density < FEW_ENTRIES)
 

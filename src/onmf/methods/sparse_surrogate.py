@@ -1,0 +1,153 @@
+"""Averaged quadratic models at the non-zeros: Newton's step where em makes a multiplicative one.
+
+Under Kullback-Leibler and the alpha family with alpha > 0 the loss of a zero is linear in the fit, so that all
+curvature lies at the non-zeros. With r = (x / y)^alpha there, alpha times the loss of feature f has at the fit y = hW
+
+    slope  D - avg r_f h,    curvature  A_f = avg alpha (r_f / y_f) h h'    (K x K, packed),    D = avg h
+
+and its model's statistics, averaged with falling weights, are A_f and b_f = A_f w + avg r_f h = avg (1 + alpha) r_f h.
+The K weights of the feature minimise, by a few sweeps of coordinate descent,
+
+    w A_f w' / 2 - (b_f - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k    over w >= low_f
+
+where v are the old weights: the last term has a share of the curvature of em's majoriser. It decides what few samples
+say nothing about. A chunk costs O(nnz K^2) and memory is F K^2 / 2 numbers, but far fewer passes are needed than with
+em, which takes many small steps where this takes one. No convergence theorem is claimed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf.divergences import Divergence
+from onmf.methods.base import State, Statistics, Sums
+from onmf.methods.em import BLOCK, EM, evidence_with, floor, order_of, visits_worth
+from onmf.methods.schedules import Growing
+from onmf.problem import Problem
+from onmf.sets import DictionarySet
+
+DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
+SWEEPS = 3
+WORK = 1e6  # of a thread at a time, in products
+AVERAGES = ("A", "b", "D")
+
+News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's entries, their slopes and curvatures, H
+
+
+@dataclass(frozen=True, repr=False)
+class SparseSurrogate(EM, name="sparse_surrogate"):
+    """tau samples per update (None: 200 at first, later a twentieth of those seen, at most 500).
+
+    ``forgetting`` is a floor under the weight of 200 samples, or tau; ``max_iter`` coefficient steps per visit, which
+    grow as those of em do if left to themselves (None).
+    """
+
+    growing: ClassVar[Growing] = Growing(200, 0.05, 500)
+    nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "unit", "size", "entries", "evidence")
+
+    def stored(self, divergence: Divergence, batch: Any) -> Any:
+        return batch if scipy.sparse.issparse(batch) else scipy.sparse.csr_matrix(batch)
+
+    def visits(self, clock: float) -> int:
+        """Once 200 samples weigh little, Newton's step needs no second look at more of them."""
+        return visits_worth(self._next_weight(clock, self.tau or self.growing.first))
+
+    def _damping(self, clock: float) -> float:
+        """Caution while samples weigh much: the models are then of few, at a fit that is still far off."""
+        return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+        """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
+        state = super().start(divergence, W, C)
+        memory, (K, F) = dict(state.memory), W.shape
+        del memory["N"]
+        memory["A"] = np.zeros((F, K * (K + 1) // 2), dtype=W.dtype)
+        memory["b"] = np.zeros((F, K), dtype=W.dtype)
+        memory["unit"] = np.ones(K, dtype=W.dtype)
+        return replace(state, memory=memory)
+
+    def local(self, problem: Problem, H: Array) -> Statistics:
+        """Slopes and curvatures at the non-zeros, and where the entries of each feature are among them."""
+        statistics = super().local(problem, H)
+        X, order = problem.X, order_of(problem.divergence)
+        ratio, Y = statistics.parts["ratio"], statistics.parts["Y"]
+        places = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape)
+        news = {"columns": places.tocsc().T, "slopes": (1 + order) * ratio, "curvatures": order * ratio / Y}
+        return replace(statistics, parts={**statistics.parts, **news})
+
+    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+        """Average in the units of W as it is, sweep, and rescale W."""
+        n, H = statistics.samples, statistics.parts["H"]
+        rho = self.weight(divergence, state.clock + n, n)
+        memory = state.memory | evidence_with(state, statistics.parts["X"], statistics.new)
+        unit = memory["unit"]
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * H.sum(axis=0)
+        memory["log_unit"] = memory["log_unit"] + np.log(unit)
+        columns, slopes, curvatures, W = (statistics.parts[name] for name in ("columns", "slopes", "curvatures", "W"))
+        news = columns, slopes, curvatures, H
+        return state.after(n, *self._swept(state.C, W, memory, news, (1 - rho, rho / n, self._damping(state.clock))))
+
+    def _swept(
+        self, C: DictionarySet, W: Array, memory: dict[str, Array], news: News, numbers: tuple[float, float, float]
+    ) -> tuple[Array, dict[str, Array]]:
+        """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
+        from onmf.kernels import curved_step
+
+        A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))
+        F, K = b.shape
+        Wt, low = np.ascontiguousarray(W.T), floor(memory)
+        A_new, b_new, Wt_new = np.empty_like(A), np.empty_like(b), np.empty_like(b)
+        arrays = *news, A, b, Wt, low, D, unit, A_new, b_new, Wt_new
+        per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
+        features = threads.by_work(F, per_feature, WORK)
+        threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop), features)
+        largest = Wt_new.max(axis=0)
+        W_new = (Wt_new / largest).T
+        # The floor alone gives most features more than eps, and dividing by the largest has brought all to [0, 1].
+        feasible = K * float(low.min()) >= C.eps * float(largest.max())
+        memory = memory | {"A": A_new, "b": b_new, "unit": largest}
+        return W_new if feasible else C.project(W_new), memory
+
+    def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
+        memory, unit = state.memory, state.memory["unit"]
+        T = T * unit / unit[:, None]
+        A, (j, k), K = np.empty_like(memory["A"]), np.triu_indices(len(T)), len(T)
+        for f in threads.blocks(len(A), BLOCK):
+            full = np.empty((f.stop - f.start, K, K), dtype=A.dtype)
+            full[:, j, k] = full[:, k, j] = memory["A"][f]
+            A[f] = (T @ full @ T.T)[:, j, k]
+        return replace(state, W=W, memory=memory | {"A": A, "b": memory["b"] @ T.T, "D": T @ memory["D"]})
+
+    def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
+        """A, b, D and V in the units that V had before; size and entries as what the new samples have added."""
+        sums, n, memory = self._evidence_of(before, after), after.samples - before.samples, after.memory
+        unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
+        A, b, D = (memory[name] for name in AVERAGES)
+        averages = {"A": A / products(unit), "b": b / unit, "D": D / unit}
+        averages["V"] = after.W * (memory["unit"] * unit)[:, None]
+        return Sums(n, after.steps - before.steps, sums | {name: n * each for name, each in averages.items()})
+
+    def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
+        if not sums.samples:
+            return before
+        n, memory = sums.samples, self._evidence_from(before, sums)
+        memory |= {name: sums.arrays[name] / n for name in AVERAGES}
+        memory["unit"] = np.ones_like(memory["unit"])  # the models are V's already
+        V = sums.arrays["V"] / n
+        (F, K), dtype = memory["b"].shape, V.dtype
+        nobody, nothing = scipy.sparse.csr_matrix((F, 0), dtype=np.int64), np.zeros(0, dtype=dtype)
+        news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)
+        W, memory = self._swept(before.C, V, memory, news, (1.0, 0.0, self._damping(before.clock)))
+        return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
+
+
+def products(unit: Array) -> Array:
+    """u_j u_k for j <= k, packed."""
+    j, k = np.triu_indices(len(unit))
+    return unit[j] * unit[k]
