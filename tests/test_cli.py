@@ -103,7 +103,7 @@ def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
         ("x.npy", [], {}, "surrogate"),
         ("x.npy", ["--no-shuffle"], {"shuffle": False}, "surrogate"),
         ("x.npz", [], {}, "surrogate"),
-        ("x.npz", ["-d", "kl"], {"divergence": "kl"}, "em"),
+        ("x.npz", ["-d", "kl"], {"divergence": "kl"}, "sparse_surrogate"),
         ("x.csv", [], {"shuffle": False}, "surrogate"),  # tables come in their order
         ("x.tsv", [], {"shuffle": False}, "surrogate"),
         (

@@ -722,7 +722,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "method": (None, "surrogate", []),
     "method.name": (*TEXT, "auto", "em", "paper"),
     "method.constants": (None, [], {"nonsense": 1}, {"a": 1.0}),
-    "method.constants.tau": (*WHOLE, 0),
+    "method.constants.tau": tuple(value for value in (*WHOLE, 0) if value is not None),
     "method.constants.forgetting": (*NUMBER, 1.0),
     "method.constants.max_memory": (*NUMBER, *ENDLESS, 0.0),
     "method.constants.max_iter": (0, 2.5, "few", True),

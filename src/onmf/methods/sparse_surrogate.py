@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
