@@ -176,15 +176,6 @@ class EM(Method, name="em"):
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
         return W_new.T if feasible else C.project(W_new.T), memory
 
-    def exchanges(self, divergence: Divergence) -> bool:
-        """Measured for Kullback-Leibler only; under alpha = 2 the loss on rare words rose in later passes."""
-        return _order(divergence) == 1
-
-    def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
-        D = T @ state.memory["D"]
-        N = np.ascontiguousarray((W ** _order(divergence) * D[:, None]).T)
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D})
-
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
         n, memory = after.samples - before.samples, after.memory
