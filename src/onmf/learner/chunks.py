@@ -58,7 +58,7 @@ def learn(
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     usual = method.coefficients(divergence)
     share = NEW_SHARE if reservoir else 1
-    exchanges = exchanges and not repeated and method.exchanges(divergence)  # samples once learnt from cannot judge
+    exchanges = exchanges and not repeated and method.exchanges(divergence) > 0  # samples once learnt from cannot judge
     first = first_size = 0
     while first < X.shape[0]:
         left = X.shape[0] - first

@@ -58,11 +58,14 @@ def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box:
         return H, objective, objective / problem.scale
 
     H, before, misfit = solved(X, W)
+    S, Q = _grams(divergence, X, H, W)
+    pair, cost, merged, mixing = _cheapest_merger(S, Q, W)
+    if cost > method.exchanges(divergence) * float((np.diag(S) * np.diag(Q)).mean()):
+        return state
     made_of, judges = slice(0, None, 2), slice(1, None, 2)
     new = _lacking(divergence, X[made_of], H[made_of], W, int(np.argmax(misfit[made_of])))
     if new is None:
         return state
-    pair, merged, mixing = _cheapest_merger(*_grams(divergence, X, H, W), W)
     changed = W.copy()
     changed[pair] = merged, new
     changed = state.C.project(changed)
@@ -92,8 +95,11 @@ def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> 
     return new / new.max()
 
 
-def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], Array, Array]:
-    """Two atoms, what they become, and the matrix T with which the coefficients become T h; the second is then free."""
+def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], float, Array, Array]:
+    """Two atoms, what merging them costs, what they become, and the matrix T with which the coefficients become T h.
+
+    The place of the second is then free.
+    """
     K, tiny = len(W), float(np.finfo(W.dtype).tiny)
     s, q = np.diag(S), np.diag(Q)
     trace = np.add.outer(s * q, s * q) + 2 * S * Q
@@ -110,7 +116,7 @@ def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], Array, Ar
     T = np.eye(K, dtype=W.dtype)
     T[pair] = 0
     T[pair[0], pair] = size * (Q @ v) / max(float(v @ Q @ v), tiny)
-    return pair, merged / size, T
+    return pair, float(cost.min()), merged / size, T
 
 
 def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, Array]:

@@ -190,9 +190,12 @@ class Method(Choice):
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
 
-    def exchanges(self, divergence: Divergence) -> bool:
-        """May atoms be exchanged on the way, by ``recombined``?"""
-        return False
+    def exchanges(self, divergence: Divergence) -> float:
+        """What merging two atoms may cost, relative to the mean of what atoms carry, for an exchange by ``recombined``.
+
+        None at all: 0. Only atoms that are dead or coincide: next to nothing.
+        """
+        return 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         """The state with another dictionary, whose coefficients are T h where they were h."""

@@ -35,6 +35,7 @@ LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
+EXCHANGE = 1e-3  # cost of a merger: atoms that are dead or coincide
 BLOCK = 2048  # features that a thread divides at a time
 
 
@@ -170,8 +171,9 @@ class EM(Method, name="em"):
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
         return W_new.T if feasible else C.project(W_new.T), memory
 
-    def exchanges(self, divergence: Divergence) -> bool:
-        return True
+    def exchanges(self, divergence: Divergence) -> float:
+        """Bolder exchanges raised the loss on text: averages of many small steps take long to come round again."""
+        return EXCHANGE
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         D = T @ state.memory["D"]

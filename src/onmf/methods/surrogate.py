@@ -199,8 +199,8 @@ class Surrogate(Method, name="surrogate"):
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
-    def exchanges(self, divergence: Divergence) -> bool:
-        return divergence.metric is None
+    def exchanges(self, divergence: Divergence) -> float:
+        return np.inf if divergence.metric is None else 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
