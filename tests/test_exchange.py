@@ -17,6 +17,7 @@ from tests.conftest import mahalanobis
 from tests.learning import assert_same_bits, get, memory
 
 K, F = 10, 60
+COUNTS = ("em", "sparse")  # methods for sparse counts
 
 
 def planted(rng: np.random.Generator) -> np.ndarray:
@@ -31,7 +32,7 @@ def drawn(case: str, n: int, rng: np.random.Generator, atoms: np.ndarray) -> Any
         * (rng.dirichlet(np.full(K, 0.1), n) * rng.lognormal(0, 0.3, (n, 1)))
         @ (atoms / atoms.sum(axis=1, keepdims=True))
     )
-    if case in ("em", "sparse"):
+    if case in COUNTS:
         return scipy.sparse.csr_matrix(rng.poisson(Y).astype(float))
     return Y * rng.gamma(4.0, 1 / 4, Y.shape) + 0.01
 
@@ -78,8 +79,13 @@ def spoilt(atoms: np.ndarray, how: str) -> np.ndarray:
     return in_units(W)
 
 
-@pytest.mark.parametrize("how", ["doubled", "dead", "split"])
-@every_case
+# em, and Newton's step in its place, exchange atoms that coincide; in other cases exchanges raised the loss on text.
+BAD_STARTS = [
+    (case, how) for case in CASES for how in ("doubled", "dead", "split") if how == "doubled" or case not in COUNTS
+]
+
+
+@pytest.mark.parametrize(("case", "how"), BAD_STARTS)
 def test_a_bad_start_ends_like_a_good_one_which_no_small_step_leads_to(
     case: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,13 +175,14 @@ def test_an_exchange_is_tried_at_every_doubling_once_every_atom_can_have_been_le
 
 def test_the_cost_of_a_merger_is_that_of_the_best_single_atom(rng: np.random.Generator) -> None:
     H, W = rng.gamma(0.5, 1.0, (200, 4)), rng.gamma(0.5, 1.0, (4, 10))
-    pair, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W)
+    pair, cost, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W)
     costs = {}
     for j in range(4):
         for k in range(j):
             parts = H[:, [j, k]] @ W[[j, k]]
             costs[k, j] = np.linalg.svd(parts, compute_uv=False)[1]
     assert tuple(pair) == min(costs, key=costs.get)
+    assert cost == pytest.approx(costs[tuple(pair)] ** 2 / 200, rel=1e-6)
     parts = H[:, pair] @ W[pair]
     found = np.outer((H @ T.T)[:, pair[0]], merged)
     assert np.linalg.norm(parts - found) == pytest.approx(costs[tuple(pair)], rel=1e-6)

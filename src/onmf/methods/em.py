@@ -35,7 +35,7 @@ LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
-EXCHANGE = 1e-3  # cost of a merger: atoms that are dead or coincide
+EXCHANGE = 1e-2  # cost of a merger: atoms that are dead or coincide
 BLOCK = 2048  # features that a thread divides at a time
 
 

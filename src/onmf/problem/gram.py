@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
