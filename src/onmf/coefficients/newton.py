@@ -8,13 +8,14 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.ratios import better_of_two
 from onmf.divergences import Divergence
 from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
-RATIO_STEPS = 20  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Newton(CoefficientSolver, name="newton"):
         elif not problem.divergence.robust:
             H = nnls_on_gram(problem.W @ problem.W.T, problem.X @ problem.W.T)
             H = problem.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
+            if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
+                H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
 
     def _least_squares(self, problem: GramProblem) -> Coefficients:
