@@ -165,7 +165,7 @@ def test_methods_that_do_not_exchange_atoms_never_do(
 
 @pytest.mark.parametrize(
     ("K", "before", "after", "expected"),
-    [(4, 15, 40, False), (4, 16, 31, False), (4, 16, 32, True), (4, 100, 700, True), (100, 250, 300, False)],
+    [(4, 50, 70, False), (4, 64, 127, False), (4, 64, 128, True), (4, 100, 700, True), (100, 250, 300, False)],
 )
 def test_an_exchange_is_tried_at_every_doubling_once_every_atom_can_have_been_learnt(
     K: int, before: float, after: float, expected: bool

@@ -33,7 +33,7 @@ UNCHANGED: dict[str, float | str] = {name: RACED if name == "c" else 1 for name 
 PARAMETERS = {"ol": ("tau", "K", "a"), "ol-adaptive": ("tau", "K", "b", "c"), "ours": ("tau", "K")}
 FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
 EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != RACED})
-OUR_TAU = 30  # the surrogate's own
+OUR_TAU = 30  # where the surrogate's chunks begin
 MIDDLE_C = 0.5  # the middle one of those that race
 ORDER = [*FACTORS]
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
@@ -104,7 +104,7 @@ class Sensitivity(Synthetic):
             "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
             f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
             "compared with the raced one.",
-            "ours": f"onmf updates its dictionary every {OUR_TAU} samples and has no step size.",
+            "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but are of one size where tau is varied.",
         }
         text = (
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms; K = {K}. {steps(n, self.methods)} "

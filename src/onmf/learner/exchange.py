@@ -25,7 +25,7 @@ from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
 from onmf.sets import Box
 
-SEEN = 4  # samples per atom before the first exchange
+SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
 EFFORT = 4  # times the usual iterations of the coefficient solver, for both dictionaries: neither has been warmed up
 ROUNDS = 8  # of alternating least squares for the new atom
@@ -34,7 +34,7 @@ BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be 
 
 def due(K: int, before: float, after: float) -> bool:
     """Does the clock pass a power of two while a chunk is learnt from?"""
-    return before >= SEEN * K and int(np.log2(before)) < int(np.log2(after))
+    return before >= max(SEEN * K, FIRST) and int(np.log2(before)) < int(np.log2(after))
 
 
 def taking_part(K: int) -> int:
