@@ -104,7 +104,7 @@ class Sensitivity(Synthetic):
             "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
             f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
             "compared with the raced one.",
-            "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but are of one size where tau is varied.",
+            "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but not where tau is varied.",
         }
         text = (
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms; K = {K}. {steps(n, self.methods)} "
