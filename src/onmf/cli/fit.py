@@ -39,7 +39,7 @@ def fit(
     divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
     method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples per batch.", show_default="max(5 K, 200)")
+        int | None, typer.Option(min=1, help="Samples per batch.", show_default="max(5 K, 200), later more")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",

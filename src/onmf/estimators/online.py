@@ -45,10 +45,10 @@ class OnlineNMF(NMF):
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
     method : str or method, default "auto"
         A name (``onmf.methods.names()``), a name with constants (``"paper:tau=5"``), or an object (``Paper(tau=5)``).
-        "auto": em where it applies and less than 15 % of the first batch's entries are not zero, else surrogate;
-        ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's coefficients: few samples
-        to a good W. "em": accumulated multiplicative statistics, for kl, hellinger and alpha > 0, O(nnz K) on sparse
-        data. "paper": Algorithms 1 to 3, stochastic projected subgradient steps: the one with a theorem. "lefevre",
+        "auto": surrogate; where they apply, sparse_surrogate if less than 15 % of the first batch's entries are not
+        zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
+        coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
+        alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3, stochastic projected subgradient steps: the one with a theorem. "lefevre",
         "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
