@@ -48,8 +48,9 @@ class OnlineNMF(NMF):
         "auto": surrogate; where they apply, sparse_surrogate if less than 15 % of the first batch's entries are not
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
-        alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3, stochastic projected subgradient steps: the one with a theorem. "lefevre",
-        "guan", "wang": earlier methods, for is, squared_l2 and huber alone, to compare with.
+        alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
+        stochastic projected subgradient steps: the one with a theorem. "lefevre", "guan", "wang": earlier methods, for
+        is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
         first batch sets the scale and the start.
