@@ -153,3 +153,13 @@ def test_a_users_own_kernels_are_compiled_without_a_word(caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG, logger="onmf"):
         assert double(2.0) == 4.0
     assert not caplog.records
+
+
+def test_functions_of_others_without_a_module_are_compiled_as_ever() -> None:
+    """Numba tells all listeners of every compilation; one made by exec has no module."""
+    import onmf.kernels  # noqa: F401 - registers the listener
+
+    made: dict[str, Any] = {}
+    exec("def twice(x):\n    return 2 * x", made)  # noqa: S102
+    made["twice"].__module__ = None
+    assert numba.njit(made["twice"])(3) == 6

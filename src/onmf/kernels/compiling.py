@@ -18,7 +18,7 @@ class _Announcement(event.Listener):
     def on_start(self, event: Any) -> None:
         """Say it for the first kernel of ours."""
         kernel = event.data["dispatcher"].py_func
-        if not self.said and kernel.__module__.startswith("onmf."):
+        if not self.said and str(kernel.__module__).startswith("onmf."):
             self.said = True
             logging.getLogger("onmf").warning(SENTENCE)
 

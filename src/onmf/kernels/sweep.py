@@ -82,7 +82,7 @@ def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: 
     K, B = b.shape
     if not 0 <= first <= W.shape[1] - B:
         raise ValueError(OUTSIDE)
-    size = 128  # features whose weights are copied side by side, to stay in the inner caches
+    size = 64  # features whose weights are copied side by side, to stay in the inner caches
     V = np.empty((K, size), dtype=W.dtype)
     s = np.empty(size, dtype=W.dtype)
     fours = K - K % 4
