@@ -199,7 +199,7 @@ class Method(Choice):
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         """The state with another dictionary, whose coefficients are T h where they were h."""
-        raise NotImplementedError
+        raise ValueError(f"method {self.name!r} cannot exchange atoms.")
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The set that W stays in."""
