@@ -399,7 +399,8 @@ def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Gen
     Wt = np.ascontiguousarray(W.T)
     entries = X.tocoo()
     Y, M = np.empty(X.nnz), np.zeros((6, 6))
-    sampled_product(X, H, Wt, Y)
+    sampled_product(X, H, Wt, Y, 0, 3)
+    sampled_product(X, H, Wt, Y, 3, len(H))
     np.testing.assert_allclose(Y, (H @ W)[entries.row, entries.col])
     sampled_hessians(X, X.data, Wt, M)
     np.testing.assert_allclose(unpacked(M, 3), np.einsum("nf,jf,kf->njk", X.toarray(), W, W), atol=1e-12)
@@ -541,7 +542,7 @@ def refusals() -> dict[str, tuple[object, str]]:
     fitting = {
         nnls_on_gram: {"Q": np.eye(3), "B": f((4, 3))},
         newton_directions: {"M": f((4, 6)), "G": f((4, 3)), "H": f((4, 3)), "low": 0.0, "high": 1e8},
-        sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz)},
+        sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz), "first": 0, "last": 4},
         sampled_hessians: {"X": X, "C": entries, "Wt": f((6, 3)), "out": f((4, 6))},
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
         sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "first": 4, "sweeps": 1},
@@ -567,7 +568,15 @@ def refusals() -> dict[str, tuple[object, str]]:
     wrong = [
         (nnls_on_gram, {"B": f((4, 2))}, {"Q": f((3, 2))}, {"B": f(3)}),
         (newton_directions, {"M": f((4, 5))}, {"G": f((4, 2))}, {"G": single(4, 3)}),
-        (sampled_product, {"H": f((3, 3))}, {"Wt": f((6, 2))}, {"Wt": f((5, 3))}, {"out": f(X.nnz - 1)}),
+        (
+            sampled_product,
+            {"H": f((3, 3))},
+            {"Wt": f((6, 2))},
+            {"Wt": f((5, 3))},
+            {"out": f(X.nnz - 1)},
+            {"last": 5},
+            {"first": -1},
+        ),
         (sampled_hessians, {"C": entries[:-1]}, {"out": f((4, 5))}),
         (blend, {"news": f((2, 2))}, {"first": 4}, {"first": -1}, {"news": single(3, 2)}),
         (sweep, {"A": f((5, 5))}, {"b": f((2, 5))}, {"W": f((3, 8))}, {"low": f(5)}, {"unit": f((3, 1))}),

@@ -7,11 +7,13 @@ from onmf.kernels.checked import CSR, VECTOR_SUMS, kernel
 
 
 @kernel("nFm nK FK m*", fastmath=VECTOR_SUMS)
-def sampled_product(X: CSR, H: Array, Wt: Array, out: Array) -> None:
-    """HW at the non-zeros of X."""
+def sampled_product(X: CSR, H: Array, Wt: Array, out: Array, first: int, last: int) -> None:
+    """HW at the non-zeros of the rows of X from ``first`` to ``last``."""
     indptr, indices, _, _ = X
     n, K = H.shape
-    for i in range(n):
+    if not 0 <= first <= last <= n:
+        raise ValueError("shapes do not fit: X does not have these rows.")
+    for i in range(first, last):
         for p in range(indptr[i], indptr[i + 1]):
             f = indices[p]
             y = H[i, 0] * Wt[f, 0]

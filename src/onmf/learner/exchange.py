@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array, dense, row_sums
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
@@ -122,8 +123,14 @@ def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], float, Ar
 def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, Array]:
     """S = avg h h' and Q = W W' (K, K), in the metric of curvatures c_nf that are about a product of r_n and d_f."""
     r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
-    if not divergence.quadratic:
-        C = np.broadcast_to(divergence.model(dense(X), H @ W)[1], X.shape)
+    if not divergence.quadratic and scipy.sparse.issparse(X):  # curvature is at the non-zeros alone: sums, not logs
+        y = pose(divergence, X, W).fit(H)
+        C = scipy.sparse.csr_matrix(
+            (divergence.model(X.data[:, None], y[:, None])[1][:, 0], X.indices, X.indptr), X.shape
+        )
+        r, d = row_sums(C)[:, None], np.asarray(C.mean(axis=0)).ravel() / C.mean()
+    elif not divergence.quadratic:
+        C = np.broadcast_to(divergence.model(X, H @ W)[1], X.shape)
         logs = np.log(np.maximum(C, float(np.finfo(H.dtype).tiny)))
         r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
     return (H * r).T @ H / len(H), (W * d) @ W.T

@@ -35,8 +35,8 @@ LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
-EXCHANGE = 1e-2  # cost of a merger: atoms that are dead or coincide
-BLOCK = 2048  # features that a thread divides at a time
+EXCHANGE = 1e-3  # cost of a merger: atoms that are dead or coincide
+WORK = 8e4  # weights that a thread divides at a time
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,7 +163,7 @@ class EM(Method, name="em"):
             if order != 1:
                 N_new[f] *= s ** (1 - order)
 
-        features = threads.blocks(len(N), BLOCK)
+        features = threads.by_work(len(N), len(D), WORK)
         s = np.max(threads.each(block, features), axis=0)
         threads.each(rescale, features)
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
@@ -192,10 +192,10 @@ class EM(Method, name="em"):
             return before
         n, memory = sums.samples, self._evidence_from(before, sums)
         memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
-        nothing = np.zeros((BLOCK, len(memory["D"])), dtype=memory["N"].dtype)
+        nothing = np.zeros_like(memory["N"])
 
         def news(f: slice) -> Array:
-            return nothing[: f.stop - f.start]
+            return nothing[f]
 
         W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)

@@ -27,13 +27,14 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import BLOCK, EM, evidence_with, floor, order_of, visits_worth
+from onmf.methods.em import EM, evidence_with, floor, order_of, visits_worth
 from onmf.methods.schedules import Growing
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
+BLOCK = 2048  # features whose matrices are unpacked at a time
 WORK = 1e6  # of a thread at a time, in products
 AVERAGES = ("A", "b", "D")
 

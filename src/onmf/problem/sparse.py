@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from onmf._support import threads
 from onmf._support.arrays import Array, Mask, row_sums
 from onmf.problem.base import Problem, packed_diagonal
 
@@ -24,12 +25,18 @@ class SparseProblem(Problem):
         from onmf.kernels import sampled_product
 
         Y = np.empty(self.X.nnz, dtype=H.dtype)
-        sampled_product(self.X, H, self.Wt, Y)
+        threads.each(lambda rows: sampled_product(self.X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
         return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
         """The loss at the non-zeros, and slope times the fit's sum over the zeros."""
-        entries = self.divergence.value(self.X.data[:, None], Y[:, None]) - self.slope_at_zero * Y
+        entries = np.empty_like(Y)
+
+        def block(rows: slice) -> None:
+            e = slice(self.X.indptr[rows.start], self.X.indptr[rows.stop])
+            entries[e] = self.divergence.value(self.X.data[e, None], Y[e, None]) - self.slope_at_zero * Y[e]
+
+        threads.each(block, self.blocks())
         return row_sums(self._like(entries)) + self.slope_at_zero * (H @ self.mass)
 
     def _slope(self, H: Array, Y: Array) -> Array:
