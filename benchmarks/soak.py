@@ -4,9 +4,10 @@
 
 Rounds of two kinds follow each other until the time is up. *Streams*: one model of any method, batches of random sizes,
 some of them bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*:
-a process that learns with checkpoints, from an array or from a table with bad lines through a shuffle buffer, is killed
-at random moments and resumed until it is done; the model must have the bits of an undisturbed run, and must have
-skipped the same lines. Prints one line a round and a summary; exit status 1 if anything went wrong.
+a process that learns with checkpoints, from an array, a table with bad lines through a shuffle buffer, Parquet or
+AnnData, is killed at random moments and resumed until it is done, now and then on a disk that is full; the model must
+have the bits of an undisturbed run, and must have skipped the same lines. Prints one line a round and a summary; exit
+status 1 if anything went wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import datetime
 import pickle
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -88,7 +90,7 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
         else:
             model.partial_fit(good_batch(rng, int(rng.integers(1, 400)), sparse))
         batches += 1
-        if not np.isfinite(model.components_).all() or not model.sets.dictionaries.contains(model.components_):
+        if not np.isfinite(model.components_).all() or not onmf.Sets().dictionaries.contains(model.components_):
             faults.append(f"{settings}: the dictionary has left the set C")
             break
         sizes.append(resident())
@@ -100,38 +102,70 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
     return f"{divergence}, {method}{', sparse' if sparse else ''}: {batches} batches, {refused} refused", faults
 
 
+def stored(rng: np.random.Generator, folder: Path) -> Path:
+    """The samples of a run, in a file of some kind."""
+    X = rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01
+    path = folder / f"x{rng.choice(['.npy', '.csv', '.csv', '.parquet', '.h5ad'])}"
+    if path.suffix == ".npy":
+        np.save(path, X)
+    elif path.suffix == ".csv":
+        lines = [",".join(f"{value:.6g}" for value in row) for row in X]
+        for place in rng.integers(len(lines), size=3):
+            lines[place] = "no,numbers"
+        path.write_text("\n".join(lines))
+    elif path.suffix == ".parquet":
+        import pandas
+
+        frame = pandas.DataFrame(X, columns=[f"f{k}" for k in range(F)])
+        frame.to_parquet(path, row_group_size=int(rng.integers(50, 1000)))
+    else:
+        import anndata
+
+        anndata.AnnData(scipy.sparse.csr_matrix(np.round(X))).write_h5ad(path)
+    return path
+
+
+def full_disk() -> None:
+    """For a child: no file may grow beyond 2 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+
 def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     """One run, killed until it is done."""
     divergence, number = str(rng.choice(DIVERGENCES)), int(rng.integers(10**6))
     method = method_for(divergence, rng)
-    X = rng.gamma(1.0, 1.0, (3000, 4)) @ rng.gamma(1.0, 2.0, (4, F)) + 0.01
-    table = bool(rng.random() < 0.5)
-    data = folder / ("x.csv" if table else "x.npy")
-    if table:
-        lines = [",".join(f"{value:.6g}" for value in row) for row in X]
-        for place in rng.integers(len(lines), size=3):
-            lines[place] = "no,numbers"
-        data.write_text("\n".join(lines))
-    else:
-        np.save(data, X)
+    data = stored(rng, folder)
     base = [sys.executable, "-m", "onmf", "fit", str(data), "-k", "4", "-d", divergence, "--passes", "20"]
     base += ["--seed", str(number), "--method", method, "--reservoir", str(int(rng.choice([0, 40])))]
-    base += ["--on-error", "skip", "--shuffle-buffer", str(int(rng.choice([0, 500])))] if table else []
+    if data.suffix == ".csv":
+        base += ["--on-error", "skip", "--shuffle-buffer", str(int(rng.choice([0, 500])))]
     subprocess.run([*base, "--out", str(folder / "whole")], check=True, capture_output=True)
     run = [*base, "--out", str(folder / "out"), "--checkpoint", str(folder / "run"), "--every", "0s", "--resume"]
-    kills = 0
+    kills = full = 0
+    faults: list[str] = []
+    what = f"{divergence}, {method}, {data.suffix}, seed {number}"
     while True:
-        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        no_room = kills + full < 20 and bool(rng.random() < 0.2)
+        process = subprocess.Popen(
+            run,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=full_disk if no_room else None,
+        )
         try:
             _, said = process.communicate(timeout=float(rng.uniform(1.0, 4.0)) if kills < 20 else None)
-            break
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            _, said = process.communicate()
             kills += 1
-    what = f"{divergence}, {method}, {data.suffix}"
+        full += no_room
+        if "Traceback" in said:
+            faults.append(f"{what}: {said.strip()[-300:]}")
+        if process.returncode not in (-9, 2 if no_room else -9):
+            break
     if process.returncode:
-        return f"{what}: FAILED", [f"{what}, seed {number}, after {kills} kills: {said.strip()}"]
+        return f"{what}: FAILED", [*faults, f"{what}, after {kills} kills: {said.strip()}"]
     whole, out = (onmf.load(folder / name) for name in ("whole", "out"))
     pairs = {"W": (whole.components_, out.components_), "loss": (whole.history_["loss"], out.history_["loss"])}
     kept = out._learned.state.memory
@@ -140,8 +174,9 @@ def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     other = [name for name, (one, another) in pairs.items() if not np.array_equal(one, another)]
     for path in folder.iterdir():
         path.unlink()
-    fault = [f"{what}, seed {number}: {kills} kills changed {', '.join(other)}"] if other else []
-    return f"{what}: killed {kills} times, {'OTHER BITS' if other else 'the same bits'}", fault
+    faults += [f"{what}: {kills} kills changed {', '.join(other)}"] if other else []
+    told = f"killed {kills} times, {full} times without room on the disk"
+    return f"{what}: {told}, {'OTHER BITS' if other else 'the same bits'}", faults
 
 
 def main() -> None:

@@ -1,0 +1,315 @@
+"""Damaged files for every reader: each must be refused in one sentence, or give samples that can be learnt from.
+
+    python -m benchmarks.fuzz_readers --files 10000 [--readers csv,h5ad] [--seed 0]
+
+A file of every kind is cut, doubled, made up, or has some of its bytes changed; tables, texts and stores are also
+damaged where a careful attacker would do it: numbers, sizes and indices. Whatever can be opened is learnt from, with
+``on_error`` raise and skip in turns. What counts as a fault: a process that dies, an error that is not told in one
+sentence, a model that is not finite, more than ten seconds, or memory of more than 1 GiB beyond that at the start.
+Files are tried in child processes, so that one that dies is found and named. Exit status 1 if there is any fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import multiprocessing
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from benchmarks.fuzz_models import peak
+from onmf import OnlineNMF
+from onmf.streams import open_source
+
+N, F = 40, 6
+X = np.random.default_rng(0).integers(0, 9, (N, F)) + 0.5
+S = scipy.sparse.csr_matrix(np.round(X) * (np.random.default_rng(1).random((N, F)) < 0.4))
+WORDS = np.array(["river", "stone", "cloud", "bread", "night", "piano", "garden", "winter", "yellow", "engine"])
+ODD_NUMBERS = [b"nan", b"inf", b"-1", b"1e400", b"", b"x", b'"', b"1e-320", b"0x10", "\u0663".encode(), b"1_0", b"\xff"]
+LONG = 10.0  # seconds
+ROOM = 2**30  # bytes
+ROUND = 250  # files a child tries
+REFUSALS = (ValueError, OSError, MemoryError, ModuleNotFoundError)  # what the command line tells in one sentence
+
+Write = Callable[[Path], None]  # writes a good file
+Damage = Callable[[Path, np.random.Generator], None]  # and spoils it
+
+
+def table(delimiter: str, path: Path) -> None:
+    """Names, then numbers."""
+    lines = [delimiter.join(f"f{k}" for k in range(F)), *(delimiter.join(f"{x:g}" for x in row) for row in X)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def texts() -> list[str]:
+    """Some documents."""
+    rng = np.random.default_rng(2)
+    return [" ".join(rng.choice(WORDS, 8)) for _ in range(N)]
+
+
+def parquet(path: Path) -> None:
+    """As pandas writes it."""
+    import pandas
+
+    pandas.DataFrame(X, columns=[f"f{k}" for k in range(F)]).to_parquet(path, row_group_size=15)
+
+
+def arrow(path: Path) -> None:
+    """Arrow's file format."""
+    import pyarrow.ipc
+
+    data = pyarrow.table({f"f{k}": X[:, k] for k in range(F)})
+    with pyarrow.ipc.new_file(path, data.schema) as writer:
+        writer.write_table(data, max_chunksize=15)
+
+
+def hdf5(path: Path) -> None:
+    """One data set, in chunks."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", data=X, chunks=(10, F), compression="gzip")
+
+
+def h5ad(layout: str, path: Path) -> None:
+    """Cells by genes."""
+    import anndata
+
+    cells = anndata.AnnData(S if layout == "csr" else S.tocsc() if layout == "csc" else X)
+    cells.var_names = [f"gene{k}" for k in range(F)]
+    cells.write_h5ad(path)
+
+
+def zarr(path: Path) -> None:
+    """A folder of chunks."""
+    import zarr as library
+
+    library.save_array(str(path), X)
+
+
+def picture(kind: str, path: Path) -> None:
+    """Grey pixels."""
+    from PIL import Image
+
+    Image.fromarray(np.kron(X, np.ones((3, 5))).astype(np.uint8) * 20).save(path, format=kind)
+
+
+def sound(kind: str, path: Path) -> None:
+    """A few chords."""
+    import soundfile
+
+    wave = np.sin(np.outer(np.arange(3000), [0.05, 0.11, 0.3])).sum(axis=1) / 4
+    soundfile.write(path, wave, 8000, format=kind)
+
+
+def bytes_changed(path: Path, rng: np.random.Generator) -> None:
+    """Cut, doubled, made up, or some bytes other than they were."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        path = files[rng.integers(len(files))]
+        if rng.random() < 0.1:
+            path.unlink()
+            return
+    data = bytearray(path.read_bytes())
+    kind = rng.integers(8)
+    if kind == 0:
+        data = data[: rng.integers(len(data))]
+    elif kind == 1:
+        start, stop = sorted(rng.integers(len(data), size=2))
+        data = data[:stop] + data[start:]
+    elif kind == 2:
+        data = bytearray(rng.bytes(int(rng.integers(200))))
+    elif kind == 3:
+        place = int(rng.integers(len(data)))
+        data[place] ^= 1 << int(rng.integers(8))
+    else:
+        near_start = rng.random() < 0.5  # where most formats keep what they promise
+        for place in rng.integers(min(len(data), 200) if near_start else len(data), size=rng.integers(1, 9)):
+            data[place] = int(rng.choice([0, 1, 127, 128, 255, rng.integers(256)]))
+    path.write_bytes(bytes(data))
+
+
+def cells_changed(delimiter: bytes, path: Path, rng: np.random.Generator) -> None:
+    """A table with some other fields."""
+    lines = path.read_bytes().split(b"\n")
+    for _ in range(rng.integers(1, 4)):
+        place = int(rng.integers(len(lines)))
+        fields = lines[place].split(delimiter)
+        fields[int(rng.integers(len(fields)))] = ODD_NUMBERS[int(rng.integers(len(ODD_NUMBERS)))]
+        lines[place] = delimiter.join(fields) if rng.random() < 0.8 else delimiter.join(fields[:-1])
+    path.write_bytes(b"\n".join(lines))
+
+
+def stored_numbers_changed(path: Path, rng: np.random.Generator) -> None:
+    """An HDF5 file in good order whose arrays or attributes have other values: indices, pointers, shapes."""
+    import h5py
+
+    odd = [-1, 0, F, F + 1, N, 2**31 - 1, -(2**31), 10**9]
+    with h5py.File(path, "r+") as file:
+        sets: list[Any] = []
+        file.visititems(lambda _, item: sets.append(item) if isinstance(item, h5py.Dataset) else None)
+        holders: list[Any] = [file]
+        file.visititems(lambda _, item: holders.append(item))
+        if rng.random() < 0.7:
+            found = sets[rng.integers(len(sets))]
+            if found.size and found.dtype.kind in "if":
+                values = found[...].ravel()
+                with np.errstate(all="ignore"):
+                    values[rng.integers(len(values))] = np.array(odd[rng.integers(len(odd))]).astype(values.dtype)
+                found[...] = values.reshape(found.shape)
+            elif rng.random() < 0.5:
+                del file[found.name]
+        else:
+            holder = holders[rng.integers(len(holders))]
+            names = list(holder.attrs)
+            if names:
+                name = names[rng.integers(len(names))]
+                choices: list[Any] = [None, "", "x", "csr_matrix", np.array(odd[rng.integers(len(odd))]), np.arange(3)]
+                value = choices[rng.integers(len(choices))]
+                del holder.attrs[name]
+                if value is not None:
+                    holder.attrs[name] = value
+
+
+def facts_changed(path: Path, rng: np.random.Generator) -> None:
+    """A Zarr array with other facts in its own description."""
+    place = path / "zarr.json"
+    facts = json.loads(place.read_text())
+    name = list(facts)[rng.integers(len(facts))]
+    odd: list[Any] = [None, -1, 0, 10**9, [10**9, 10**9], [N], "float64", "x", {}, [], True, 1e300]
+    facts[name] = odd[rng.integers(len(odd))]
+    place.write_text(json.dumps(facts))
+
+
+READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with the place of the file; how it is made
+    "csv": ("{}.csv", functools.partial(table, ","), [bytes_changed, functools.partial(cells_changed, b",")]),
+    "tsv": ("{}.tsv", functools.partial(table, "\t"), [bytes_changed, functools.partial(cells_changed, b"\t")]),
+    "npy": ("{}.npy", lambda path: np.save(path, X), [bytes_changed]),
+    "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed]),
+    "parquet": ("{}.parquet", parquet, [bytes_changed]),
+    "arrow": ("{}.arrow", arrow, [bytes_changed]),
+    "hdf5": ("{}.h5", hdf5, [bytes_changed, stored_numbers_changed]),
+    "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), [bytes_changed, stored_numbers_changed]),
+    "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), [bytes_changed, stored_numbers_changed]),
+    "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), [bytes_changed, stored_numbers_changed]),
+    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed]),
+    "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed]),
+    "images, JPEG": ("{}.jpg", functools.partial(picture, "JPEG"), [bytes_changed]),
+    "images, TIFF": ("{}.tiff", functools.partial(picture, "TIFF"), [bytes_changed]),
+    "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed]),
+    "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed]),
+    "text": ("{}.txt?words=8", lambda path: path.write_text("\n".join(texts())) and None, [bytes_changed]),
+    "JSON Lines": (
+        "{}.jsonl?words=8",
+        lambda path: path.write_text("\n".join(json.dumps({"text": text}) for text in texts())) and None,
+        [bytes_changed],
+    ),
+}
+
+
+def learn(text: str, skip: bool) -> str:
+    """Whether it was learnt or refused, or else what is wrong."""
+    try:
+        source = open_source(text)
+        model = OnlineNMF(2, on_error="skip" if skip else "raise", random_state=0).fit(source)
+    except REFUSALS as error:
+        sentence = str(error)
+        return "refused" if sentence and "\n" not in sentence else f"says {sentence!r}"
+    except BaseException as error:  # that is what is looked for
+        return f"{type(error).__name__}: {error}"
+    return "learnt" if np.isfinite(model.components_).all() else "learns a dictionary that is not finite"
+
+
+def tried(reader: str, numbers: range, seed: int, folder: Path, pipe: Any) -> None:
+    """In a child: tell the number of each file before it is read, and what came of it."""
+    warnings.simplefilter("ignore")
+    logging.disable()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 4 * ROOM, used + 4 * ROOM))  # beyond, allocations fail
+    text, write, damages = READERS[reader]
+    path = Path(text.partition("?")[0].format(folder / "x"))
+    before = peak()
+    for number in numbers:
+        rng = np.random.default_rng([seed, number])
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        write(path)
+        damages[rng.integers(len(damages))](path, rng)
+        pipe.send((number, None))
+        started = time.monotonic()
+        found = learn(text.format(folder / "x"), skip=number % 2 == 0)
+        if time.monotonic() - started > LONG:
+            found = f"took {time.monotonic() - started:.0f} s"
+        if peak() > before + ROOM // 1024:
+            found, before = f"took memory up to {peak() // 1024} MiB", peak()
+        pipe.send((number, found))
+    pipe.send(None)
+
+
+def fuzz(reader: str, files: int, seed: int) -> tuple[dict[str, int], list[str]]:
+    """How many were learnt from and refused, and the faults."""
+    counts, faults, start = {"learnt": 0, "refused": 0}, [], 0
+    while start < files:
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:  # noqa: S108
+            ours, theirs = multiprocessing.Pipe(duplex=False)
+            numbers = range(start, min(start + ROUND, files))
+            child = multiprocessing.Process(target=tried, args=(reader, numbers, seed, Path(name), theirs))
+            child.start()
+            theirs.close()
+            last, death = start, ""
+            while True:
+                try:
+                    if not ours.poll(6 * LONG):
+                        child.kill()
+                        death = "hangs"
+                        break
+                    said = ours.recv()
+                except EOFError:
+                    child.join()
+                    death = f"dies: {signal.Signals(-child.exitcode).name if child.exitcode else 'early'}"
+                    break
+                if said is None:
+                    break
+                last, found = said
+                if found in counts:
+                    counts[found] += 1
+                elif found is not None:
+                    faults.append(f"{reader}, file {last}: {found}")
+            child.join()
+            if death:
+                faults.append(f"{reader}, file {last}: {death}")
+            start = last + 1
+    return counts, faults
+
+
+def main() -> None:
+    """Every reader in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--readers", help="some of them, with commas", default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    chosen = [name for name in READERS if not arguments.readers or name.split(",")[0] in arguments.readers.split(",")]
+    broken = False
+    for reader in chosen:
+        counts, faults = fuzz(reader, arguments.files, arguments.seed)
+        print(f"{reader}: {counts['learnt']} learnt, {counts['refused']} refused, {len(faults)} faults", flush=True)
+        print(*(f"  {fault[:300]}" for fault in faults[:10]), sep="\n" if faults else "", end="\n" if faults else "")
+        broken = broken or bool(faults)
+    sys.exit(broken)
+
+
+if __name__ == "__main__":
+    main()
