@@ -17,7 +17,8 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf.divergences import Divergence
 from onmf.initial import initial_dictionary
 from onmf.learner.chunks import learn, rank_one_loss, require_finite
-from onmf.learner.learned import Features, Learned, Position
+from onmf.learner.learned import Features, Learned
+from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
@@ -161,7 +162,7 @@ def step(
             penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,
-            repeated=position is not None and position.passes > 1,
+            repeated=position is not None and position.repeats,
             exchanges=True,
         )
     require_finite(result, rows)
