@@ -59,8 +59,8 @@ class InOrder(Source):
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
         n = self.n_samples or 0
-        for first in range(first, n, size):
-            places = np.arange(first, min(first + size, n))
+        for start in range(first, n, size):
+            places = np.arange(start, min(start + size, n))
             yield places, self.take(places)
 
 

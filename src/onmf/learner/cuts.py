@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy
 
+from onmf._support.checks import require_whole
 from onmf.learner.step import as_floats
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
@@ -30,12 +31,28 @@ class Reading:
     marked: bool = False  # keep digests of what was read, so that a later run recognises it?
     verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
+        """What the parameters of an estimator mean, checked."""
+        passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
+        require_whole(1, max_passes=passes)
+        if not isinstance(shuffle, (bool, np.bool_)):
+            raise ValueError(f"shuffle must be True or False, got {shuffle!r}.")
+        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+        grows = settings["batch_size"] is None
+        size = max(5 * settings["n_components"], 200) if grows else settings["batch_size"]
+        require_whole(1, batch_size=size)
+        return cls(int(size), grows, passes, bool(shuffle), on_error == "skip", marked, verify)
+
     def size_of(self, source: Source) -> int:
         """The rows that a source is asked for at a time."""
         return source.batch_size or self.batch_size
 
 
-Cut = tuple[Any, Any, int | None]  # row numbers or names, the batch, and the rows of the leg before it if they are known
+Cut = tuple[
+    Any, Any, int | None
+]  # row numbers or names, the batch, and the rows of the leg before it if they are known
 
 
 def cuts(

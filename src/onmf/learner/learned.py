@@ -118,7 +118,7 @@ class Learned(Fitted):
     adaptive: bool = False  # was a parameter of the divergence left to the data?
     zeros: bool = False  # were there any in the data?
     ridge: float = np.inf  # the smallest that was used
-    passes: int = 1  # begun over the data; the last may be unfinished
+    passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
@@ -144,8 +144,7 @@ class Learned(Fitted):
 
     def require_sound(self) -> None:
         """Refuse numbers that no run could have, as a damaged file may hold; a run need not check its own."""
-        require_whole(1, passes=self.passes)
-        require_whole(0, pass_began=self.pass_began)
+        require_whole(0, passes=self.passes, pass_began=self.pass_began)
         if self.history.entries and self.pass_began >= self.history.samples:
             raise ValueError("its last pass begins after its last sample")
         if not is_number(self.ridge) or self.ridge < 0:

@@ -45,23 +45,29 @@ def lengths(source: Source) -> dict[str, int]:
 
 def require_position(learned: Learned, source: Source, features: Features) -> None:
     """Refuse to go on in data other than those that this model was learning from."""
-    position, F = learned.position, learned.state.W.shape[1]
+    position = learned.position
     if position is None:
         raise ValueError(
             "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
             "to go on learning it from these data, use resume_from (--from)."
         )
-    if features.number != F:
-        raise ValueError(f"the data have {features.number} features, those of the checkpoint {F}.")
+    require_features(learned, features, "the checkpoint")
     _require_files(position, source)
     n_samples = legs(source, position, marked=True)[0][0].source.n_samples
     if n_samples != position.n_samples:
         now, then = ("an unknown number of" if n is None else n for n in (n_samples, position.n_samples))
         raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
+
+
+def require_features(learned: Learned, features: Features, whose: str) -> None:
+    """Refuse data that have other features than those that this model has learnt from."""
+    F = learned.state.W.shape[1]
+    if features.number != F:
+        raise ValueError(f"the data have {features.number} features, those of {whose} {F}.")
     if None not in (learned.features.names, features.names) and features.names != learned.features.names:
         pairs = zip(features.names or (), learned.features.names or (), strict=True)
         theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of the checkpoint have {ours!r}.")
+        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}.")
 
 
 def _require_files(position: Position, source: Source) -> None:

@@ -100,11 +100,8 @@ class Seeking(Sequential):
         """The rows from the ``first`` onward, best ``size`` of them at a time."""
 
 
-def read_from(
-    source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int
-) -> Numbered:
-    """``source.batches`` without its first rows; a source that does not seek, perhaps a user's, need not know of them.
-    """
+def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+    """``source.batches`` from that row onward; a source that does not seek, perhaps a user's, need not know of it."""
     return source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
 
 
@@ -115,9 +112,7 @@ def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
         first += block.shape[0]
 
 
-def recut(
-    batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int], skip: int = 0
-) -> Numbered:
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int], skip: int = 0) -> Numbered:
     """The same rows, with their numbers, in batches of ``size``; only the last may be shorter.
 
     A ``size`` that varies is asked for when a batch is begun, and told the rows that it begins with. So many rows of

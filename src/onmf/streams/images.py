@@ -41,9 +41,9 @@ class Pictures(Source):
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
         order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
-        for first in range(first, len(order), size):
+        for start in range(first, len(order), size):
             found = list(
-                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[first : first + size], on_bad)
+                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[start : start + size], on_bad)
             )
             if found:
                 rows, pixels = zip(*found, strict=True)

@@ -27,9 +27,9 @@ class Rows(Source):
     ) -> Numbered:
         n = len(self)
         order = None if rng is None else rng.permutation(n)
-        for first in range(first, n, size):
-            rows = np.arange(first, min(first + size, n)) if order is None else order[first : first + size]
-            yield rows, self._read(slice(first, first + size) if order is None else rows)
+        for start in range(first, n, size):
+            rows = np.arange(start, min(start + size, n)) if order is None else order[start : start + size]
+            yield rows, self._read(slice(start, start + size) if order is None else rows)
 
     def _read(self, rows: Any) -> Any:
         return self.X[rows]

@@ -26,10 +26,10 @@ class Sliced(Seeking):
         self.n_samples, self.n_features = (int(length) for length in X.shape)
 
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        for first in range(first, self.n_samples or 0, size):
+        for start in range(first, self.n_samples or 0, size):
             require_unchanged(self.witness, self.size)
-            with reading(self.where, f"from row {first} onward"):
-                batch = self.X[first : first + size]
+            with reading(self.where, f"from row {start} onward"):
+                batch = self.X[start : start + size]
             yield scipy.sparse.csr_matrix(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)
 
 
