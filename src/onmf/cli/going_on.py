@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import typer
-from click.core import ParameterSource
 
 import onmf
 from onmf import streams
@@ -21,7 +20,8 @@ def going_on(
     """The model, with those settings that were given on the command line; ``fit`` refuses what it cannot change."""
 
     def given(name: str) -> bool:
-        return context.get_parameter_source(OPTIONS.get(name, name)) is ParameterSource.COMMANDLINE
+        where = context.get_parameter_source(OPTIONS.get(name, name))
+        return where is not None and where.name == "COMMANDLINE"
 
     if given("init"):
         fail("--init begins a dictionary, and the model of --from has one; leave out one of them.")
