@@ -221,7 +221,7 @@ def test_rows_changed_inside_a_batch_are_noticed(seeks: bool, tmp_path: Path) ->
     cut_short(source(X), tmp_path / "run", 10, **settings)
     content = (tmp_path / "run").read_bytes()
     late, early = X.copy(), X.copy()
-    late[190, 3] += 1e-9
+    late[390, 3] += 1e-9
     early[90, 3] += 1e-9
     with pytest.raises(SourceError, match="the data are not those of the checkpoint"):
         resumed(source(late), tmp_path / "run", **settings)
@@ -342,8 +342,8 @@ def test_a_model_goes_on_with_new_data_as_partial_fit_does(tmp_path: Path) -> No
     onmf.save(first, tmp_path / "model")
     W = first.components_.copy()
     stepwise = onmf.load(tmp_path / "model")
-    for start in range(500, N, 20):
-        stepwise.partial_fit(X[start : start + 20])
+    for start in range(500, N, 40):
+        stepwise.partial_fit(X[start : start + 40])
     for model in (tmp_path / "model", str(tmp_path / "model"), first, onmf.load(tmp_path / "model")):
         onward = OnlineNMF(**settings).fit(X[500:], resume_from=model)
         np.testing.assert_array_equal(onward.components_, stepwise.components_)
@@ -371,7 +371,7 @@ def test_going_on_with_new_data_can_be_cut_and_resumed(tmp_path: Path) -> None:
 
 def test_what_goes_on_with_nothing_learnt_is_still_a_model(tmp_path: Path) -> None:
     first = OnlineNMF(**FIXED, on_error="skip").fit(X)
-    bad = np.full((40, 6), np.nan)
+    bad = np.full((80, 6), np.nan)
     onward = OnlineNMF(**FIXED, on_error="skip").fit(bad, checkpoint=tmp_path / "run", resume_from=first)
     assert (onward.n_skipped_, onward.n_samples_seen_, onward.n_iter_) == (2, N, 0)
     require_same_learning(onmf.load(tmp_path / "run"), onward)
@@ -403,7 +403,7 @@ def test_what_does_not_fit_the_model_is_refused_and_changes_nothing(tmp_path: Pa
 def model(tmp_path: Path, command: Command) -> Path:
     np.save(tmp_path / "old.npy", X[:500])
     np.save(tmp_path / "new.npy", X[500:])
-    fit = ["fit", tmp_path / "old.npy", "-k", "2", "--batch-size", "20", "--seed", "0", "--out", tmp_path / "model"]
+    fit = ["fit", tmp_path / "old.npy", "-k", "2", "--batch-size", "40", "--seed", "0", "--out", tmp_path / "model"]
     assert command(*fit)[0] == 0
     return tmp_path / "model"
 

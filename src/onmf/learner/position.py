@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -16,6 +17,7 @@ from onmf._support.checks import require_whole
 from onmf.streams import SourceError
 
 Files = tuple[tuple[str, int], ...]  # names and lengths in bytes
+DIGEST = re.compile("[0-9a-f]{32}")
 COUNTS = ("faults", "clock", "rows", "length", "files_before")
 
 
@@ -44,8 +46,11 @@ class Position:
         require_whole(1, passes=self.passes, batches=self.batches)
         known = {name: getattr(self, name) for name in ("n_samples", "place") if getattr(self, name) is not None}
         require_whole(0, **{name: getattr(self, name) for name in COUNTS}, **known)
-        if not all(isinstance(mark, str | None) for mark in (self.mark, self.last)):
-            raise ValueError("its digests are not texts")
+        for mark in (self.mark, self.last):
+            if mark is not None and not DIGEST.fullmatch(mark):
+                raise ValueError(f"one of its digests is {mark!r}")
+        if self.length > self.rows:
+            raise ValueError(f"its last batch has {self.length} of {self.rows} samples")
         if self.files_before > len(self.files or ()):
             raise ValueError(f"{self.files_before} of {len(self.files or ())} files were read before")
 
@@ -62,7 +67,8 @@ class Position:
 
     def stored(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """As arrays and facts of a model file; of files there may be more than its facts could hold."""
-        facts = asdict(self) | {"files": None}
+        facts = asdict(self)
+        del facts["files"]
         if self.files is None:
             return {}, facts
         return {"position.files": np.frombuffer(json.dumps(self.files).encode(), dtype=np.uint8)}, facts
@@ -73,7 +79,7 @@ class Position:
         files: Files | None = None
         if "position.files" in arrays:
             files = tuple((str(name), int(length)) for name, length in json.loads(arrays["position.files"].tobytes()))
-        position = cls(**{**facts, "files": files})
+        position = cls(**facts, files=files)
         position.shuffling()  # refuses what is not the state of a generator
         return position
 
