@@ -23,6 +23,8 @@ from onmf import Checkpoint, OnlineNMF, Sets
 from onmf.learner.position import digest
 from onmf.methods import Surrogate
 from onmf.methods.schedules import Growing
+from onmf.persistence import file as model_file
+from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches, Numbered, Rows, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle
 
 from .conftest import require_same_learning
@@ -504,3 +506,16 @@ def test_a_folder_that_grows_is_resumed_on_the_command_line(tmp_path: Path, comm
     write_part(folder, "a", slice(30, 55), "parquet")
     assert command(*fit)[0] == 0
     assert onmf.load(tmp_path / "out").n_samples_seen_ == 55
+
+
+@pytest.mark.parametrize("content", [b"", b"3", b'["a"]', b'[["a", -1, 2]]', b'[["a", "x"]]', b"\xff", b"[" * 5000])
+def test_a_list_of_files_that_makes_no_sense_is_damage(content: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_part(folder, "m", slice(0, 30), "parquet")
+    OnlineNMF(**FIXED).fit(opened(folder, "parquet"), checkpoint=tmp_path / "run")
+    arrays, facts = model_file.read(tmp_path / "run")
+    assert b"m.parquet" in arrays["position.files"].tobytes()
+    model_file.write(tmp_path / "run", arrays | {"position.files": np.frombuffer(content, dtype=np.uint8)}, facts)
+    with pytest.raises(ModelFileError, match="is damaged"):
+        onmf.load(tmp_path / "run")
