@@ -620,7 +620,7 @@ def test_an_interrupted_fit_saves_what_was_learnt_and_says_so(
     with Running("fit", folder / "x.npy", "-k", "3", "--passes", 10**9, "--out", out) as run:
         status, error = run.stop(number)
     assert status == 128 + number
-    said = re.search(r"Interrupted after (\d+) samples; what was learnt is in (\S+)\.\s", error)
+    said = re.search(r"Interrupted after (\d+) samples; what was learnt is in (\S+); --from ", error)
     assert said, error
     assert said[2] == str(out)
     assert load(out).n_samples_seen_ == int(said[1]) > 0

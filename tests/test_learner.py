@@ -579,7 +579,7 @@ def test_another_method_in_mid_stream_is_refused(name: str, rng: np.random.Gener
 @pytest.mark.parametrize("change", ["tau", "ridge", "sets"])
 def test_what_may_be_changed_in_mid_stream_takes_effect(name: str, change: str, rng: np.random.Generator) -> None:
     X = data(60, rng)
-    new = {"tau": {"method__tau": 7}, "ridge": {"ridge": 3.0}, "sets": {"sets__eps": 0.9}}[change]
+    new = {"tau": {"method__tau": 7}, "ridge": {"ridge": 3.0}, "sets": {"sets__U": 0.05}}[change]
     going_on, changed = (quick(small(name, tau=20), usual(name)).partial_fit(X) for _ in range(2))
     changed.set_params(**new).partial_fit(X)
     going_on.partial_fit(X)
@@ -593,7 +593,7 @@ def test_what_a_changed_setting_no_longer_serves_is_refused_in_mid_stream(rng: n
     X = data(40, rng)
     model = quick("surrogate", "kl").partial_fit(X)
     with pytest.raises(ValueError, match="kl is not defined for a fit of zero"):
-        model.set_params(sets=Sets(eps=0.0)).partial_fit(X)
+        model.set_params(sets=Sets(eps_prime=0.0)).partial_fit(X)
     paper = quick("paper", "kl").partial_fit(X)
     with pytest.raises(ValueError, match="delta_tol belongs to Polyak's step"):
         paper.set_params(method__delta_tol=0.1).partial_fit(X)

@@ -173,7 +173,7 @@ def test_texts_become_counts_of_words(kind: str, texts: dict[str, str]) -> None:
     np.testing.assert_array_equal(whole(source, 2), expected)
     hashed = open_source(f"{texts[kind]}hashed=64")
     assert hashed.n_features == 64
-    assert hashed.n_samples is None
+    assert hashed.n_samples == (None if kind in ("lines", "json") else 3)
     counts = whole(hashed, 2)
     np.testing.assert_array_equal(counts.sum(axis=1), [3, 4, 3])  # words of one letter do not count
     np.testing.assert_array_equal(whole(hashed, 1), counts)

@@ -20,11 +20,18 @@ def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, rati
     """
     if not isinstance(init, str):
         return _users(init, (K, X.shape[1]), X.dtype)
-    if init not in INITS:
-        raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
+    require_init(init)
     if init == "kmeans++":
         return _spread_samples(X, K, rng, ratios)
     return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
+
+
+def require_init(init: Any) -> None:
+    """Refuse what is neither the name of a rule nor an array of numbers, even where a model has long been begun."""
+    if not isinstance(init, str):
+        _numbers(init, np.dtype(np.float64))
+    elif init not in INITS:
+        raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
 
 
 def _uniform(X: Any, K: int, rng: np.random.Generator) -> Array:
@@ -98,7 +105,7 @@ def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
     return _pad(_to_unit_maximum(np.where(atoms > 0, atoms, average)), K, X, rng)
 
 
-def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+def _numbers(init: Any, dtype: np.dtype[Any]) -> Array:
     try:
         given = np.asarray(init)
         W = given.astype(dtype) if given.dtype.kind in "buifO" else None
@@ -106,6 +113,11 @@ def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
         W = None
     if W is None:
         raise ValueError(f"init must be one of {', '.join(INITS)} or an array of numbers, got {type(init).__name__}.")
+    return W
+
+
+def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    W = _numbers(init, dtype)
     if W.shape != shape:
         raise ValueError(f"the initial dictionary must have shape (n_components, n_features) = {shape}, got {W.shape}.")
     if not np.isfinite(W).all() or (W < 0).any():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import onmf
 from onmf import divergences, methods, streams
 from onmf.cli.app import app
+from onmf.cli.going_on import going_on
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
 from onmf.initial import INITS
 
@@ -25,12 +26,14 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
+    "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
 
 
 @app.command(epilog=EXAMPLES)
 def fit(
+    context: typer.Context,
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
     components: Annotated[
@@ -67,29 +70,40 @@ def fit(
     ] = None,
     every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="With --resume: compare all that was read of the pass, not its last batch.")
+    ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", help="Go on learning this model, with its settings, from DATA that are new to it."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
     place = streams.path_of(data)
     require_writable(out, place)
-    source = _opened(data, shuffle_buffer, seed)
-    keep = _checkpoint(checkpoint, every, resume, source, place, out)
-    model = onmf.OnlineNMF(
-        components,
-        divergence=divergence,
-        method=method,
-        batch_size=batch_size,
-        max_passes=passes,
-        shuffle=shuffle,
-        init=init,
-        ridge=ridge,
-        clip=clip,
-        reservoir=reservoir,
-        on_error=on_error,
-        random_state=seed,
-    )
+    settings: dict[str, Any] = {
+        "n_components": components,
+        "divergence": divergence,
+        "method": method,
+        "batch_size": batch_size,
+        "max_passes": passes,
+        "shuffle": shuffle,
+        "init": init,
+        "ridge": ridge,
+        "clip": clip,
+        "reservoir": reservoir,
+        "on_error": on_error,
+        "random_state": seed,
+    }
+    known = None if start is None else onmf.load(start)
+    source = _opened(data, shuffle_buffer, seed, known)
+    keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
+    model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
+    elif known is not None:
+        errors.print(f"Going on from {start}, which has learnt from {known.n_samples_seen_} samples.")
     learnt = False
 
     def note(_: onmf.Progress) -> None:
@@ -99,14 +113,14 @@ def fit(
     with progress_line() as show:
         model.set_params(callbacks=[show, note])
         try:
-            model.fit(source, checkpoint=keep, resume=resume)
+            model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
             onmf.save(model, out)
         except KeyboardInterrupt:
             _tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
             if learnt and keep is not None and keep.exists():
-                how = "--resume continues from it" if source.rewinds else "it is a model file, for onmf.load"
-                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
+                how = "--resume continues" if source.rewinds else f"--from {keep.path} goes on"
+                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} from it.")
             raise
     if model.n_skipped_:
         errors.print(f"onmf: {model.n_skipped_} batches were skipped; the last: {model.skipped_[-1]}")
@@ -118,9 +132,13 @@ def fit(
     )
 
 
-def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
-    """The source, shuffled through a buffer if asked, and read ahead where reading takes time."""
-    source = streams.open_source(data)
+def _opened(data: str, buffer: int, seed: int | None, known: onmf.OnlineNMF | None) -> streams.Source:
+    """The source, shuffled through a buffer if asked, and read ahead where reading takes time.
+
+    A model that goes on decides what the features are.
+    """
+    names = getattr(known, "feature_names_in_", None)
+    source = streams.open_source(data, vocabulary=None if names is None else list(names))
     if buffer and not source.any_order:
         source = streams.shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
@@ -128,8 +146,10 @@ def _opened(data: str, buffer: int, seed: int | None) -> streams.Source:
 
 
 def _checkpoint(
-    path: Path | None, every: str | None, resume: bool, source: streams.Source, place: Path, out: Path
+    path: Path | None, every: str | None, resume: bool, verify: bool, source: streams.Source, place: Path, out: Path
 ) -> onmf.Checkpoint | None:
+    if verify and not resume:
+        fail("--verify compares the data with those of the run that --resume continues; give both.")
     if path is None:
         if resume:
             fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
@@ -137,7 +157,10 @@ def _checkpoint(
             fail("--every says how often to save a checkpoint; name it with --checkpoint FILE.")
         return None
     if resume and not source.rewinds:
-        fail("standard input cannot be read again from the beginning, as --resume has to do.")
+        fail(
+            "standard input cannot be read again from the beginning, as --resume has to do; "
+            f"to go on with what comes next, use --from {path} instead of --resume, and another --checkpoint."
+        )
     every = "30s" if every is None else every
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = every[:-1], units.get(every[-1:], 0.0)
@@ -146,9 +169,10 @@ def _checkpoint(
     if path.resolve() == out.resolve():
         fail(f"--checkpoint and --out are both {out}; give them different names.")
     require_writable(path, place)
-    keep = onmf.Checkpoint(path, float(number) * unit)
+    keep = onmf.Checkpoint(path, float(number) * unit, verify)
     if keep.exists() and not resume:
-        fail(f"{path} holds a run that was begun before; continue it with --resume, or give --checkpoint another name.")
+        how = "continue it with --resume, or" if source.rewinds else f"go on from it with --from {path}, and"
+        fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")
     return keep
 
 
@@ -161,5 +185,6 @@ def _tell_of_interrupt(model: onmf.OnlineNMF, out: Path, keep: onmf.Checkpoint |
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     else:
         onmf.save(model, out)
-        errors.print(f"Interrupted after {model.n_samples_seen_} samples; what was learnt is in {out}.")
+        how = f"what was learnt is in {out}; --from {out} goes on from it with other data"
+        errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     raise typer.Exit(130)

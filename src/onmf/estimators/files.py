@@ -23,7 +23,6 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
         raise ModelFileError("only a fitted model can be saved; call fit or partial_fit first.")
     settings = nmf.get_params(deep=False) | {"divergence": model.lasting(nmf.divergence, nmf.divergence_)}
     again = OnlineNMF(**settings)
-    again._reading(marked=False)
     learner.continued(again._recipe(), nmf._learned)  # settings may have been changed, so that no file would be read
     file.write(path, *model.contents(settings, nmf._learned))
 
@@ -38,7 +37,7 @@ def load(path: str | Path, divergence: Divergence | None = None) -> OnlineNMF:
         raise ModelFileError(f"{path} was learnt with a divergence that is found by its name; leave out divergence=.")
     nmf = OnlineNMF(**settings)
     try:
-        nmf._recipe(), nmf._reading(marked=False)
+        nmf._recipe()
     except file.BROKEN as error:
         raise file.damaged(path, error) from None
     nmf._learned = learned

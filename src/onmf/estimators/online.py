@@ -12,10 +12,10 @@ from typing import Any, Self
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
-from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.going_on import Beginning, kept_in
 from onmf.estimators.shown import Shown
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
@@ -163,29 +163,32 @@ class OnlineNMF(NMF):
     # Learning
 
     def fit(
-        self, X: Any, y: Any = None, *, checkpoint: Checkpoint | str | Path | None = None, resume: bool = False
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        checkpoint: Checkpoint | str | Path | None = None,
+        resume: bool = False,
+        resume_from: OnlineNMF | str | Path | None = None,
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
-        the bit.
+        the bit. Files that were added to a folder since are learnt after those that were there.
+
+        With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        recipe, reading = self._recipe(), self._reading(checkpoint is not None)
-        keep = Checkpoint(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
-        if keep is not None and not isinstance(keep, Checkpoint):
-            raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
-        if keep is None and resume:
-            raise ValueError("resume=True continues the run in a checkpoint; pass checkpoint= as well.")
+        recipe, keep = self._recipe(), kept_in(checkpoint, resume)
+        reading = Reading.of(vars(self), keep is not None, keep is not None and keep.verify)
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
-        begun = None if keep is None else keep.opened(settings, resume)
+        beginning = Beginning.of(settings, keep, resume, resume_from, recipe.divergence)
         source, features = self._source(X)
-        if begun is not None:
-            learner.require_position(begun, source, features)
-            begun = learner.continued(recipe, begun)
+        begun = beginning.ready(recipe, source, features)
         before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
-        self._learned = begun or before
+        if beginning.same_data:
+            self._learned = begun or before
         listeners = self._listeners()
         try:
             for learned, progress in learner.run(
@@ -282,17 +285,8 @@ class OnlineNMF(NMF):
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
-        if not isinstance(self.on_error, str) or self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
+        Reading.of(vars(self))
         return Recipe.of(vars(self))
-
-    def _reading(self, marked: bool) -> Reading:
-        require_whole(1, max_passes=self.max_passes)
-        self._require_switches("shuffle")
-        size = max(5 * self.n_components, 200) if self.batch_size is None else self.batch_size
-        require_whole(1, batch_size=size)
-        grows = self.batch_size is None
-        return Reading(int(size), grows, self.max_passes, self.shuffle, self.on_error == "skip", marked)
 
     def _source(self, X: Any) -> tuple[Source, Features]:
         """X as a source of batches, and its features."""

@@ -49,14 +49,18 @@ def huber(mean: float) -> str:
 class InOrder(Source):
     """Samples that are made when they are read, in one order, the same in every pass; ``take`` makes them."""
 
+    seeks = True
+
     @abstractmethod
     def take(self, places: Counts) -> Any:
         """The samples at consecutive places."""
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
         n = self.n_samples or 0
-        for first in range(0, n, size):
-            places = np.arange(first, min(first + size, n))
+        for start in range(first, n, size):
+            places = np.arange(start, min(start + size, n))
             yield places, self.take(places)
 
 

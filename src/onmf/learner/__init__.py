@@ -4,9 +4,12 @@
 gives a new ``Learned`` and changes none.
 """
 
+from onmf.learner.cuts import Reading
 from onmf.learner.guarantee import guarantee
-from onmf.learner.learned import Features, Fitted, History, Learned, Position, Skipped
-from onmf.learner.run import Reading, require_position, run
+from onmf.learner.learned import Features, Fitted, History, Learned, Skipped
+from onmf.learner.legs import require_features, require_position
+from onmf.learner.position import Position
+from onmf.learner.run import run
 from onmf.learner.step import Progress, Recipe, begin, continued, step
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "begin",
     "continued",
     "guarantee",
+    "require_features",
     "require_position",
     "run",
     "step",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
+from onmf.learner.position import Position
 from onmf.methods import Method, State
 from onmf.units import Units
 
@@ -59,29 +59,6 @@ class History:
         if np.isnan(losses).any():
             raise ValueError("its history has losses that are not numbers")
         return cls(tuple(zip(*(column.tolist() for column in (samples, seconds, losses)), strict=True)))
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a fit stands in its data: in which pass, after how many of its batches, and how it is shuffled."""
-
-    passes: int
-    batches: int
-    generator: Mapping[str, Any]  # the state of the shuffling generator when the pass began
-    n_samples: int | None = None  # of the data, where that is known
-    mark: int | None = None  # a checksum of the batches of this pass, by which they are recognised
-    faults: int = 0  # of the source, met and counted after that batch and before the next one
-
-    def __post_init__(self) -> None:
-        require_whole(1, passes=self.passes, batches=self.batches)
-        known = {name: getattr(self, name) for name in ("n_samples", "mark") if getattr(self, name) is not None}
-        require_whole(0, faults=self.faults, **known)
-
-    def shuffling(self) -> np.random.Generator:
-        """The generator that shuffles this pass, as it was when the pass began."""
-        generator = np.random.default_rng(0)
-        generator.bit_generator.state = self.generator
-        return generator
 
 
 @dataclass(frozen=True)
@@ -141,7 +118,7 @@ class Learned(Fitted):
     adaptive: bool = False  # was a parameter of the divergence left to the data?
     zeros: bool = False  # were there any in the data?
     ridge: float = np.inf  # the smallest that was used
-    passes: int = 1  # begun over the data; the last may be unfinished
+    passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
@@ -167,8 +144,7 @@ class Learned(Fitted):
 
     def require_sound(self) -> None:
         """Refuse numbers that no run could have, as a damaged file may hold; a run need not check its own."""
-        require_whole(1, passes=self.passes)
-        require_whole(0, pass_began=self.pass_began)
+        require_whole(0, passes=self.passes, pass_began=self.pass_began)
         if self.history.entries and self.pass_began >= self.history.samples:
             raise ValueError("its last pass begins after its last sample")
         if not is_number(self.ridge) or self.ridge < 0:

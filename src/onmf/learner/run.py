@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
-import scipy
 
-from onmf.learner.learned import Features, Learned, Position, Skipped
+from onmf.learner.cuts import MOST_BYTES, Reading, cuts
+from onmf.learner.learned import Features, Learned, Skipped
+from onmf.learner.legs import legs
+from onmf.learner.position import Marks, Position
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step
 from onmf.streams import Source, SourceError
-from onmf.streams.base import Numbered, recut
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
-
-MOST_BYTES = 2**26  # of a batch that has grown
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a source is read."""
-
-    batch_size: int
-    grows: bool = False  # with the chunks of the method?
-    max_passes: int = 1
-    shuffle: bool = True
-    skip_bad: bool = False  # leave out batches that cannot be learnt from?
-    marked: bool = False  # keep a checksum of what was read, so that a later run recognises it?
 
 
 def run(
@@ -45,12 +30,12 @@ def run(
     """Learn from all batches of a source: what was learnt after each, and what to tell of it.
 
     ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data, go on
-    from there: the end is that of a run that was never interrupted, to the bit.
+    from there: the end is that of a run that was never interrupted, to the bit. Without a position, the data are new.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1.")
     drawing, shuffling = generators
-    total = None if source.n_samples is None else source.n_samples * reading.max_passes
+    total = _total(source, reading, learned)
     done = learned.position if learned else None
     if done is not None:
         shuffling = done.shuffling()
@@ -79,53 +64,74 @@ def run(
         position = learned.position if learned else None
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
-    def size(batch: Any) -> int:
+    def size(row_bytes: int) -> int:
         """Of the next batch: no smaller than a chunk, as far as that fits into memory."""
-        if learned is None or read == 0:
+        if done is not None and sought and count < done.batches:
+            return done.length
+        if learned is None or clock + read == 0:
             return reading.batch_size
-        most = MOST_BYTES // max(1, _bytes(batch) // batch.shape[0])
-        return max(reading.batch_size, min(learned.method.usual_chunk(read), most))
+        return max(reading.batch_size, min(learned.method.usual_chunk(clock + read), MOST_BYTES // row_bytes))
 
+    left, whole = legs(source, done, reading.marked)
     for number in range(done.passes if done else 1, reading.max_passes + 1):
-        # From samples learnt to samples read: what an interrupted run has learnt of this pass, it reads again.
-        read = 0 if learned is None else learned.pass_began if learned.passes == number else learned.history.samples
-        before = shuffling.bit_generator.state
-        order = shuffling if reading.shuffle and source.any_order else None
-        known = done.batches if done else 0
-        count = mark = 0
-        passing_over = known > 0
-        batches = source.batches(reading.batch_size, order, fault if reading.skip_bad else None)
-        if reading.grows and source.batch_size is None:
-            batches = recut(_good(batches, fault) if reading.skip_bad else batches, size)
-        for count, (rows, batch) in enumerate(batches, start=1):
-            read += len(rows)
-            if reading.marked or known:
-                mark = checksum(batch, mark)
-            if count <= known:
-                if count == known:
-                    _require_mark(done, mark)
-                    passing_over = False
-                continue
-            position = Position(number, count, before, source.n_samples, mark if reading.marked or known else None)
-            try:
-                if learned is None:
-                    refuse_bad_entries(as_floats(batch), rows)
-                    begun = replace(begin(recipe, batch, features, drawing, source.n_samples), skipped=skipped)
-                else:
-                    begun = learned
-                learned, progress = step(recipe, begun, batch, rows, position, total)
-            except DataError as error:
-                if not reading.skip_bad:
-                    raise
-                leave_out(error, position)
-                continue
-            yield learned, progress
-            news = False
-        if count < known:
-            raise SourceError(f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}.")
-        if not count and number > 1:
-            raise SourceError(f"pass {number} found no batches: this source can be read only once; use max_passes=1.")
-        done = None
+        for leg in left:
+            before = shuffling.bit_generator.state
+            order = shuffling if reading.shuffle and leg.source.any_order else None
+            # Samples that were read in earlier legs and passes, and in the batches of this leg.
+            clock = done.clock if done else learned.history.samples if learned else 0
+            known, begins, count, read = done.batches if done else 0, 0, 0, 0
+            sought = done is not None and done.place is not None and leg.source.seeks and not reading.verify
+            if done is not None and done.place is not None and sought:  # only the last batch is read again
+                begins, count, read = done.place, known - 1, done.rows - done.length
+            passing_over = known > 0
+            marks = Marks(reading.marked)
+            for rows, batch, place in cuts(leg.source, reading, order, fault, size, begins):
+                count += 1
+                read += len(rows)
+                marks.add(batch)
+                if done is not None and count <= known:
+                    if count == known:
+                        marks.require(done, sought)
+                        passing_over = False
+                    continue
+                position = Position(
+                    number,
+                    count,
+                    before,
+                    leg.source.n_samples,
+                    mark=marks.all,
+                    last=marks.last,
+                    clock=clock,
+                    rows=read,
+                    length=len(rows),
+                    place=place,
+                    files=leg.files,
+                    files_before=leg.before,
+                )
+                try:
+                    if learned is None:
+                        refuse_bad_entries(as_floats(batch), rows)
+                        begun = replace(begin(recipe, batch, features, drawing, source.n_samples), skipped=skipped)
+                    else:
+                        begun = learned
+                    learned, progress = step(recipe, begun, batch, rows, position, total)
+                except DataError as error:
+                    if not reading.skip_bad:
+                        raise
+                    leave_out(error, position)
+                    continue
+                yield learned, progress
+                news = False
+            if count < known:
+                raise SourceError(
+                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
+                )
+            if not count and number > 1:
+                raise SourceError(
+                    f"pass {number} found no batches: this source can be read only once; use max_passes=1."
+                )
+            done = None
+        left = [whole]
     if learned is None:
         reason = skipped.reasons[-1] if skipped.count else "There are no batches."
         raise DataError(f"No batch could be learnt from. {reason}")
@@ -133,51 +139,12 @@ def run(
         yield learned, None
 
 
-def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
-    """Batches without bad entries: one that has some must not spoil the larger one that it would become part of."""
-    for rows, batch in batches:
-        try:
-            refuse_bad_entries(as_floats(batch), rows)
-        except DataError as error:
-            fault(error)
-        else:
-            yield rows, batch
-
-
-def _bytes(batch: Any) -> int:
-    return int(batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes)
-
-
-def require_position(learned: Learned, source: Source, features: Features) -> None:
-    """Refuse to go on in data other than those that this model was learning from."""
-    position, F = learned.position, learned.state.W.shape[1]
-    if position is None:
-        raise ValueError("only a fit that was interrupted can be resumed; this model was not learnt by one.")
-    if features.number != F:
-        raise ValueError(f"the data have {features.number} features, those of the checkpoint {F}.")
-    if source.n_samples != position.n_samples:
-        now, then = ("an unknown number of" if n is None else n for n in (source.n_samples, position.n_samples))
-        raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
-    if None not in (learned.features.names, features.names) and features.names != learned.features.names:
-        pairs = zip(features.names or (), learned.features.names or (), strict=True)
-        theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of the checkpoint have {ours!r}.")
-
-
-def _require_mark(position: Position | None, mark: int) -> None:
-    """Refuse to go on in data that are not those of the checkpoint, or come in another order."""
-    if position is not None and position.mark not in (None, mark):
-        raise SourceError(
-            f"the data are not those of the checkpoint: the first {position.batches} batches of pass {position.passes} "
-            "differ from those it has learnt from; give the same data, or begin a new run."
-        )
-
-
-def checksum(batch: Any, before: int) -> int:
-    """Of a batch's shape, of its first and last row, and of the batches before it."""
-    mark = zlib.crc32(str((batch.shape, batch.dtype.str)).encode(), before)
-    ends = [batch[:1], batch[-1:]]
-    parts = [array for end in ends for array in ((end.indices, end.data) if scipy.sparse.issparse(end) else (end,))]
-    for part in parts:
-        mark = zlib.crc32(np.ascontiguousarray(part).tobytes(), mark)
-    return mark
+def _total(source: Source, reading: Reading, learned: Learned | None) -> int | None:
+    """The samples of all passes, and of the data that the model knew before; None: not known."""
+    if source.n_samples is None:
+        return None
+    earlier = 0
+    if learned is not None:
+        done = learned.position
+        earlier = done.clock - (done.passes - 1) * source.n_samples if done else learned.history.samples
+    return max(0, earlier) + source.n_samples * reading.max_passes

@@ -15,9 +15,10 @@ from onmf._support import threads
 from onmf._support.arrays import Array, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf.divergences import Divergence
-from onmf.initial import initial_dictionary
+from onmf.initial import initial_dictionary, require_init
 from onmf.learner.chunks import learn, rank_one_loss, require_finite
-from onmf.learner.learned import Features, Learned, Position
+from onmf.learner.learned import Features, Learned
+from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
@@ -43,6 +44,7 @@ class Recipe:
         require_whole(1, n_components=self.n_components)
         require_whole(0, reservoir=self.reservoir)
         require_at_least(0, ridge=self.ridge)
+        require_init(self.init)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -122,13 +124,14 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
+        "eps of sets": recipe.sets.dictionaries == state.C,
     }
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; call fit to begin anew.")
     method = recipe.method.continued(learned.method)
     require_served(method, learned.inside, recipe.sets)
-    return replace(learned, method=method, state=replace(state, C=recipe.sets.dictionaries))
+    return replace(learned, method=method)
 
 
 def step(
@@ -161,7 +164,7 @@ def step(
             penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,
-            repeated=position is not None and position.passes > 1,
+            repeated=position is not None and position.repeats,
             exchanges=True,
         )
     require_finite(result, rows)

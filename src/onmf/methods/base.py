@@ -126,7 +126,7 @@ class Method(Choice):
             )
         for name in self.fixed:
             if getattr(self, name) != getattr(before, name):
-                raise ValueError(f"{name} cannot be changed while a model learns; call fit to begin anew.")
+                raise ValueError(f"the method's {name} cannot be changed while a model learns; call fit to begin anew.")
         return self
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:

@@ -42,6 +42,8 @@ class Guan(Method, name="guan"):
         require_whole(1, buffer=self.buffer, steps=self.steps)
         require_whole(0, seed=self.seed)
         require_at_least(0, theta=self.theta)
+        if self.theta == 0:
+            raise ValueError("theta must be greater than 0: steps of no length learn nothing.")
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.quadratic and divergence.metric is None:

@@ -46,6 +46,8 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
     arrays |= {f"memory.{key}": value for key, value in state.memory.items()}
     arrays["components"] = state.W
+    files, where = ({}, None) if position is None else position.stored()
+    arrays |= files
     if not isinstance(init, str):
         arrays["init"] = np.asarray(init, dtype=np.float64)
     facts = {
@@ -61,7 +63,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "passes": learned.passes,
         "pass_began": learned.pass_began,
         "skipped": dataclasses.asdict(learned.skipped),
-        "position": None if position is None else dataclasses.asdict(position),
+        "position": where,
         "feature_names": learned.features.names,
     }
     return arrays, facts
@@ -146,13 +148,11 @@ def _restored(
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
         loss_to_beat=_number(facts["loss_to_beat"]),
-        position=None if facts["position"] is None else Position(**facts["position"]),
+        position=None if facts["position"] is None else Position.restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
     )
     learned.require_sound()
     divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
-    if learned.position is not None:
-        learned.position.shuffling()  # refuses what is not the state of a generator
     _require_statistics(learned, recipe)
     continued(recipe, learned)  # refuses settings that do not fit what was learnt
     return settings, learned

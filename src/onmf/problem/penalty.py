@@ -23,7 +23,7 @@ class Penalty:
         require_at_least(0, ridge=self.ridge, lasso=self.lasso)
 
     def __bool__(self) -> bool:
-        return self.ridge > 0 or self.lasso > 0
+        return bool(self.ridge > 0 or self.lasso > 0)  # NumPy's numbers would give NumPy's truth
 
     def prices(self, X: Any) -> Array:
         """lasso ||x|| per sample, of dense or sparse data: (n, 1)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, reading
+from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, named, reading
 from onmf.streams.registry import register
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus")
@@ -45,6 +46,13 @@ class Spectrogram(Sequential):
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
         self.feature_names = [f"{k * rates[paths[0]] / window:.6g} Hz" for k in range(self.n_features)]
 
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.paths = list(some.files.values())
+        some.n_samples = sum(self.frames[path] for path in some.paths)
+        return some
+
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
         for path in self.paths:
             yield from self._spectra(path, size)
@@ -73,7 +81,10 @@ class Spectrogram(Sequential):
 @register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio")
 def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source:
     """A recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""
-    return Spectrogram(matching(path, SUFFIXES), window, window // 2 if hop is None else hop)
+    paths = matching(path, SUFFIXES)
+    source = Spectrogram(paths, window, window // 2 if hop is None else hop)
+    source.files = None if path.is_file() else named(path, paths)
+    return source
 
 
 def _opened(path: Path) -> Any:

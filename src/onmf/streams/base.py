@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,14 +33,23 @@ class Source(ABC):
     rewinds: bool = True  # can it be read again?
     feature_names: list[str] | None = None
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
+    seeks: bool = False  # can it begin within a pass, without reading what comes before?
+    files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
 
     @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
         """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
-        ``on_bad`` has been told why; without it the error is raised.
+        ``on_bad`` has been told why; without it the error is raised. A source that ``seeks`` leaves out the ``first``
+        rows of the pass, and is asked for whole batches of them; the others are never asked.
         """
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        """The samples of these files alone, in this order; of a source that has ``files``."""
+        raise NotImplementedError(f"{type(self).__name__} has files but cannot read some of them alone.")
 
 
 class Sequential(Source):
@@ -49,7 +58,9 @@ class Sequential(Source):
     where: str | Path
     _begun = False
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
         if rng is not None:
             raise SourceError(
                 f"{self.where} cannot be shuffled as a whole, since it is read in order; use onmf.streams.shuffle, "
@@ -58,29 +69,60 @@ class Sequential(Source):
         if self._begun and not self.rewinds:
             raise SourceError(f"{self.where} can be read only once; use max_passes=1, or write it to a file first.")
         self._begun = True
-        return recut(self._numbered(size, on_bad), size)
+        return recut(self._from(first, size, on_bad), size)
+
+    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
+        if first:
+            raise SourceError(f"{self.where} can be read from its beginning only, not from row {first}.")
+        return self._numbered(size, on_bad)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        first = 0
-        for block in self._blocks(size, on_bad):
-            yield np.arange(first, first + block.shape[0]), block
-            first += block.shape[0]
+        return numbered(self._blocks(size, on_bad))
 
     @abstractmethod
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         """One pass: consecutive rows, best ``size`` of them at a time."""
 
 
-def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int]) -> Numbered:
+class Seeking(Sequential):
+    """Rows in one order that can be read from any of them onward."""
+
+    seeks = True
+
+    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
+        return numbered(self._blocks_from(first, size, on_bad), first)
+
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        return self._blocks_from(0, size, on_bad)
+
+    @abstractmethod
+    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        """The rows from the ``first`` onward, best ``size`` of them at a time."""
+
+
+def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+    """``source.batches`` from that row onward; a source that does not seek, perhaps a user's, need not know of it."""
+    return source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
+
+
+def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
+    """Consecutive blocks of rows with the numbers of the rows."""
+    for block in blocks:
+        yield np.arange(first, first + block.shape[0]), block
+        first += block.shape[0]
+
+
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int], skip: int = 0) -> Numbered:
     """The same rows, with their numbers, in batches of ``size``; only the last may be shorter.
 
-    A ``size`` that varies is asked for when a batch is begun, and told the rows that it begins with.
+    A ``size`` that varies is asked for when a batch is begun, and told the rows that it begins with. So many rows of
+    the first batch as ``skip`` says are left out.
     """
     numbers: list[npt.NDArray[Any]] = []
     waiting: list[Any] = []
     count = wanted = 0
     for rows, batch in batches:
-        start = 0
+        start, skip = skip, 0
         while start < len(rows):
             if not waiting:
                 wanted = size if isinstance(size, int) else size(batch)
@@ -147,6 +189,14 @@ def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Pa
     if not files:
         raise SourceError(f"{path} {missing}; give a folder, or a pattern such as 'folder/*{suffixes[0]}'.")
     return files
+
+
+def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
+    """Files by names that stay the same when the folder moves: relative to it, or to where a pattern begins."""
+    folder = path
+    while glob.has_magic(str(folder)) or not folder.is_dir():
+        folder = folder.parent
+    return {file.relative_to(folder).as_posix(): file for file in files}
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:

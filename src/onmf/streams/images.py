@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import Numbered, OnBad, Source, SourceError, each_readable, matching, reading
+from onmf.streams.base import Numbered, OnBad, Source, SourceError, each_readable, matching, named, reading
 from onmf.streams.registry import register
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
@@ -18,19 +20,30 @@ MOST_PIXELS = 50_000_000
 class Pictures(Source):
     """Files brought to one size (width, height), that of the first unless given, and to grey or RGB."""
 
-    any_order = True
+    any_order = seeks = True
+    files: dict[str, Path]
 
-    def __init__(self, paths: list[Path], size: tuple[int, int] | None, colour: str) -> None:
+    def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
         if colour not in ("grey", "rgb"):
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
-        self.paths, self.size, self.mode = paths, size, "L" if colour == "grey" else "RGB"
-        self.n_samples, self.n_features = len(paths), self._pixels(paths[0]).size
+        self.files, self.paths = files, list(files.values())
+        self.size, self.mode = size, "L" if colour == "grey" else "RGB"
+        self.n_samples, self.n_features = len(files), self._pixels(self.paths[0]).size
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.files = {name: self.files[name] for name in names}
+        some.paths = list(some.files.values())
+        some.n_samples = len(names)
+        return some
+
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
         order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
-        for first in range(0, len(order), size):
+        for start in range(first, len(order), size):
             found = list(
-                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[first : first + size], on_bad)
+                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[start : start + size], on_bad)
             )
             if found:
                 rows, pixels = zip(*found, strict=True)
@@ -69,4 +82,4 @@ def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Sourc
         shape = int(width), int(height)
         if shape[0] * shape[1] > MOST_PIXELS:
             raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
-    return Pictures(matching(path, SUFFIXES), shape, colour)
+    return Pictures(named(path, matching(path, SUFFIXES)), shape, colour)

@@ -15,19 +15,21 @@ from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matr
 class Rows(Source):
     """The rows of a 2-D array or a sparse matrix."""
 
-    any_order = True
+    any_order = seeks = True
 
     def __init__(self, X: Any) -> None:
         require_matrix("the argument of Rows", X, empty=True)
         self.X = X.tocsr() if scipy.sparse.issparse(X) else X
         self.n_samples, self.n_features = X.shape
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
         n = len(self)
         order = None if rng is None else rng.permutation(n)
-        for first in range(0, n, size):
-            rows = np.arange(first, min(first + size, n)) if order is None else order[first : first + size]
-            yield rows, self._read(slice(first, first + size) if order is None else rows)
+        for start in range(first, n, size):
+            rows = np.arange(start, min(start + size, n)) if order is None else order[start : start + size]
+            yield rows, self._read(slice(start, start + size) if order is None else rows)
 
     def _read(self, rows: Any) -> Any:
         return self.X[rows]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf.streams.base import OnBad, Sequential, Source, SourceError, reading, require_matrix, require_unchanged
+from onmf.streams.base import OnBad, Seeking, Source, SourceError, reading, require_matrix, require_unchanged
 from onmf.streams.registry import register
 
 
-class Sliced(Sequential):
+class Sliced(Seeking):
     """A matrix that gives slices of its rows; in order, because reading single rows of chunked files is slow.
 
     ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole.
@@ -25,11 +25,11 @@ class Sliced(Sequential):
         self.witness, self.size = witness, witness.stat().st_size
         self.n_samples, self.n_features = (int(length) for length in X.shape)
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        for first in range(0, self.n_samples or 0, size):
+    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        for start in range(first, self.n_samples or 0, size):
             require_unchanged(self.witness, self.size)
-            with reading(self.where, f"from row {first} onward"):
-                batch = self.X[first : first + size]
+            with reading(self.where, f"from row {start} onward"):
+                batch = self.X[start : start + size]
             yield scipy.sparse.csr_matrix(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)
 
 

@@ -9,7 +9,8 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from onmf.streams.base import (
     SourceError,
     each_readable,
     matching,
+    named,
     reading,
     require_unchanged,
 )
@@ -50,6 +52,13 @@ class Documents(Sequential):
             if vocabulary is None
             else CountVectorizer(vocabulary=vocabulary, dtype=np.float64)
         )
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.texts = partial(each_readable, _whole, list(some.files.values()))
+        some.n_samples = len(names)
+        return some
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         texts = self.texts(on_bad)
@@ -79,6 +88,9 @@ def documents(
         vocabulary, n_samples = _vocabulary(where, texts, words)
     source = Documents(where, texts, rewinds, vocabulary, hashed)
     source.n_samples = n_samples
+    if rewinds and not path.is_file():
+        source.files = named(path, matching(path, [".txt"]))
+        source.n_samples = len(source.files)
     return source
 
 

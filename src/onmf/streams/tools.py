@@ -5,28 +5,38 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_at_least, require_whole
-from onmf.streams.base import Numbered, OnBad, Source, SourceError, recut, stacked
+from onmf.streams.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
 
-Read = Callable[[int, np.random.Generator | None, OnBad | None], Numbered]
+Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
+FACTS = ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size", "seeks", "files")
 
 
 class Derived(Source):
-    """A source like another, but for what ``batches`` makes of it and for the facts that differ."""
+    """A source like another, but for what ``batches`` makes of it and for the facts that differ.
 
-    def __init__(self, source: Source, batches: Read, **facts: Any) -> None:
-        for fact in ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size"):
+    ``again`` makes the same of a source that has some of the other's files.
+    """
+
+    def __init__(self, source: Source, batches: Read, again: Callable[[Source], Source], **facts: Any) -> None:
+        for fact in FACTS:
             setattr(self, fact, facts.get(fact, getattr(source, fact)))
-        self._read = batches
+        self._source, self._read, self._again = source, batches, again
 
-    def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
-        return self._read(size, rng, on_bad)
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
+        return self._read(size, rng, on_bad, first)
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        return self._again(self._source.of_files(names))
 
 
 def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
@@ -38,7 +48,7 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
     _require(source, buffer=buffer)
     require_whole(0, seed=seed)
 
-    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None) -> Numbered:
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         rng = np.random.default_rng(seed) if rng is None else rng
         rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
         waiting: Any = None
@@ -51,11 +61,12 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
                 yield rows[chosen], waiting[chosen]
                 rows, waiting = rows[left], waiting[left]
         order = rng.permutation(len(rows))
-        for first in range(0, len(order), size):
-            chosen = order[first : first + size]
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
             yield rows[chosen], waiting[chosen]
 
-    return Derived(source, batches, any_order=True, batch_size=None)
+    again = partial(shuffle, buffer=buffer, seed=seed)
+    return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False)
 
 
 def repeat(source: Source, passes: int) -> Source:
@@ -64,18 +75,19 @@ def repeat(source: Source, passes: int) -> Source:
     if passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once, so it cannot be repeated; write it to a file first.")
 
-    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None) -> Numbered:
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for _ in range(passes):
             yield from source.batches(size, rng, on_bad)
 
-    return Derived(source, batches, n_samples=None if source.n_samples is None else passes * source.n_samples)
+    n = None if source.n_samples is None else passes * source.n_samples
+    return Derived(source, batches, partial(repeat, passes=passes), n_samples=n, seeks=False)
 
 
 def take(source: Source, n: int) -> Source:
     """The first n rows."""
     _require(source, n=n)
 
-    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None) -> Numbered:
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         left = n
         for rows, batch in source.batches(size, on_bad=on_bad):
             yield rows[:left], batch[:left]
@@ -83,8 +95,9 @@ def take(source: Source, n: int) -> Source:
             if left <= 0:
                 return
 
-    known = source.n_samples
-    return Derived(source, batches, n_samples=None if known is None else min(n, known), any_order=False)
+    known = None if source.n_samples is None else min(n, source.n_samples)
+    # Which files the first n rows come from changes with the files: they are not told.
+    return Derived(source, batches, partial(take, n=n), n_samples=known, any_order=False, seeks=False, files=None)
 
 
 def scale(source: Source, factor: float) -> Source:
@@ -92,16 +105,20 @@ def scale(source: Source, factor: float) -> Source:
     _require(source)
     require_at_least(0, factor=factor)
 
-    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None) -> Numbered:
-        return ((rows, batch * float(factor)) for rows, batch in source.batches(size, rng, on_bad))
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        return ((rows, batch * float(factor)) for rows, batch in read_from(source, size, rng, on_bad, first))
 
-    return Derived(source, batches)
+    return Derived(source, batches, partial(scale, factor=factor))
 
 
 def rebatch(source: Source, size: int) -> Source:
     """Batches of one size, whatever is asked for; only the last may be shorter."""
     _require(source, size=size)
-    return Derived(source, lambda _, rng, on_bad: recut(source.batches(size, rng, on_bad), size), batch_size=size)
+
+    def batches(_: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        return recut(source.batches(size, rng, on_bad), size)
+
+    return Derived(source, batches, partial(rebatch, size=size), batch_size=size, seeks=False)
 
 
 def prefetch(source: Source, depth: int = 2) -> Source:
@@ -111,7 +128,7 @@ def prefetch(source: Source, depth: int = 2) -> Source:
     """
     _require(source, depth=depth)
 
-    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None) -> Numbered:
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
         stop = threading.Event()
 
@@ -123,7 +140,8 @@ def prefetch(source: Source, depth: int = 2) -> Source:
 
         def read() -> None:
             try:
-                for item in source.batches(size, rng, on_bad and (lambda error: hand_over("bad", error))):
+                tell = on_bad and (lambda error: hand_over("bad", error))
+                for item in read_from(source, size, rng, tell, first):
                     hand_over("batch", item)
                     if stop.is_set():
                         return
@@ -146,7 +164,7 @@ def prefetch(source: Source, depth: int = 2) -> Source:
             stop.set()
             thread.join(timeout=5)
 
-    return Derived(source, batches)
+    return Derived(source, batches, partial(prefetch, depth=depth))
 
 
 def _require(source: Source, **at_least_one: int) -> None:

@@ -1,0 +1,116 @@
+"""The batches that a leg is cut into, and where in it each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+
+from onmf._support.checks import require_whole
+from onmf.learner.step import as_floats
+from onmf.streams import Source
+from onmf.streams.base import Numbered, read_from, recut
+from onmf.units import DataError, refuse_bad_entries
+
+MOST_BYTES = 2**26  # of a batch that has grown
+NOWHERE = -1  # the place of rows after some that the source has left out
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is read."""
+
+    batch_size: int
+    grows: bool = False  # with the chunks of the method?
+    max_passes: int = 1
+    shuffle: bool = True
+    skip_bad: bool = False  # leave out batches that cannot be learnt from?
+    marked: bool = False  # keep digests of what was read, so that a later run recognises it?
+    verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
+        """What the parameters of an estimator mean, checked."""
+        passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
+        require_whole(1, max_passes=passes)
+        if not isinstance(shuffle, (bool, np.bool_)):
+            raise ValueError(f"shuffle must be True or False, got {shuffle!r}.")
+        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+        grows = settings["batch_size"] is None
+        size = max(5 * settings["n_components"], 200) if grows else settings["batch_size"]
+        require_whole(1, batch_size=size)
+        return cls(int(size), grows, passes, bool(shuffle), on_error == "skip", marked, verify)
+
+    def size_of(self, source: Source) -> int:
+        """The rows that a source is asked for at a time."""
+        return source.batch_size or self.batch_size
+
+
+Cut = tuple[
+    Any, Any, int | None
+]  # row numbers or names, the batch, and the rows of the leg before it if they are known
+
+
+def cuts(
+    source: Source,
+    reading: Reading,
+    order: np.random.Generator | None,
+    fault: Callable[[ValueError], None],
+    size: Callable[[int], int],
+    begins: int = 0,
+) -> Iterator[Cut]:
+    """The batches from the row at which one ``begins``; ``fault`` is told of samples that are left out.
+
+    ``size`` says how long the next one should be, told how many bytes a row takes. Where batches grow, they are made of
+    the same blocks wherever reading begins: only whole blocks are left out.
+    """
+    block = reading.size_of(source)
+    first = begins // block * block
+    blocks = _placed(source, block, order, fault if reading.skip_bad else None, first)
+    if reading.grows and source.batch_size is None:
+        blocks = recut(
+            _good(blocks, fault) if reading.skip_bad else blocks, lambda rows: size(_row_bytes(rows)), begins - first
+        )
+    for places, batch in blocks:
+        place = int(places["place"][0]) if len(places) else NOWHERE
+        yield places["row"], batch, None if place == NOWHERE else place
+
+
+def _placed(
+    source: Source, size: int, order: np.random.Generator | None, fault: Callable[[ValueError], None] | None, first: int
+) -> Numbered:
+    """Rows with their numbers and their places in the leg, as long as the source has left out none."""
+    lost = False
+
+    def lose(error: ValueError) -> None:
+        nonlocal lost
+        lost = True
+        if fault is not None:
+            fault(error)
+
+    for rows, batch in read_from(source, size, order, None if fault is None else lose, first):
+        places = np.empty(len(rows), dtype=[("place", np.int64), ("row", rows.dtype)])
+        places["place"] = NOWHERE if lost else np.arange(first, first + len(rows))
+        places["row"] = rows
+        first += len(rows)
+        yield places, batch
+
+
+def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
+    """Batches without bad entries: one that has some must not spoil the larger one that it would become part of."""
+    for places, batch in batches:
+        try:
+            refuse_bad_entries(as_floats(batch), places["row"])
+        except DataError as error:
+            fault(error)
+        else:
+            yield places, batch
+
+
+def _row_bytes(batch: Any) -> int:
+    entries = batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
+    return max(1, int(entries) // batch.shape[0])

@@ -1,0 +1,83 @@
+"""The legs of a pass: all its files at once, or those that a run knew and then those that were added since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onmf.learner.learned import Features, Learned
+from onmf.learner.position import Files, Position
+from onmf.streams import Source
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a pass that is read as a source of its own."""
+
+    source: Source
+    files: Files | None = None  # of the pass up to and with this leg
+    before: int = 0  # files of earlier legs
+
+
+def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg], Leg]:
+    """What is left of the pass that an earlier run was in, and the one leg that is every pass after it.
+
+    New files come after those that the run knows, whatever their names, so that going on repeats nothing.
+    """
+    if source.files is None or not marked:
+        return [Leg(source)], Leg(source)
+    now = lengths(source)
+    if done is None or done.files is None:
+        leg = Leg(source, tuple(now.items()))
+        return [leg], leg
+    known = tuple(name for name, _ in done.files)
+    new = tuple(name for name in now if name not in set(known))
+    everything = tuple((name, now[name]) for name in known + new)
+    left = [Leg(source.of_files(known[done.files_before :]), done.files, done.files_before)]
+    if new:
+        left.append(Leg(source.of_files(new), everything, len(known)))
+    return left, Leg(source.of_files(known + new), everything)
+
+
+def lengths(source: Source) -> dict[str, int]:
+    """The files of a source, and how long they are in bytes."""
+    return {name: path.stat().st_size for name, path in (source.files or {}).items()}
+
+
+def require_position(learned: Learned, source: Source, features: Features) -> None:
+    """Refuse to go on in data other than those that this model was learning from."""
+    position = learned.position
+    if position is None:
+        raise ValueError(
+            "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
+            "to go on learning it from these data, use resume_from (--from)."
+        )
+    require_features(learned, features, "the checkpoint")
+    _require_files(position, source)
+    n_samples = legs(source, position, marked=True)[0][0].source.n_samples
+    if n_samples != position.n_samples:
+        now, then = ("an unknown number of" if n is None else n for n in (n_samples, position.n_samples))
+        raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
+
+
+def require_features(learned: Learned, features: Features, whose: str) -> None:
+    """Refuse data that have other features than those that this model has learnt from."""
+    F = learned.state.W.shape[1]
+    if features.number != F:
+        raise ValueError(f"the data have {features.number} features, those of {whose} {F}.")
+    if None not in (learned.features.names, features.names) and features.names != learned.features.names:
+        pairs = zip(features.names or (), learned.features.names or (), strict=True)
+        theirs, ours = next((one, other) for one, other in pairs if one != other)
+        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}.")
+
+
+def _require_files(position: Position, source: Source) -> None:
+    """Refuse a folder in which a file has vanished or changed; new ones are welcome."""
+    now = lengths(source)
+    for name, length in position.files or ():
+        if name not in now:
+            raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
+        if now[name] != length:
+            raise ValueError(
+                f"{name} has changed since the checkpoint, from {length} to {now[name]} bytes; "
+                "put it back as it was, or begin anew."
+            )

@@ -1,0 +1,124 @@
+"""Where a fit stands in its data, and by what the data are recognised when it goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+import xxhash
+
+from onmf._support.checks import require_whole
+from onmf.streams import SourceError
+
+Files = tuple[tuple[str, int], ...]  # names and lengths in bytes
+DIGEST = re.compile("[0-9a-f]{32}")
+COUNTS = ("faults", "clock", "rows", "length", "files_before")
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a fit stands in its data: in which leg of which pass, after how many of its batches, how it is shuffled.
+
+    A pass has one leg; where files were added while the run rested, it goes on with a leg of the new ones.
+    """
+
+    passes: int
+    batches: int  # of this leg
+    generator: Mapping[str, Any]  # the state of the shuffling generator when the leg began
+    n_samples: int | None = None  # of the leg, where that is known
+    mark: str | None = None  # a digest of all batches of this leg, by which they are recognised
+    last: str | None = None  # that of the last batch alone
+    faults: int = 0  # of the source, met and counted after that batch and before the next one
+    clock: int = 0  # samples of all passes that were read before this leg
+    rows: int = 0  # samples in the batches of this leg
+    length: int = 0  # of the last batch
+    place: int | None = None  # rows of the leg before the last batch; None: the source has left out some
+    files: Files | None = None  # of the pass, in their order, up to and with those of this leg
+    files_before: int = 0  # this leg
+
+    def __post_init__(self) -> None:
+        require_whole(1, passes=self.passes, batches=self.batches)
+        known = {name: getattr(self, name) for name in ("n_samples", "place") if getattr(self, name) is not None}
+        require_whole(0, **{name: getattr(self, name) for name in COUNTS}, **known)
+        for mark in (self.mark, self.last):
+            if mark is not None and not DIGEST.fullmatch(mark):
+                raise ValueError(f"one of its digests is {mark!r}")
+        if self.length > self.rows:
+            raise ValueError(f"its last batch has {self.length} of {self.rows} samples")
+        if self.files_before > len(self.files or ()):
+            raise ValueError(f"{self.files_before} of {len(self.files or ())} files were read before")
+
+    def shuffling(self) -> np.random.Generator:
+        """The generator that shuffles this leg, as it was when the leg began."""
+        generator = np.random.default_rng(0)
+        generator.bit_generator.state = self.generator
+        return generator
+
+    @property
+    def repeats(self) -> bool:
+        """Are the samples of this leg such as were learnt from before?"""
+        return self.passes > 1 and self.files_before == 0
+
+    def stored(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """As arrays and facts of a model file; of files there may be more than its facts could hold."""
+        facts = asdict(self)
+        del facts["files"]
+        if self.files is None:
+            return {}, facts
+        return {"position.files": np.frombuffer(json.dumps(self.files).encode(), dtype=np.uint8)}, facts
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> Self:
+        """What ``stored`` came from, checked."""
+        files: Files | None = None
+        if "position.files" in arrays:
+            files = tuple((str(name), int(length)) for name, length in json.loads(arrays["position.files"].tobytes()))
+        position = cls(**facts, files=files)
+        position.shuffling()  # refuses what is not the state of a generator
+        return position
+
+
+class Marks:
+    """Digests of the batches of a leg, made while they are read: of the last one, and of all so far."""
+
+    def __init__(self, kept: bool) -> None:
+        self.kept = kept
+        self.all: str | None = None
+        self.last: str | None = None
+
+    def add(self, batch: Any) -> None:
+        """One more batch."""
+        if self.kept:
+            self.last = digest(batch)
+            self.all = xxhash.xxh3_128_hexdigest(((self.all or "") + self.last).encode())
+
+    def require(self, done: Position, alone: bool) -> None:
+        """Refuse to go on in data that are not those of the checkpoint, or come in another order.
+
+        ``alone``: only the last of its batches was read again, so that the others are known from the checkpoint.
+        """
+        kept, found = (done.last, self.last) if alone else (done.mark, self.all)
+        if kept not in (None, found):
+            which = f"batch {done.batches} of pass {done.passes} differs from the one"
+            which = which if alone else f"the first {done.batches} batches of pass {done.passes} differ from those"
+            raise SourceError(
+                f"the data are not those of the checkpoint: {which} it has learnt from; "
+                "give the same data, or begin a new run."
+            )
+        if alone:
+            self.all = done.mark
+
+
+def digest(batch: Any) -> str:
+    """Of a batch's shape, type and every entry."""
+    sparse = scipy.sparse.issparse(batch)
+    state = xxhash.xxh3_128(str((batch.shape, batch.dtype.str, sparse)).encode())
+    for part in (batch.indptr, batch.indices, batch.data) if sparse else (batch,):
+        state.update(np.ascontiguousarray(part).data)
+    return state.hexdigest()
