@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pickle
+import socket
 import stat
 import subprocess
 import sys
@@ -354,6 +355,8 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_no_litter(
 ) -> None:
     if earlier:
         (tmp_path / "m").write_bytes(parts.content)
+    elif name == "chmod":
+        return  # a new file has its permissions from the beginning
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     model = parts.load()
     with monkeypatch.context() as context:
@@ -416,6 +419,75 @@ def test_the_file_has_the_permissions_of_an_ordinary_new_file_or_of_the_old_one(
     assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == 0o640
 
 
+def test_the_umask_of_the_process_is_never_changed(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for a moment: files that other threads make in it would be open to everybody."""
+    monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask was changed"))
+    save(parts.load(), tmp_path / "m")
+    save(parts.load(), tmp_path / "m")
+
+
+def not_ordinary(folder: Path) -> dict[str, Path]:
+    """Whatever is no ordinary file, and links to it."""
+    places = {"a named pipe": folder / "pipe", "a socket": folder / "socket", "a directory": folder / "directory"}
+    os.mkfifo(places["a named pipe"])
+    (folder / "directory").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(places["a socket"]))
+    places["a device"] = Path(os.devnull)
+    for what, place in list(places.items()):
+        (folder / f"link to {what}").symlink_to(place)
+        places[f"{what};"] = folder / f"link to {what}"
+    (folder / "circle").symlink_to(folder / "circle")
+    return places | {"loop": folder / "circle"}
+
+
+def test_a_device_a_pipe_a_socket_or_a_directory_is_never_replaced(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = parts.load()
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    for what, place in not_ordinary(Path()).items():
+        before = place.lstat()
+        with pytest.raises(ModelFileError, match=rf"cannot write .*{what}"):
+            save(model, place)
+        with pytest.raises(ModelFileError, match=rf"cannot write .*{what}"), model_file.replacing(place):
+            pytest.fail("it would be replaced")
+        for resume in (False, True):
+            with pytest.raises(ModelFileError, match=rf"cannot write .*{what}"):
+                OnlineNMF(2).fit(iter([]), checkpoint=place, resume=resume)  # before learning
+        assert (place.lstat().st_ino, place.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.is_symlink()) == ["directory", "pipe", "socket"]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_file_in_which_one_bit_has_changed_is_refused(
+    parts: Parts, paper_parts: Parts, matrix_parts: Parts, number: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    content = (parts, paper_parts, matrix_parts)[number].content
+    header = 8 + int.from_bytes(content[:8], "little")
+    places = [*rng.integers(8 * header, size=50), *rng.integers(8 * header, 8 * len(content), size=50), 0, 63]
+    for place in places:
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << int(place % 8)
+        (tmp_path / "m").write_bytes(changed)
+        with pytest.raises(ModelFileError) as error:
+            load(tmp_path / "m")
+        assert "\n" not in str(error.value)
+        assert len(str(error.value)) < 500
+        assert not model_file.is_intact(tmp_path / "m")
+    (tmp_path / "m").write_bytes(content)
+    assert model_file.is_intact(tmp_path / "m")
+
+
+def test_a_file_without_its_checksum_is_refused(parts: Parts, tmp_path: Path) -> None:
+    metadata = {"format": FORMAT, "version": str(VERSION), "facts": json.dumps(parts.facts)}
+    (tmp_path / "m").write_bytes(safetensors.numpy.save(parts.arrays, metadata))
+    with pytest.raises(ModelFileError, match="has changed since it was written, as its checksum shows"):
+        load(tmp_path / "m")
+
+
 @pytest.mark.parametrize("name", ["absent/m", "file/m", ".", "x" * 300, "null\0byte"])
 def test_a_path_that_cannot_be_written_is_refused_by_name(parts: Parts, tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
@@ -456,7 +528,7 @@ class Parts:
         text = json.dumps(self.facts if facts is None else facts) if text is None else text
         changed = {k: v for k, v in (self.arrays | (arrays or {})).items() if v is not None}
         entries = {"format": FORMAT, "version": str(VERSION), "facts": text} | metadata
-        content = safetensors.numpy.save(changed, {k: v for k, v in entries.items() if v is not None})
+        content = model_file.sealed(changed, {k: v for k, v in entries.items() if v is not None})
         path = self.folder / "changed.safetensors"
         path.write_bytes(content)
         return load(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -178,6 +179,11 @@ class OnlineNMF(NMF):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(checkpoint).__name__}.")
         if keep is None and resume:
             raise ValueError("resume=True continues the run in a checkpoint; pass checkpoint= as well.")
+        with keep.alone() if keep is not None else nullcontext():
+            return self._fit(X, recipe, reading, keep, resume)
+
+    def _fit(self, X: Any, recipe: Recipe, reading: Reading, keep: Checkpoint | None, resume: bool) -> Self:
+        """Learn, and write checkpoints that nobody else writes."""
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         begun = None if keep is None else keep.opened(settings, resume)
         source, features = self._source(X)
