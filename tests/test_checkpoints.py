@@ -323,7 +323,7 @@ def test_a_second_run_on_the_same_checkpoint_is_refused_while_the_first_is_at_wo
 
 def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
     cut_short(X, tmp_path / "run", 2, **SETTINGS)
-    with pytest.raises(ValueError, match="8 features|7 features"):
+    with pytest.raises(ValueError, match="the data have 7 features"):
         resumed(X[:, :7], tmp_path / "run", **SETTINGS)
     resumed(X, tmp_path / "run", **SETTINGS)
 

@@ -750,8 +750,7 @@ def test_a_history_that_no_run_could_have_is_refused(parts: Parts) -> None:
             if key != "history.loss" or bad is not wrong[5]:
                 parts.refusal(arrays={key: np.asarray(bad)})
     parts.refusal(arrays={key: a[:0] for key, a in history.items()})
-    endless = parts.load(arrays={"history.loss": np.full_like(history["history.loss"], np.inf)})
-    require_usable(endless, parts.folder)  # a loss beyond the range of doubles is one
+    parts.refusal(arrays={"history.loss": np.full_like(history["history.loss"], np.inf)})
 
 
 @pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "BF16", "C64", "U8", "F4"])

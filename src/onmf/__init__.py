@@ -26,7 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from onmf import divergences, methods, streams
-    from onmf.estimators.base import DomainWarning
+    from onmf.estimators.warned import DomainWarning
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
@@ -41,7 +41,7 @@ else:
         "BatchNMF": "onmf.estimators.batch",
         "Checkpoint": "onmf.persistence.checkpoint",
         "DataError": "onmf.units",
-        "DomainWarning": "onmf.estimators.base",
+        "DomainWarning": "onmf.estimators.warned",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
         "Sets": "onmf.sets",

@@ -16,8 +16,9 @@ from onmf import learner, methods
 from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.base import NMF
 from onmf.estimators.shown import Shown
+from onmf.estimators.warned import warn_raised
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint

@@ -159,7 +159,7 @@ def _hash(arrays: Iterable[tuple[str, npt.NDArray[Any]]], metadata: Mapping[str,
 
 def _hash_of_array(array: npt.NDArray[Any]) -> str:
     found = hashlib.sha256(str((array.dtype.str, array.shape)).encode())
-    found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 
