@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
     from onmf.persistence.file import require_replaceable  # not needed for --help
 
     place = require_replaceable(out)
-    if place in {path.resolve() for path in inputs}:
+    if place in {Path(os.path.realpath(path)) for path in inputs}:  # unlike resolve, in spite of links in a circle
         fail(f"{out} is an input; give --out another name.")
     if not place.parent.is_dir():
         fail(f"cannot write {out}: {out.parent} does not exist.")
