@@ -47,7 +47,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run(*arguments: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left, warnings.catch_warnings():
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as left:  # noqa: PT012
             warnings.simplefilter("default")
             cli.main()
         error = capsys.readouterr().err

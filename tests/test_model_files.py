@@ -32,6 +32,7 @@ from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, Sp
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
+from onmf.streams import Rows
 
 from .conftest import F, LogCosh, Soft, example_id, examples, require_same_learning
 
@@ -201,6 +202,39 @@ def test_the_names_of_the_features_are_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="feature names"):
         loaded.transform(frame.iloc[:, ::-1])
     assert not hasattr(round_trip(fitted(), tmp_path), "feature_names_in_")
+
+
+class Named(Rows):
+    """A source with names as files may have them."""
+
+    def __init__(self, names: list[Any]) -> None:
+        super().__init__(DATA)
+        self.feature_names = names
+
+
+anything = st.text(
+    st.characters(exclude_categories=()), max_size=20
+)  # lone surrogates too, as of names that are no UTF-8
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.lists(
+        anything | st.sampled_from(["", "x" * 100_000, "inf", None, 3, b"x", np.nan]), min_size=F - 1, max_size=F
+    )
+)
+def test_a_model_that_can_be_learnt_can_be_read_whatever_its_features_are_called(
+    names: list[Any], tmp_path: Path
+) -> None:
+    model, path = OnlineNMF(2, random_state=0, callbacks=[lambda _: True]), tmp_path / "run"
+    path.unlink(missing_ok=True)
+    if len(names) < F:
+        with pytest.raises(ValueError, match="there are 11 names for 12 features; give one name per feature, or none"):
+            model.fit(Named(names), checkpoint=path)
+        assert not path.exists()
+        return
+    model.fit(Named(names), checkpoint=path)
+    assert load(path).feature_names_in_.tolist() == model.feature_names_in_.tolist() == [str(name) for name in names]
 
 
 def test_a_warning_already_given_is_not_given_again(tmp_path: Path) -> None:

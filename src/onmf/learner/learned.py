@@ -110,7 +110,9 @@ class Features:
 
     def __post_init__(self) -> None:
         if self.names is not None and len(self.names) != self.number:
-            raise ValueError(f"there are {len(self.names)} names for {self.number} features")
+            raise ValueError(
+                f"there are {len(self.names)} names for {self.number} features; give one name per feature, or none."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
