@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 import scipy.sparse
 
 import onmf
 from onmf import OnlineNMF
 from onmf.divergences import Mahalanobis
-from onmf.persistence.file import ModelFileError
+from onmf.persistence.file import ModelFileError, sealed
 
 F = 5
 VALUES: list[Any] = [0, 1, -1, 2, 7, 0.5, 1e-300, 1e300, 1e-8, 2**63, 10**30, "inf", "", "kl", "auto", "paper", "skip"]
@@ -64,8 +65,8 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     """One of several kinds of damage."""
     data = bytearray(content)
     header = 8 + int.from_bytes(content[:8], "little")
-    kind = rng.integers(7)
-    if kind == 6:
+    kind = rng.integers(12)  # other damage is noticed by the checksum alone
+    if kind >= 6:
         return with_another_fact(content, rng)
     if kind == 0:
         return bytes(data[: rng.integers(len(data))])
@@ -84,10 +85,12 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def with_another_fact(content: bytes, rng: np.random.Generator) -> bytes:
-    """A file in good order in which a fact or two have other values."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    facts = json.loads(header["__metadata__"]["facts"])
+    """A file in good order, its checksum too, in which a fact or two, or a number of an array, have other values."""
+    arrays, metadata = safetensors.numpy.load(content), metadata_of(content)
+    facts = json.loads(metadata["facts"])
+    if rng.random() < 0.3:
+        changed = arrays[list(arrays)[rng.integers(len(arrays))]].reshape(-1).view(np.uint8)
+        changed[rng.integers(len(changed))] = rng.integers(256)
     for _ in range(rng.integers(1, 3)):
         place: Any = facts
         while True:
@@ -100,9 +103,13 @@ def with_another_fact(content: bytes, rng: np.random.Generator) -> bytes:
                 continue
             place[key] = deepcopy(VALUES[rng.integers(len(VALUES))])
             break
-    header["__metadata__"]["facts"] = json.dumps(facts)
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+    return sealed(arrays, metadata | {"facts": json.dumps(facts)})
+
+
+def metadata_of(content: bytes) -> dict[str, str]:
+    """The texts in the header of a file in good order."""
+    metadata: dict[str, str] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    return metadata
 
 
 def use(model: OnlineNMF, path: Path) -> None:

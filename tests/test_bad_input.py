@@ -16,9 +16,7 @@ import onmf
 from onmf import BatchNMF, DataError, OnlineNMF, divergences, methods
 from onmf.cli.main import app
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.estimators.base.DomainWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.DomainWarning")
 F = 6
 X = np.random.default_rng(0).integers(1, 20, (40, F)).astype(float)
 EXTRA = np.random.default_rng(1).integers(1, 20, (12, F)).astype(float)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,7 +222,7 @@ def test_a_run_is_not_begun_where_it_cannot_be_kept(tmp_path: Path) -> None:
     unread = iter([X])
     for checkpoint, words in (
         (tmp_path / "run", "holds an earlier run; continue it with resume=True"),
-        (tmp_path, "holds an earlier run"),
+        (tmp_path, "it is a directory"),
         (tmp_path / "absent" / "run", "there is no folder .*absent"),
     ):
         with pytest.raises(ModelFileError, match=words):
@@ -262,6 +263,95 @@ def test_the_file_before_the_last_takes_over(tmp_path: Path, caplog: pytest.LogC
         resumed(X, run, **SETTINGS)
 
 
+def test_a_checkpoint_in_which_one_bit_has_changed_gives_way_to_the_one_before_it(
+    tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    whole = OnlineNMF(**SETTINGS).fit(X, checkpoint=Checkpoint(run, every=0))
+    last, previous = run.read_bytes(), (tmp_path / "run.previous").read_bytes()
+    for place in rng.integers(8 * len(last), size=10):
+        changed = bytearray(last)
+        changed[place // 8] ^= 1 << int(place % 8)
+        run.write_bytes(changed)
+        (tmp_path / "run.previous").write_bytes(previous)
+        caplog.clear()
+        require_same_learning(resumed(X, run, **SETTINGS), whole)
+        assert "Continuing from the previous one" in caplog.text
+
+
+def test_a_file_that_is_damaged_during_the_run_does_not_take_the_place_of_the_good_one_before_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, good = tmp_path / "run", []
+
+    def damage(progress: Progress) -> None:
+        if progress.samples == 60:
+            good.append((tmp_path / "run.previous").read_bytes())
+            run.write_bytes(b"damaged" + run.read_bytes())
+        if progress.samples == 80:  # another one has been written meanwhile
+            assert (tmp_path / "run.previous").read_bytes() == good[0]
+            assert (tmp_path / "run.damaged").read_bytes().startswith(b"damaged")
+            onmf.load(run)
+
+    OnlineNMF(**SETTINGS, callbacks=[damage]).fit(X, checkpoint=Checkpoint(run, every=0))
+    assert len(good) == 1
+    assert f"run is damaged, or not a model of onmf; it is kept as {run}.damaged" in caplog.text
+    assert len(caplog.records) == 1
+
+
+# One run at a time
+
+
+def test_a_second_run_on_the_same_checkpoint_is_refused_while_the_first_is_at_work(tmp_path: Path) -> None:
+    refused: list[str] = []
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+
+    def second(_: Progress) -> None:
+        for path in (tmp_path / "run", tmp_path / "link"):
+            with pytest.raises(ModelFileError) as error:
+                resumed(X, path, **SETTINGS)
+            refused.append(str(error.value))
+
+    model = OnlineNMF(**SETTINGS | {"max_passes": 1}, callbacks=[second])
+    model.fit(X, checkpoint=Checkpoint(tmp_path / "run", every=0))
+    words = f"is being written by process {os.getpid()}; wait until it has ended, or give another file."
+    assert len(refused) == 10
+    assert all(words in message for message in refused)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "run.previous", "link"}
+    resumed(X, tmp_path / "run", **SETTINGS | {"max_passes": 1})
+
+
+def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
+    cut_short(X, tmp_path / "run", 2, **SETTINGS)
+    with pytest.raises(ValueError, match="the data have 7 features"):
+        resumed(X[:, :7], tmp_path / "run", **SETTINGS)
+    resumed(X, tmp_path / "run", **SETTINGS)
+
+
+KILLED_WITH_THE_LOCK = """
+import os, signal, sys
+from pathlib import Path
+from onmf.persistence.lock import alone_with
+with alone_with(Path(sys.argv[1])):
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_another_process_is_named_and_blocks_nobody_after_a_kill(tmp_path: Path) -> None:
+    run = tmp_path / ("run" * 80)  # a name as long as they get
+    command = [sys.executable, "-c", KILLED_WITH_THE_LOCK, str(run)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        pid = other.stdout.readline().strip()
+        with pytest.raises(ModelFileError, match=f"is being written by process {pid}; wait"):
+            OnlineNMF(**SETTINGS).fit(X, checkpoint=run)
+        other.kill()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]  # it is still there
+    OnlineNMF(**SETTINGS).fit(X, checkpoint=run)
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_disk_that_fails_does_not_stop_learning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,7 +379,7 @@ def test_a_disk_that_fails_does_not_stop_learning(
 def test_a_folder_that_vanishes_does_not_stop_learning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    model = OnlineNMF(**SETTINGS, callbacks=[lambda _: folder.exists() and folder.rmdir()])
+    model = OnlineNMF(**SETTINGS, callbacks=[lambda _: shutil.rmtree(folder, ignore_errors=True)])
     model.fit(X, checkpoint=Checkpoint(folder / "run", every=0))
     assert model.n_samples_seen_ == 270
     assert "cannot write" in caplog.text

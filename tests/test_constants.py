@@ -23,7 +23,7 @@ from tests.learning import F, data, quick, small, sparse_counts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.DomainWarning"),
     pytest.mark.filterwarnings("ignore:The loss:sklearn.exceptions.ConvergenceWarning"),
 ]
 every_name = pytest.mark.parametrize("name", methods.names())

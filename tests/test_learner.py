@@ -48,7 +48,7 @@ from tests.learning import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.DomainWarning"),
 ]
 
 

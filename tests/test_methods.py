@@ -49,7 +49,7 @@ from tests.learning import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.DomainWarning"),
     pytest.mark.filterwarnings("ignore:The loss:sklearn.exceptions.ConvergenceWarning"),
 ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -344,3 +346,58 @@ def test_a_forked_child_learns_although_its_parents_threads_are_gone() -> None:
         child.join()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# The whole library, watched
+
+WATCHED = """
+import re, threading, time, warnings
+from pathlib import Path
+import numpy as np
+from onmf import BatchNMF, OnlineNMF
+from onmf._support import threads
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.gamma(0.5, 1.0, (400, 8)) @ rng.gamma(0.3, 1.0, (8, 1025)) * rng.exponential(1.0, (400, 1025))
+X[rng.random(X.shape) < 0.045] *= 1e-10  # next to silence
+queue, memory, done = 0, 0, False
+
+
+def resident():
+    return int(re.findall(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[0]) / 1024
+
+
+def watch():
+    global queue, memory
+    while not done:
+        queue = max(queue, threads._pool._work_queue.qsize() if threads._pool else 0)
+        memory = max(memory, resident())
+        time.sleep(0.002)
+
+
+def use(n):
+    model = OnlineNMF(8, divergence="is", transform_max_iter=30, random_state=0).fit(X[:n])
+    model.transform(X[:n])
+    model.loss(X[:n])
+    BatchNMF(8, divergence="is", max_iter=4, random_state=0).fit(X[:n]).transform(X[: n // 4])
+
+
+use(100)  # compiled, and its arrays once in memory
+before = resident()
+threading.Thread(target=watch, daemon=True).start()
+use(400)
+done = True
+print(queue, threads._size, memory - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_nothing_is_queued_and_memory_stays_while_sound_is_learnt_and_transformed() -> None:
+    """Cancelled helpers of nested blocks once filled the queue, and their arrays half a gigabyte per second."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", WATCHED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    queue, size, grown = map(float, done.stdout.split())
+    assert queue <= size
+    assert grown < 150, f"{grown:.0f} MiB"

@@ -26,10 +26,10 @@ __all__ = [
 
 if TYPE_CHECKING:
     from onmf import divergences, methods, streams
-    from onmf.estimators.base import DomainWarning
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
+    from onmf.estimators.warned import DomainWarning
     from onmf.learner import Progress
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.sets import Sets
@@ -41,7 +41,7 @@ else:
         "BatchNMF": "onmf.estimators.batch",
         "Checkpoint": "onmf.persistence.checkpoint",
         "DataError": "onmf.units",
-        "DomainWarning": "onmf.estimators.base",
+        "DomainWarning": "onmf.estimators.warned",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
         "Sets": "onmf.sets",

@@ -26,7 +26,7 @@ FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sou
 
 
 class DataError(ValueError):
-    """Data that cannot be learnt from: NaN, infinite or negative entries, named by row and column."""
+    """Data that cannot be used: NaN, infinite or negative entries, or numbers far from all that was learnt from."""
 
 
 def refuse_bad_entries(X: Any, rows: Any = None) -> None:
@@ -59,6 +59,21 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     raise DataError(f"{what} at row {number}, column {column} (counted from 0); {cure}.")
 
 
+def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
+    """Refuse samples X for which a ``result`` (n, ...) is not finite; name the first, ``rows`` giving the row numbers.
+
+    ``mean`` is that of the data that the model was begun with.
+    """
+    if np.isfinite(result.sum(dtype=np.float64)) or np.isfinite(result).all():
+        return
+    row = int(np.flatnonzero(~np.isfinite(result).reshape(len(result), -1).all(axis=1))[0])
+    raise DataError(
+        f"The numbers of row {row if rows is None else rows[row]} (counted from 0), the largest {X[[row]].max():.3g}, "
+        f"are too large or too unequal to compute with, next to a mean of {mean:.3g} in the data that this model was "
+        "begun with; rescale or clip them."
+    )
+
+
 @dataclass(frozen=True)
 class Units:
     """The stored change of units: internal X = clip(X) / scale, raised where the divergence is not defined at zero."""
@@ -75,17 +90,20 @@ class Units:
     def of_first_batch(cls, X: Any, clip: tuple[float, float] | None, rescale: bool) -> Units:
         """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
         mean = _mean(X if clip is None else _clipped(X, clip))
-        if not (np.isfinite(mean) and mean > 0):
+        if mean == 0:
             raise DataError(
                 "The first batch is all zeros, so the data have no scale to learn at; "
                 "begin with a batch that has positive entries, or take a larger batch_size."
             )
+        if mean < np.finfo(X.dtype).tiny:  # what is divided by it, or a tenth of it, would lose its digits
+            raise DataError(f"The mean of the first batch is {mean:.3g}, too small to compute with; rescale the data.")
         return cls(scale=mean if rescale else 1.0, mean=mean, clip=clip)
 
-    def inside(self, X: Any, divergence: Divergence) -> tuple[Any, int]:
+    def inside(self, X: Any, divergence: Divergence, rows: Any = None) -> tuple[Any, int]:
         """The data in internal units, and how many entries had to be raised for the divergence.
 
-        Sparse data stay sparse; they come here only under divergences that admit zeros.
+        Sparse data stay sparse; they come here only under divergences that admit zeros. Samples that would be infinite
+        are refused, ``rows`` giving the row numbers.
         """
         if scipy.sparse.issparse(X):
             X = X.tocsr(copy=True)
@@ -93,11 +111,17 @@ class Units:
             X.eliminate_zeros()  # stored or not, a zero is a zero
             if self.clip is not None:
                 X = _clipped(X, self.clip)
-            X.data = np.divide(X.data, self.scale, dtype=X.dtype)
+            given, X.data = X.data, np.divide(X.data, self.scale, dtype=X.dtype)
+            if not np.isfinite(X.data.max(initial=0.0)):
+                largest = X.max(axis=1).toarray()
+                X.data = given
+                refuse_infinite(largest, X, self.mean, rows)
             return X, 0
         if self.clip is not None:
             X = _clipped(X, self.clip)
         internal: Array = np.divide(X, self.scale, dtype=X.dtype, order="C")
+        if not np.isfinite(internal.max(initial=0.0)):
+            refuse_infinite(internal, X, self.mean, rows)
         if divergence.domain.x.closed:
             return internal, 0
         mean = np.maximum(internal.mean(axis=1, keepdims=True, dtype=np.float64), self.mean / self.scale)

@@ -166,9 +166,9 @@ def _checkpoint(
     number, unit = every[:-1], units.get(every[-1:], 0.0)
     if not unit or not number.replace(".", "", 1).isdecimal():
         fail(f"--every {every}: write a number and s, m or h, as in 30s.")
+    require_writable(path, place)
     if path.resolve() == out.resolve():
         fail(f"--checkpoint and --out are both {out}; give them different names.")
-    require_writable(path, place)
     keep = onmf.Checkpoint(path, float(number) * unit, verify)
     if keep.exists() and not resume:
         how = "continue it with --resume, or" if source.rewinds else f"go on from it with --from {path}, and"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import signal
 import sys
@@ -18,6 +19,7 @@ for _module in pkgutil.iter_modules(cli.__path__):
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells count
+UNREAD = 128 + 13  # SIGPIPE, which not every system has: nobody reads what is written
 
 
 def main() -> None:
@@ -30,13 +32,27 @@ def main() -> None:
         raise KeyboardInterrupt
 
     warnings.showwarning = one_line
+    # Every result is checked, and what is not finite refused in a sentence; on what way it became so helps nobody.
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"onmf\.")
     signal.signal(signal.SIGTERM, terminate)
     try:
-        status = app(standalone_mode=False)
-        sys.exit(interrupted if status == INTERRUPTED else status)
+        status = _run()
+        sys.stdout.flush()  # here, where it is known what to do if that fails
+    except BrokenPipeError:
+        status = UNREAD
+    if status == UNREAD:  # whatever is still to be written is not wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(interrupted if status == INTERRUPTED else status)
+
+
+def _run() -> int:
+    """The exit status of the command."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except SystemExit:  # of Rich and Typer alike, when nobody reads what they print
+        return UNREAD
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         errors.print(f"onmf: {str(error) or type(error).__name__}")
-        sys.exit(2)
     except Exception as error:
         # Typer's own refusals of arguments; told by their method, since Typer keeps its Click where it likes.
         if not hasattr(error, "format_message"):
@@ -48,4 +64,4 @@ def main() -> None:
             context = getattr(error, "ctx", None)
             where = context.command_path if context is not None else "onmf"
             errors.print(f"onmf: {text if text.endswith(('.', '?')) else text + '.'} See {where} --help.")
-        sys.exit(2)
+    return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,12 +47,15 @@ def progress_line(title: str = "") -> Iterator[Callable[[onmf.Progress], None]]:
 
 def require_writable(out: Path, *inputs: Path) -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
-    if out.resolve() in {path.resolve() for path in inputs}:
+    from onmf.persistence.file import require_replaceable  # not needed for --help
+
+    place = require_replaceable(out)
+    if place in {Path(os.path.realpath(path)) for path in inputs}:  # unlike resolve, in spite of links in a circle
         fail(f"{out} is an input; give --out another name.")
-    if out.is_dir() or not out.parent.is_dir():
-        fail(f"cannot write {out}: " + ("it is a directory." if out.is_dir() else f"{out.parent} does not exist."))
+    if not place.parent.is_dir():
+        fail(f"cannot write {out}: {out.parent} does not exist.")
     try:
-        tempfile.TemporaryFile(dir=out.parent).close()
+        tempfile.TemporaryFile(dir=place.parent).close()
     except OSError as error:
         fail(f"cannot write {out}: {error.strerror}.")
 

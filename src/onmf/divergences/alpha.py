@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence, Domain, Interval, finite_number, total
+from onmf.divergences.base import Divergence, Domain, Interval, order, total
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
@@ -104,7 +104,7 @@ class Alpha(AlphaFamily, name="alpha"):
     alpha: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", finite_number("alpha", "alpha", self.alpha))
+        object.__setattr__(self, "alpha", order("alpha", self.alpha))
 
     def special_case(self) -> Divergence:
         cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}

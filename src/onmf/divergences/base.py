@@ -20,6 +20,7 @@ from onmf._support.checks import is_number
 from onmf._support.registry import Registered
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
+LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,14 @@ def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
     # The sample's own mean: no result may depend on which batch a sample comes in.
     least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
     return np.maximum(curvature, least)
+
+
+def order(owner: str, value: float) -> float:
+    """The order of a family, its exponent, as a Python float; one whose powers nobody can compute is refused."""
+    order = finite_number(owner, owner, value)
+    if abs(order) > LARGEST_ORDER:
+        raise ValueError(f"{owner}: {owner} must lie between -{LARGEST_ORDER} and {LARGEST_ORDER}, got {value!r}.")
+    return order
 
 
 def finite_number(owner: str, field: str, value: float) -> float:

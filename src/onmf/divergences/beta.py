@@ -10,7 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, Domain, Interval, finite_number, total
+from onmf.divergences.base import Divergence, Domain, Interval, order, total
 from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 
@@ -28,7 +28,7 @@ class Beta(Separable, name="beta"):
     beta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "beta", finite_number("beta", "beta", self.beta))
+        object.__setattr__(self, "beta", order("beta", self.beta))
 
     @cached_property
     def domain(self) -> Domain:

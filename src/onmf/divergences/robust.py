@@ -148,7 +148,10 @@ class Huber(Separable, name="huber"):
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
-        return replace(self, delta=self._known_delta / unit)
+        """delta / unit, within the range of numbers: beyond it all residuals are large, or all are small, anyway."""
+        limits = np.finfo(np.float64)
+        delta = min(max(self._known_delta / unit, float(limits.smallest_subnormal)), float(limits.max))
+        return replace(self, delta=delta)
 
     def for_data(self, mean: float, n_features: int) -> Huber:
         return self if self.delta is not None else replace(self, delta=DEFAULT_DELTA * mean)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from onmf import divergences
@@ -23,17 +21,14 @@ from onmf.coefficients import precise
 from onmf.divergences import Divergence
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
+from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.streams import Source
-from onmf.units import FLOOR, checked_clip, refuse_bad_entries
+from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_infinite
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
-
-
-class DomainWarning(UserWarning):
-    """Entries of the data are zero or negligible, under a divergence that cannot have it, and were raised."""
 
 
 def _delta(fitted: Fitted) -> Any:
@@ -87,6 +82,7 @@ class NMF(TransformerMixin, BaseEstimator):
         for rows, h, _ in self._solved(X):
             H[rows] = h
         H *= self.scale_
+        refuse_infinite(H, X, self._fitted.units.mean)
         return H
 
     def proportions(self, X: Any) -> Array:
@@ -95,7 +91,8 @@ class NMF(TransformerMixin, BaseEstimator):
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
         """
         H = np.asarray(self.transform(X))  # it may be a data frame
-        parts = H * self.components_.sum(axis=1, dtype=H.dtype)
+        largest = H.max(axis=1, keepdims=True)  # sums of large numbers may be beyond the range of numbers
+        parts = H / np.where(largest > 0, largest, 1) * self.components_.sum(axis=1, dtype=H.dtype)
         total = parts.sum(axis=1, keepdims=True)
         return np.divide(parts, total, out=np.full_like(parts, 1 / parts.shape[1]), where=total > 0)
 
@@ -109,16 +106,20 @@ class NMF(TransformerMixin, BaseEstimator):
             raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
         refuse_bad_entries(H)
         with threads.taken_from_blas():
-            return H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
+            X = H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
+        refuse_infinite(X, H, self._fitted.units.mean)
+        return X
 
     def loss(self, X: Any) -> float:
         """The mean divergence per sample at the precise coefficients, in the data's units."""
         X = self._checked(X)
-        total = 0.0
-        for _, H, problem in self._solved(X):
+        total, unit = 0.0, self.divergence_.loss_unit(self.scale_)
+        for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
-                total += float(problem.loss(H, problem.fit(H)).sum(dtype=np.float64))
-        return total / X.shape[0] * self.divergence_.loss_unit(self.scale_)
+                losses = problem.loss(H, problem.fit(H)).astype(np.float64)
+            refuse_infinite(losses * unit, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
+            total += float((losses / X.shape[0]).sum())
+        return total * unit
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the loss: higher is better."""
@@ -133,10 +134,14 @@ class NMF(TransformerMixin, BaseEstimator):
         X = self._checked(X)
         divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
         gradient = np.zeros_like(W)
-        for _, H, problem in self._solved(X):
+        for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
-                gradient += H.T @ divergence.grad(dense(problem.X), H @ W)
-        return float(np.linalg.norm(W - self._feasible().project(W - gradient / X.shape[0])))
+                slope = divergence.grad(dense(problem.X), H @ W)
+                refuse_infinite(slope, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
+                gradient += H.T @ slope / X.shape[0]
+        if not np.isfinite(gradient).all():
+            raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
+        return float(np.linalg.norm(W - self._feasible().project(W - gradient)))
 
     @property
     def _sets(self) -> Sets:
@@ -159,22 +164,19 @@ class NMF(TransformerMixin, BaseEstimator):
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
-            V, count = fitted.units.inside(X[rows] if sparse else dense(X[rows]), fitted.divergence)
+            given, numbers = X[rows] if sparse else dense(X[rows]), range(rows.start, rows.stop)
+            V, count = fitted.units.inside(given, fitted.divergence, numbers)
             problem = pose(divergence, V, W, self._sets.coefficients, penalty)
             with threads.taken_from_blas():
                 found = solver.solve(problem)
+            refuse_infinite(found.H, given, fitted.units.mean, numbers)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem
         if raised and not fitted.raised:
             warn_raised(fitted.divergence, raised)
         if unsolved:
-            warnings.warn(
-                f"The coefficients of {unsolved} of {X.shape[0]} samples did not reach transform_tol="
-                f"{self.transform_tol:g}; raise transform_max_iter ({self.transform_max_iter}) or transform_tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warn_unsolved(unsolved, X.shape[0], self.transform_tol, self.transform_max_iter)
 
     # Checks
 
@@ -288,13 +290,3 @@ class NMF(TransformerMixin, BaseEstimator):
         tags.input_tags.positive_only = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def warn_raised(divergence: Divergence, count: int) -> None:
-    """Say, once per fit, that entries were raised into the domain."""
-    warnings.warn(
-        f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
-        f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
-        DomainWarning,
-        stacklevel=4,
-    )

@@ -19,13 +19,14 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.seeds import generators
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.base import NMF
 from onmf.estimators.shown import Shown
+from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
 from onmf.learner import Features, Fitted, Progress
 from onmf.methods import State
 from onmf.sets import Sets
-from onmf.units import Units, checked_clip, refuse_bad_entries
+from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 
@@ -40,7 +41,7 @@ class Factorised(Fitted):
     @property
     def reconstruction_error(self) -> float:
         """sqrt(2 sum of d(x || hW)) at the last iteration."""
-        return float(np.sqrt(2 * len(self.H) * self.history.entries[-1][2]))
+        return float(np.sqrt(2 * len(self.H)) * np.sqrt(self.history.entries[-1][2]))
 
 
 class BatchNMF(NMF):
@@ -179,6 +180,11 @@ class BatchNMF(NMF):
         try:
             for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, self.update_dictionary):
                 reached = time.perf_counter()
+                if not (np.isfinite(now.loss * unit) and np.isfinite(now.W).all()):
+                    raise DataError(
+                        "The loss of these data is beyond the range of numbers: they are too large or too unequal for "
+                        "this divergence; rescale or clip them."
+                    )
                 spent, seconds = reached - started - waited - seconds, reached - started - waited
                 fitted = replace(fitted, history=fitted.history.after(n if now.number else 0, spent, now.loss * unit))
                 told = fitted.history.samples, n * self.max_iter, now.number, seconds, now.loss * unit, now.W
@@ -189,6 +195,7 @@ class BatchNMF(NMF):
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
                 self._learned = self._kept(fitted, now)
+        refuse_infinite(self.coefficients_, X, units.mean)
         if raised:
             warn_raised(divergence, raised)
 

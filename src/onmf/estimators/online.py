@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import learner, methods
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.base import NMF
 from onmf.estimators.going_on import Beginning, kept_in
 from onmf.estimators.shown import Shown
+from onmf.estimators.warned import warn_raised
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
@@ -181,6 +183,11 @@ class OnlineNMF(NMF):
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
         recipe, keep = self._recipe(), kept_in(checkpoint, resume)
+        with keep.alone() if keep is not None else nullcontext():
+            return self._fit(X, recipe, keep, resume, resume_from)
+
+    def _fit(self, X: Any, recipe: Recipe, keep: Checkpoint | None, resume: bool, resume_from: Any) -> Self:
+        """Learn, and write checkpoints that nobody else writes."""
         reading = Reading.of(vars(self), keep is not None, keep is not None and keep.verify)
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         beginning = Beginning.of(settings, keep, resume, resume_from, recipe.divergence)

@@ -94,17 +94,24 @@ def learn(
     return BatchResult(state, divergence, sum(losses) / n, first_loss, coefficients)
 
 
-def require_finite(result: BatchResult, rows: Any) -> None:
-    """Refuse to continue with a dictionary that is no longer made of numbers, or a loss that is not one."""
+def require_finite(result: BatchResult, rows: Any, unit: float) -> None:
+    """Refuse to continue with a dictionary that is no longer made of numbers, or a loss that is not one.
+
+    ``unit`` is that of the loss: what is finite inside may be beyond the range of numbers in the data's units.
+    """
     state = result.state
-    if not np.isnan(result.loss) and all(
-        np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())
-    ):
-        return
+    if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+        raise unlearnable("makes the dictionary infinite or NaN", rows)
+    if result.loss and not np.isfinite(result.loss * unit):
+        raise unlearnable("has a loss beyond the range of numbers", rows)
+
+
+def unlearnable(why: str, rows: Any) -> DataError:
+    """What to raise of a batch that cannot be learnt from; ``rows`` are the numbers of its samples."""
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
-    raise DataError(
-        f"The batch{where} makes the dictionary infinite or NaN, so it is not learnt from: its numbers are too large "
-        "or too unequal for this divergence; rescale or clip them."
+    return DataError(
+        f"The batch{where} {why}, so it is not learnt from: its numbers are too large or too unequal for this "
+        "divergence; rescale or clip them."
     )
 
 

@@ -56,8 +56,8 @@ class History:
         forwards = (samples[1:] > samples[:-1]).all() and (seconds[1:] >= seconds[:-1]).all()
         if not (forwards and samples[0] > 0 and samples[-1] < MOST and seconds[0] >= 0 and np.isfinite(seconds).all()):
             raise ValueError("its history does not run forwards")
-        if np.isnan(losses).any():
-            raise ValueError("its history has losses that are not numbers")
+        if not np.isfinite(losses).all():
+            raise ValueError("its history has losses that are not finite numbers")
         return cls(tuple(zip(*(column.tolist() for column in (samples, seconds, losses)), strict=True)))
 
 
@@ -87,7 +87,9 @@ class Features:
 
     def __post_init__(self) -> None:
         if self.names is not None and len(self.names) != self.number:
-            raise ValueError(f"there are {len(self.names)} names for {self.number} features")
+            raise ValueError(
+                f"there are {len(self.names)} names for {self.number} features; give one name per feature, or none."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,9 @@ class Learned(Fitted):
         """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
         samples, losses = (self.history.columns()[name] for name in ("samples", "loss"))
         n, last = samples[-1] - self.pass_began, samples > self.pass_began
-        return float(np.sqrt(2 * n * np.average(losses[last], weights=np.diff(samples, prepend=0)[last])))
+        largest = losses[last].max() or 1.0  # the sum may be beyond the range of numbers
+        mean = np.average(losses[last] / largest, weights=np.diff(samples, prepend=0)[last])
+        return float(np.sqrt(2 * n * mean) * np.sqrt(largest))
 
     def advice(self) -> str | None:
         """What to try if the loss has gone up instead of down; None if it has not."""

@@ -16,14 +16,14 @@ from onmf._support.arrays import Array, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf.divergences import Divergence
 from onmf.initial import initial_dictionary, require_init
-from onmf.learner.chunks import learn, rank_one_loss, require_finite
+from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
 from onmf.learner.learned import Features, Learned
 from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
 from onmf.sets import Sets
-from onmf.units import Units, checked_clip, refuse_bad_entries
+from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
 
 
 @dataclass(frozen=True)
@@ -150,29 +150,21 @@ def step(
     divergence, units, method, history = learned.divergence, learned.units, learned.method, learned.history
     batch = as_floats(batch)
     refuse_bad_entries(batch, rows)
-    X = method.stored(divergence, batch).astype(learned.state.W.dtype, copy=False)
-    internal, raised = units.inside(X, divergence)
+    X = method.stored(divergence, batch)
+    internal, raised = units.inside(X.astype(learned.state.W.dtype, copy=False), divergence, rows)
     inside = learned.inside
     adapt = method.adapts and learned.adaptive
-    with threads.taken_from_blas():
-        result = learn(
-            method,
-            inside,
-            learned.state,
-            internal,
-            box=recipe.sets.coefficients,
-            penalty=method.penalty(recipe.ridge),
-            reservoir=recipe.remembered,
-            adapt=adapt,
-            repeated=position is not None and position.repeats,
-            exchanges=True,
-        )
-    require_finite(result, rows)
+    repeated = position is not None and position.repeats
+    result = _learnt(recipe, learned, internal, rows, adapt, repeated)
     unit = divergence.loss_unit(units.scale)
+    require_finite(result, rows, unit)
+    W, scale = result.state.W, result.state.W.dtype.type(units.scale)
+    H = result.H * scale
+    refuse_infinite(H, X, units.mean, rows)
     to_beat = learned.loss_to_beat
     if not history.entries:
         to_beat = max(result.first_loss, rank_one_loss(inside, internal)) * unit
-    loss = result.loss * unit if result.loss else 0.0  # the unit may be infinite
+    loss = result.loss * unit if result.loss else 0.0  # the unit may be infinite where all is fitted exactly
     passes = learned.passes if position is None else position.passes
     began = history.samples if passes > learned.passes else learned.pass_began
     history = history.after(X.shape[0], time.perf_counter() - started, loss)
@@ -189,9 +181,33 @@ def step(
         zeros=learned.zeros or any_zeros(batch),
         ridge=min(learned.ridge, recipe.ridge),
     )
-    W, scale = result.state.W, result.state.W.dtype.type(units.scale)
-    told = history.samples, total, result.state.steps, history.seconds, loss, W, result.H * scale
+    told = history.samples, total, result.state.steps, history.seconds, loss, W, H
     return after, Progress(*told, raised=0 if learned.raised else raised)
+
+
+def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, repeated: bool) -> BatchResult:
+    """Learn from X, in internal units; whatever its numbers do to the arithmetic is an error of this batch."""
+    method = learned.method
+    try:
+        with threads.taken_from_blas():
+            return learn(
+                method,
+                learned.inside,
+                learned.state,
+                X,
+                box=recipe.sets.coefficients,
+                penalty=method.penalty(recipe.ridge),
+                reservoir=recipe.remembered,
+                adapt=adapt,
+                repeated=repeated,
+                exchanges=True,
+            )
+    except (ArithmeticError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise unlearnable(
+            f"cannot be computed with ({str(error).rstrip('.') or type(error).__name__})", rows
+        ) from error
 
 
 def any_zeros(batch: Any) -> bool:

@@ -18,6 +18,7 @@ from onmf.divergences import Divergence
 from onmf.learner import Learned
 from onmf.persistence import file, model
 from onmf.persistence.file import ModelFileError
+from onmf.persistence.lock import alone_with
 
 log = logging.getLogger("onmf")
 
@@ -52,6 +53,15 @@ class Checkpoint:
         """The file before the last."""
         return self._beside("previous")
 
+    @property
+    def _damaged(self) -> Path:
+        """Where a damaged file goes, instead of being lost."""
+        return self._beside("damaged")
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody else's run may write to the same file meanwhile; refused if one does already."""
+        return alone_with(file.require_replaceable(self.path))
+
     def exists(self) -> bool:
         """Is there a run to continue?"""
         return Path(self.path).exists() or self.previous.exists()
@@ -64,6 +74,8 @@ class Checkpoint:
         """
         path, self._last = Path(self.path), time.monotonic()
         model.require_storable(settings)
+        for place in (path, self.previous, self._damaged):
+            file.require_replaceable(place)
         if not self.exists():
             if not path.resolve().parent.is_dir():
                 raise ModelFileError(f"cannot write {path}: there is no folder {path.parent}.")
@@ -77,7 +89,7 @@ class Checkpoint:
         _require_same(path, then, settings)
         if found == self.previous:  # it takes the place of the damaged file: the next one must not push it out
             if path.exists():
-                path.replace(self._beside("damaged"))
+                path.replace(self._damaged)
             found.replace(path.resolve())
         return learned
 
@@ -86,10 +98,16 @@ class Checkpoint:
         return time.monotonic() - self._last >= self.every and self.write(settings, learned)
 
     def write(self, settings: Mapping[str, Any], learned: Learned) -> bool:
-        """Write now; if that cannot be done, say so in the log and give False."""
-        self._last = time.monotonic()
+        """Write now; if that cannot be done, say so in the log and give False.
+
+        A file that has been damaged since it was written does not take the place of the good one before it.
+        """
+        self._last, path = time.monotonic(), Path(self.path)
         try:
-            file.write(self.path, *model.contents(settings, learned), previous=self.previous)
+            damaged = path.is_file() and not file.is_intact(path)
+            if damaged:
+                log.warning("%s is damaged, or not a model of onmf; it is kept as %s.", path, self._damaged)
+            file.write(path, *model.contents(settings, learned), previous=self._damaged if damaged else self.previous)
         except (ModelFileError, MemoryError) as error:
             self.failures += 1
             log.warning("No checkpoint could be written; learning continues: %s", str(error) or "not enough memory.")

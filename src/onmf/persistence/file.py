@@ -1,16 +1,19 @@
 """Files that hold arrays and facts, and never code: safetensors with one JSON text in its metadata.
 
-Writing is atomic: a reader finds the old file or the new one, never half of either.
+Writing is atomic: a reader finds the old file or the new one, never half of either. A hash of all that a file holds
+stands in its metadata, so that a file in which a single bit has changed is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,14 @@ from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
 VERSION = 4
-
+HASH = "sha256"
+KINDS = {  # what is never replaced, as the system tells it
+    stat.S_ISDIR: "a directory",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+}
 
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
@@ -39,27 +49,60 @@ def damaged(path: str | Path, error: Exception) -> ModelFileError:
     return ModelFileError(f"{path} is damaged, or not a model of onmf: {reason}.")
 
 
+def require_replaceable(path: str | Path) -> Path:
+    """Where a file of that name lies, links followed; refused if what lies there is not an ordinary file.
+
+    A device or a pipe would be replaced by a file, for every other program as well.
+    """
+    try:
+        place = Path(path).resolve()
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        return place
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that lead in a circle
+        raise ModelFileError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}.") from None
+    if not stat.S_ISREG(mode):
+        what = next((name for is_one, name in KINDS.items() if is_one(mode)), "not an ordinary file")
+        raise ModelFileError(f"cannot write {path}: it is {what}; give the name of a file.")
+    return place
+
+
 @contextlib.contextmanager
 def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
 
     A link is followed, and a file that is replaced keeps its permissions; what it was goes to ``previous``, if given.
     """
-    path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
-    os.close(handle)
-    temporary = Path(name)
+    path = require_replaceable(path)
+    temporary = _new_file_beside(path)
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        temporary.chmod(path.stat().st_mode if path.exists() else _mode_of_new_files())
         if previous is not None and path.exists():
             path.replace(previous)
         temporary.replace(path)
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _new_file_beside(path: Path) -> Path:
+    """An empty file with the permissions of ``path``, or those that the umask gives any new file."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    while True:
+        temporary = path.with_name(_prefix(path) + secrets.token_hex(4))
+        with contextlib.suppress(FileExistsError):
+            # Never more open than the file that it replaces, not even before chmod.
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode))
+            break
+    if mode is not None:
+        try:
+            temporary.chmod(mode)  # the umask may have taken some of it
+        except OSError:
+            temporary.unlink()
+            raise
+    return temporary
 
 
 def _prefix(path: Path) -> str:
@@ -69,7 +112,7 @@ def _prefix(path: Path) -> str:
 def clear_away(path: Path) -> None:
     """Remove what writers of ``path`` left beside it when they were killed; none may be at work."""
     path = path.resolve()
-    random = "?" * 8  # mkstemp's: any more characters belong to a longer name, whose writer may well be at work
+    random = "?" * 8  # any more characters belong to a longer name, whose writer may well be at work
     for left in path.parent.glob(glob.escape(_prefix(path)) + random):
         left.unlink(missing_ok=True)
 
@@ -84,26 +127,40 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _mode_of_new_files() -> int:
-    """What the umask gives an ordinary new file, unlike mkstemp's private mode."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
-
-
 def write(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], previous: Path | None = None
 ) -> None:
     """Write arrays and JSON-able facts to a file, replacing it atomically; the old one goes to ``previous``."""
     metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__, "facts": as_text(facts)}
     try:
-        content = to_bytes({name: np.asarray(a, order="C") for name, a in arrays.items()}, metadata=metadata)
+        content = sealed(arrays, metadata)
         with replacing(Path(path), previous) as temporary:
             temporary.write_bytes(content)
+    except ModelFileError:
+        raise
     except OSError as error:
         raise ModelFileError(f"cannot write {path}: {error.strerror or error}.") from None
     except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:  # odd arrays, odd paths
         raise ModelFileError(f"cannot write {path}: {error}.") from None
+
+
+def sealed(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a file that holds these arrays and this metadata, and the hash of both."""
+    kept = {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
+    return to_bytes(kept, metadata={**metadata, HASH: _hash(kept.items(), metadata)})
+
+
+def _hash(arrays: Iterable[tuple[str, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> str:
+    """Of names, types, shapes and numbers, and of all metadata but the hash itself; arrays are looked at one by one."""
+    each = {name: _hash_of_array(array) for name, array in arrays}
+    text = json.dumps([each, {key: value for key, value in metadata.items() if key != HASH}], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash_of_array(array: npt.NDArray[Any]) -> str:
+    found = hashlib.sha256(str((array.dtype.str, array.shape)).encode())
+    found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def as_text(facts: Any) -> str:
@@ -117,24 +174,47 @@ def as_text(facts: Any) -> str:
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """The arrays, aligned, and the facts of a file; nothing in it is executed."""
     path = Path(path)
-    if path.is_dir():
-        raise ModelFileError(f"{path} is a directory, not a model file.")
-    if not path.is_file():
-        raise ModelFileError(f"there is no model file {path}.")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _require_our_format(path, metadata)
-            # NumPy sums arrays that are not aligned in another order: the last bits would depend on the file's header.
-            arrays = {name: np.require(file.get_tensor(name), requirements=["C", "A"]) for name in file.keys()}  # noqa: SIM118
+    with _opened(path) as (metadata, tensors):
+        # NumPy sums arrays that are not aligned in another order: the last bits would depend on the file's header.
+        arrays = {name: np.require(array, requirements=["C", "A"]) for name, array in tensors}
+        _require_seal(arrays.items(), metadata)
         facts = json.loads(metadata["facts"])
         if not isinstance(facts, dict):
             raise ValueError("its facts are not a JSON object")
+    return arrays, facts
+
+
+def is_intact(path: Path) -> bool:
+    """Does the file hold what was once written to it, to the bit?"""
+    try:
+        with _opened(path) as (metadata, tensors):
+            _require_seal(tensors, metadata)
+    except ModelFileError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, str], Iterator[tuple[str, npt.NDArray[Any]]]]]:
+    """The metadata of a model file, and its arrays by name, one by one; whatever goes wrong is one sentence."""
+    try:
+        if path.is_dir():
+            raise ModelFileError(f"{path} is a directory, not a model file.")
+        if not path.is_file():
+            raise ModelFileError(f"there is no model file {path}.")
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            _require_our_format(path, metadata)
+            yield metadata, ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
     except ModelFileError:
         raise
     except (SafetensorError, OSError, *BROKEN) as error:
         raise damaged(path, error) from None
-    return arrays, facts
+
+
+def _require_seal(arrays: Iterable[tuple[str, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> None:
+    if metadata.get(HASH) != _hash(arrays, metadata):
+        raise ValueError("what it holds has changed since it was written, as its checksum shows")
 
 
 def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:

@@ -49,7 +49,10 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
                 f"{text}: {part!r} is not an option; write NAME=VALUE after the question mark, with & between options."
             )
         options[name] = value
-    return scheme, Path(path).expanduser(), options
+    try:
+        return scheme, Path(path).expanduser(), options
+    except RuntimeError:
+        raise SourceError(f"{path}: there is no such home directory; write the path in full.") from None
 
 
 def _by_suffix(path: str) -> Scheme:

@@ -1,0 +1,34 @@
+"""What a user is warned of: data that were changed, and coefficients that were not found."""
+
+from __future__ import annotations
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from onmf.divergences import Divergence
+from onmf.units import FLOOR
+
+
+class DomainWarning(UserWarning):
+    """Entries of the data are zero or negligible, under a divergence that cannot have it, and were raised."""
+
+
+def warn_raised(divergence: Divergence, count: int) -> None:
+    """Say, once per fit, that entries were raised into the domain."""
+    warnings.warn(
+        f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
+        f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
+        DomainWarning,
+        stacklevel=4,
+    )
+
+
+def warn_unsolved(unsolved: int, n: int, tol: float, max_iter: int) -> None:
+    """Say how many samples have coefficients that are not precise."""
+    warnings.warn(
+        f"The coefficients of {unsolved} of {n} samples did not reach transform_tol={tol:g}; raise transform_max_iter "
+        f"({max_iter}) or transform_tol.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,170 @@
+"""The command line when paths, streams and signals are not what they should be: one sentence, or none, and never a
+traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import onmf
+from onmf.cli import main as cli
+
+X = np.random.default_rng(0).gamma(1.0, 1.0, (60, 6)) + 0.1
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Data, a model, and whatever a careless user may name instead."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    scipy.sparse.save_npz("x.npz", scipy.sparse.csr_matrix(X * (X > 2)))
+    onmf.save(onmf.OnlineNMF(3, random_state=0).fit(X), "model")
+    Path("circle.npy").symlink_to("circle.npy")
+    os.mkfifo("pipe.npy")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket.npy")
+    Path("null.npy").symlink_to(os.devnull)
+    return tmp_path
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """``main`` with these arguments: its exit status and what it says on stderr, without the progress bar."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as left:  # noqa: PT012
+            warnings.simplefilter("default")
+            cli.main()
+        error = capsys.readouterr().err
+        return int(left.value.code or 0), "\n".join(line for line in error.splitlines() if line and "━" not in line)
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
+REFUSED = {
+    "a model to a device": (["fit", "x.npy", "-o", os.devnull], f"cannot write {os.devnull}: it is a device"),
+    "a model to a link to a device": (["fit", "x.npy", "-o", "null.npy"], "cannot write null.npy: it is a device"),
+    "a model to a pipe": (["fit", "x.npy", "-o", "pipe.npy"], "cannot write pipe.npy: it is a named pipe"),
+    "a model to a socket": (["fit", "x.npy", "-o", "socket.npy"], "cannot write socket.npy: it is a socket"),
+    "a model to a circle": (["fit", "x.npy", "-o", "circle.npy"], "cannot write circle.npy: "),
+    "a checkpoint to a pipe": (["fit", "x.npy", "-o", "m", "--checkpoint", "pipe.npy"], "it is a named pipe"),
+    "a checkpoint to a circle": (["fit", "x.npy", "-o", "m", "--checkpoint", "circle.npy"], "cannot write circle.npy"),
+    "coefficients to a pipe": (["transform", "model", "x.npy", "-o", "pipe.npy"], "it is a named pipe"),
+    "coefficients to a device": (["transform", "model", "x.npy", "-o", "null.npy"], "it is a device"),
+    "coefficients to a circle": (["transform", "model", "x.npy", "-o", "circle.npy"], "cannot write circle.npy"),
+    "data that are a circle": (["fit", "circle.npy", "-o", "m"], "circle.npy does not exist"),
+    "a model that is a circle": (["info", "circle.npy"], "there is no model file circle.npy"),
+    "nobody's home": (["fit", "~nobody-of-that-name/x.npy", "-o", "m"], "there is no such home directory"),
+    "em under is": (["fit", "x.npz", "-d", "is", "--method", "em", "-o", "m"], "use method 'surrogate'"),
+    "a huge beta": (["fit", "x.npy", "-d", "beta:1e308", "-o", "m"], "beta must lie between -100 and 100"),
+    "an infinite alpha": (["fit", "x.npy", "-d", "alpha:1e999", "-o", "m"], "alpha must be a finite number"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_done_is_one_sentence_and_changes_nothing(name: str, folder: Path, command: Command) -> None:
+    arguments, words = REFUSED[name]
+    before = {path.name: path.lstat().st_mode for path in folder.iterdir()}
+    status, error = command(*arguments)
+    assert status == 2
+    assert len(error.splitlines()) == 1
+    assert error.startswith("onmf: ")
+    assert words in error
+    assert {path.name: path.lstat().st_mode for path in folder.iterdir()} == before
+
+
+ABSURD = ("1e308", "-1e308", "1e-308", "5e-324", "0", "nan", "-inf", "1e16", "100", "-100", "1" + 30 * "0")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["alpha", "beta", "huber"])
+def test_an_absurd_parameter_is_refused_or_learnt_with(family: str) -> None:
+    for value in ABSURD:
+        for estimator in (onmf.OnlineNMF(2, batch_size=30), onmf.BatchNMF(2, max_iter=3)):
+            estimator.set_params(divergence=f"{family}:{value}", transform_max_iter=10, random_state=0)
+            try:
+                with np.errstate(all="ignore"):
+                    estimator.fit(X)
+                    found = [estimator.components_, estimator.history_["loss"], estimator.loss(X[:3])]
+            except ValueError as error:
+                assert len(str(error)) < 300  # noqa: PT017
+                continue
+            assert all(np.isfinite(each).all() for each in found), value
+
+
+# In a process of its own
+
+
+def process(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "FORCE_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **pipes)  # type: ignore[call-overload]
+
+
+def test_nobody_needs_to_read_what_is_printed(folder: Path) -> None:
+    for arguments in (["info", "model"], ["--help"]):
+        read, write = os.pipe()
+        os.close(read)  # as `| head -0` does
+        with process("-m", "onmf", *arguments, stdout=write) as run:
+            os.close(write)
+            _, error = run.communicate(timeout=60)
+        assert (run.returncode, error) == (141, b"")
+
+
+def test_closed_standard_input_is_empty(folder: Path) -> None:
+    with process("-m", "onmf", "fit", "-", "--out", "m", preexec_fn=lambda: os.close(0)) as run:
+        _, error = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert b"Traceback" not in error
+    assert error.count(b"onmf: ") == 1
+
+
+INTERRUPTED_IMPORTS = """
+import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupt():
+    while sys.argv[1] not in sys.modules:
+        time.sleep(0.0005)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+from onmf.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["rich", "numpy.linalg"])
+def test_ctrl_c_during_imports_says_nothing(module: str) -> None:
+    with process("-c", INTERRUPTED_IMPORTS, module) as run:
+        output = run.communicate(timeout=60)
+    assert (run.returncode, *output) == (-signal.SIGINT, b"", b"")
+
+
+def test_a_second_ctrl_c_is_no_traceback_either(folder: Path) -> None:
+    fit = ["-m", "onmf", "fit", "x.npy", "-k", "3", "--passes", 10**9, "--out", "m", "--checkpoint", "run"]
+    allowed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with process(*fit, **allowed) as run:
+        assert run.stderr is not None
+        while b"/s" not in run.stderr.readline(300):
+            assert run.poll() is None
+        for _ in range(3):
+            run.send_signal(signal.SIGINT)
+        _, error = run.communicate(timeout=60)
+    assert run.returncode in (130, -signal.SIGINT)
+    assert b"Traceback" not in error
+    assert b"Exception" not in error
