@@ -23,7 +23,7 @@ from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.streams import Batches, Rows, Source
+from onmf.streams import Batches, Rows, Source, Spec
 from onmf.streams.iterable import is_stream
 from onmf.units import DataError, refuse_bad_entries
 
@@ -112,6 +112,8 @@ class OnlineNMF(NMF):
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
         learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
+    source_ : onmf.streams.Spec
+        How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -258,6 +260,7 @@ class OnlineNMF(NMF):
     guarantee_ = Shown[Learned, str](learner.guarantee)
     n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
+    source_ = Shown[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
     reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
 
     @property

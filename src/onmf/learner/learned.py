@@ -12,6 +12,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
+from onmf.streams import Spec
 from onmf.units import Units
 
 LONG_HISTORY = 8192  # entries
@@ -146,6 +147,7 @@ class Learned(Fitted):
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
     skipped: Skipped = Skipped()
+    source: Spec | None = None  # how the features were made, where the data were opened by their name
 
     @property
     def reconstruction_error(self) -> float:

@@ -110,7 +110,8 @@ def run(
             try:
                 if learned is None:
                     refuse_bad_entries(as_floats(batch), rows)
-                    begun = replace(begin(recipe, batch, features, drawing, source.n_samples), skipped=skipped)
+                    begun = begin(recipe, batch, features, drawing, source.n_samples)
+                    begun = replace(begun, skipped=skipped, source=source.spec)
                 else:
                     begun = learned
                 learned, progress = step(recipe, begun, batch, rows, position, total)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy
+
+if TYPE_CHECKING:
+    from onmf.streams.spec import Spec
 
 
 class SourceError(ValueError):
@@ -33,6 +37,8 @@ class Source(ABC):
     rewinds: bool = True  # can it be read again?
     feature_names: list[str] | None = None
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
+    chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
+    spec: Spec | None = None  # how its features are made; open_source knows, and sets it
 
     @abstractmethod
     def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:

@@ -25,6 +25,7 @@ class Pictures(Source):
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
         self.paths, self.size, self.mode = paths, size, "L" if colour == "grey" else "RGB"
         self.n_samples, self.n_features = len(paths), self._pixels(paths[0]).size
+        self.chosen = {"size": "{}x{}".format(*self.size or ())}
 
     def batches(self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None) -> Numbered:
         order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
@@ -58,7 +59,7 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
 
-@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images")
+@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", shapes=["size", "colour"])
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
     """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
     shape = None

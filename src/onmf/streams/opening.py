@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import glob
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onmf.streams.base import Source, SourceError
-from onmf.streams.registry import Scheme, schemes
+from onmf.streams.registry import MEANT, Scheme, is_value, read_value, schemes
+from onmf.streams.spec import Spec, spelt
 
 
 def path_of(text: str | Path) -> Path:
@@ -16,18 +18,22 @@ def path_of(text: str | Path) -> Path:
     return _parsed(str(text))[1]
 
 
-def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source:
+def open_source(text: str | Path, like: Spec | None = None) -> Source:
     """The source that a text names, as ``onmf fit`` takes it.
 
-    ``vocabulary``, the features of a model, is passed on to schemes that would otherwise choose their own.
+    ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
+    size, columns, ... An option that is given and contradicts it is refused.
     """
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
+    if like is not None:
+        values = _likened(str(text), scheme, values, like)
+    _require_complete(str(text), scheme, values)
     _require_place(scheme, path)
-    if vocabulary is not None and "vocabulary" in inspect.signature(scheme.opener).parameters:
-        values["vocabulary"] = vocabulary
     scheme.require_library()
-    return scheme.opener(path, **values)
+    source = scheme.opener(path, **values, **({"like": like} if scheme.likens else {}))
+    source.spec = scheme.spec(source, values)
+    return source
 
 
 def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
@@ -67,18 +73,39 @@ def _by_suffix(path: str) -> Scheme:
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
     """The options as the opener wants them."""
+    values = {}
     for name, value in options.items():
         if name not in scheme.options:
             has = ", ".join(scheme.options) or "none"
             raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
-        if scheme.options[name] is int and not value.isdecimal():
-            raise SourceError(f"{text}: {name} must be a whole number, got {value!r}.")
+        kind = scheme.options[name]
+        try:
+            values[name] = read_value(kind, value)
+        except ValueError:
+            raise SourceError(f"{text}: {name} must be {MEANT[kind]}, got {value!r}.") from None
+    return values
+
+
+def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> dict[str, Any]:
+    """The options, and those that shape the features of the model; the columns of a table are found by their names."""
+    shapes, names = scheme.shapes, None if like.names is None else list(like.names)
+    if names is not None and scheme.options.get("columns") is list:
+        shapes, like = shapes | {"columns"}, replace(like, options={**like.options, "columns": names})
+        if sorted(given.get("columns", ())) == sorted(names):
+            given = given | {"columns": names}
+    values = like.applied(text, scheme.name, shapes, given)
+    for name, value in values.items():
+        if not is_value(kind := scheme.options[name], value):
+            raise SourceError(f"{text}: the model has {name}={spelt(value)}, where {scheme.name} takes {MEANT[kind]}.")
+    return values
+
+
+def _require_complete(text: str, scheme: Scheme, values: dict[str, Any]) -> None:
     try:
-        inspect.signature(scheme.opener).bind(text, **options)
+        inspect.signature(scheme.opener).bind(text, **values)
     except TypeError as error:
         needed = "&".join(f"{name}=..." for name in scheme.options)
         raise SourceError(f"{text}: {error}; write {scheme.name}:PATH?{needed}.") from None
-    return {name: scheme.options[name](value) for name, value in options.items()}
 
 
 def _require_place(scheme: Scheme, path: Path) -> None:

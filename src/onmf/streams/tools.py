@@ -21,7 +21,7 @@ class Derived(Source):
     """A source like another, but for what ``batches`` makes of it and for the facts that differ."""
 
     def __init__(self, source: Source, batches: Read, **facts: Any) -> None:
-        for fact in ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size"):
+        for fact in ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size", "spec"):
             setattr(self, fact, facts.get(fact, getattr(source, fact)))
         self._read = batches
 
