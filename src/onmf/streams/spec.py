@@ -47,10 +47,9 @@ class Spec:
         return {name: value for name, value in self.options.items() if name in shapes} | dict(given)
 
     def __str__(self) -> str:
-        """As in ``audio?window=1024&hop=512``; long lists are left out."""
+        """As in ``audio, window=1024, hop=512``; long lists are left out."""
         short = {name: value for name, value in self.options.items() if not isinstance(value, list) or len(value) < 10}
-        pairs = "&".join(f"{name}={spelt(value)}" for name, value in short.items())
-        return (self.scheme or "") + (f"?{pairs}" if pairs else "")
+        return ", ".join([str(self.scheme), *(f"{name}={spelt(value)}" for name, value in short.items())])
 
 
 def spelt(value: Any) -> str:
