@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import inspect
 from pathlib import Path
 from typing import Any
 
 from onmf.streams.base import Source, SourceError
+from onmf.streams.pipes import is_pipe, name_of
 from onmf.streams.registry import Scheme, schemes
+from onmf.streams.sniffing import refuse_all_but_texts
 
 
 def path_of(text: str | Path) -> Path:
@@ -27,6 +30,8 @@ def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source
     if vocabulary is not None and "vocabulary" in inspect.signature(scheme.opener).parameters:
         values["vocabulary"] = vocabulary
     scheme.require_library()
+    if str(text).partition("?")[0] == "-":
+        refuse_all_but_texts()
     return scheme.opener(path, **values)
 
 
@@ -55,7 +60,7 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 def _by_suffix(path: str) -> Scheme:
     suffix = Path(path).suffix.lower()
     for scheme in schemes():
-        if (suffix in scheme.suffixes) if path != "-" else ("standard input" in scheme.takes):
+        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
             return scheme
     known = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
@@ -78,13 +83,24 @@ def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any
     except TypeError as error:
         needed = "&".join(f"{name}=..." for name in scheme.options)
         raise SourceError(f"{text}: {error}; write {scheme.name}:PATH?{needed}.") from None
-    return {name: scheme.options[name](value) for name, value in options.items()}
+    return {name: _value(scheme.options[name], value) for name, value in options.items()}
+
+
+def _value(kind: type, text: str) -> Any:
+    """A list is names with commas between them; one that holds a comma is quoted as in tables."""
+    return next(csv.reader([text], skipinitialspace=True)) if kind is list else kind(text)
 
 
 def _require_place(scheme: Scheme, path: Path) -> None:
     """Refuse a path that is not there, or is a folder where the scheme takes none."""
-    if str(path) == "-" and "standard input" in scheme.takes:
-        return
+    if is_pipe(path):
+        if "standard input" in scheme.takes:
+            return
+        those = ", ".join(f"{each.name}:" for each in schemes() if "standard input" in each.takes)
+        raise SourceError(
+            f"{name_of(path)} can be read only from front to back, which is not enough for {scheme.name}; write it to "
+            f"a file first, or put one of {those} before it."
+        )
     if path.is_dir() and "folders" not in scheme.takes:
         those = ", ".join(f"{each.name}:" for each in schemes() if "folders" in each.takes)
         raise SourceError(f"{path} is a directory, which {scheme.name} does not read; put one of {those} before it.")

@@ -11,19 +11,26 @@ from typing import Any, TypeVar
 from onmf.streams.base import Source
 
 Opener = TypeVar("Opener", bound=Callable[..., Source])
-KINDS: dict[Any, type] = {int: int, int | None: int, str: str, str | None: str}
+KINDS: dict[Any, type] = {
+    int: int,
+    int | None: int,
+    str: str,
+    str | None: str,
+    list[str]: list,
+    list[str] | None: list,
+}
 
 _registry: dict[str, Scheme] = {}
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """What ``register`` was told of a scheme, and the options that its opener takes: whole numbers and texts."""
+    """What ``register`` was told of a scheme, and the options that its opener takes: numbers, texts, lists of names."""
 
     name: str
     opener: Callable[..., Source]
     suffixes: tuple[str, ...]
-    options: dict[str, type]  # int or str
+    options: dict[str, type]  # int, str or list
     takes: frozenset[str]
     needs: str | None
     extra: str | None
@@ -45,10 +52,10 @@ def register(
 ) -> Callable[[Opener], Opener]:
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
-    Its first argument is the path. The others are options, annotated as ``int`` or ``str``; only ``vocabulary`` is
-    not an option but the features of a model. Besides a file, the path may be what ``takes`` says: "folders",
-    "patterns" (such as ``faces/*.png``), "standard input" (``-``). ``needs`` is an optional library, ``extra`` the
-    extra of onmf that installs it.
+    Its first argument is the path. The others are options, annotated as ``int``, ``str`` or ``list[str]`` (names with
+    commas between them); only ``vocabulary`` is not an option but the features of a model. Besides a file, the path may
+    be what ``takes`` says: "folders", "patterns" (such as ``faces/*.png``), "standard input" (``-``, and FIFOs).
+    ``needs`` is an optional library, ``extra`` the extra of onmf that installs it.
     """
 
     def record(opener: Opener) -> Opener:
@@ -60,7 +67,7 @@ def register(
         _, *rest = inspect.signature(opener, eval_str=True).parameters.values()
         options = {each.name: KINDS.get(each.annotation, object) for each in rest if each.name != "vocabulary"}
         if object in options.values():
-            raise TypeError(f"{name}: annotate every option as int or str.")
+            raise TypeError(f"{name}: annotate every option as int or str or list[str].")
         _registry[name] = Scheme(name, opener, tuple(suffixes), options, frozenset(takes), needs, extra)
         return opener
 

@@ -5,9 +5,7 @@ Hashing needs no first pass and no memory, but has no words to show; a vocabular
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,6 +26,7 @@ from onmf.streams.base import (
     reading,
     require_unchanged,
 )
+from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 
 Texts = Callable[[OnBad | None], Iterator[str]]  # gives them afresh with every call, or once if they do not rewind
@@ -57,15 +56,15 @@ class Documents(Sequential):
             yield scipy.sparse.csr_matrix(self.vectoriser.transform(block))
 
 
-@register("text", [".txt", ".jsonl", ".ndjson"], takes=["folders", "patterns", "standard input"])
+@register("text", [".txt"], takes=["folders", "patterns", "standard input"])
 def documents(
     path: Path,
-    field: str = "text",
+    field: str | None = None,
     words: int | None = None,
     hashed: int = HASHED,
     vocabulary: list[str] | None = None,
 ) -> Source:
-    """The lines of a .txt file or of standard input, a field of .jsonl, or the files of a folder or pattern.
+    """The lines of a file or of standard input, the files of a folder or pattern, or the ``field`` of JSON lines.
 
     ``words`` is the number of words to learn a vocabulary of; one that is known already is taken as it is.
     """
@@ -97,27 +96,20 @@ def _vocabulary(where: str | Path, texts: Texts, words: int) -> tuple[list[str],
     return sorted(word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words]), n_samples
 
 
-def _texts(path: Path, field: str) -> tuple[str | Path, Texts, bool]:
-    """How they are called, the texts, and whether they can be read again."""
-    if str(path) == "-":
-        return "standard input", lambda on_bad: filter(str.strip, _standard_input()), False
-    if not path.is_file():
+def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
+    """How they are called, the texts, and whether they can be read again; those of JSON lines if they have a field."""
+    where, rewinds = name_of(path), not is_pipe(path)
+    if rewinds and not path.is_file():
         return path, partial(each_readable, _whole, matching(path, [".txt"])), True
-    if path.suffix.lower() not in {".jsonl", ".ndjson"}:
-        return path, lambda on_bad: filter(str.strip, _lines(path)), True
+    if field is None and path.suffix.lower() not in {".jsonl", ".ndjson"}:
+        return where, lambda on_bad: filter(str.strip, _lines(path)), rewinds
+    name = "text" if field is None else field
 
     def fields(on_bad: OnBad | None) -> Iterator[str]:
         numbered = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
-        return each_readable(partial(_field, path, field), numbered, on_bad)
+        return each_readable(partial(_field, where, name), numbered, on_bad)
 
-    return path, fields, True
-
-
-def _standard_input() -> Iterator[str]:
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
-    with reading("standard input", "as text", "give it as UTF-8"):
-        yield from sys.stdin
+    return where, fields, rewinds
 
 
 def _whole(path: Path) -> str:
@@ -126,19 +118,22 @@ def _whole(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[str]:
+    if is_pipe(path):
+        with reading(name_of(path), "as text", "give it as UTF-8"):
+            yield from lines(path)
+        return
     with reading(path, "as text", CURE):
         size = path.stat().st_size
-        with path.open(encoding="utf-8") as file:
-            yield from file
+        yield from lines(path)
     require_unchanged(path, size)
 
 
-def _field(path: Path, field: str, numbered: tuple[int, str]) -> str:
+def _field(where: str | Path, field: str, numbered: tuple[int, str]) -> str:
     number, line = numbered
     try:
         text = json.loads(line)[field]
     except (ValueError, LookupError, TypeError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise SourceError(f"{path}: line {number} is not a JSON object with a text in the field {field!r}.")
+        raise SourceError(f"{where}: line {number} is not a JSON object with a text in the field {field!r}.")
     return text
