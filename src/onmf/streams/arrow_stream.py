@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
 from onmf.streams.parquet import Columns, chosen, numbers_of, rows_of
-from onmf.streams.pipes import bytes_of, is_pipe, name_of
+from onmf.streams.pipes import bytes_of, give_back, is_pipe, name_of
 from onmf.streams.registry import register
 
 FILE_MAGIC = b"ARROW1"
@@ -27,10 +27,11 @@ class RecordBatches(Sequential):
         index: str | None = None,
     ) -> None:
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
-        reader = self._opened()
+        self._unread = file, reader = self._opened()
         self.feature_names, self.index = chosen(self.where, reader.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
-        self._unread = None if self.rewinds else reader
+        if self.rewinds:
+            give_back(path, file)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
         first = 0
@@ -40,14 +41,18 @@ class RecordBatches(Sequential):
                 first += block.num_rows
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        with self._opened() if self._unread is None else self._unread as reader:
+        file, reader = self._opened() if self.rewinds else self._unread
+        try:
             yield from reader
+        finally:
+            give_back(self.path, file)
 
-    def _opened(self) -> Any:
+    def _opened(self) -> tuple[BinaryIO, Any]:
         import pyarrow
 
+        file = bytes_of(self.path)
         with reading(self.where, "as an Arrow stream", CURE):
-            return pyarrow.ipc.open_stream(pyarrow.OSFile(str(self.path)) if self.rewinds else bytes_of(self.path))
+            return file, pyarrow.ipc.open_stream(file)
 
 
 @register("arrow", [".arrow"], takes=["folders", "patterns", "standard input"], needs="pyarrow", extra="parquet")

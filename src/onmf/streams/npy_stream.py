@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.streams.base import OnBad, Sequential, SourceError, reading, require_matrix
-from onmf.streams.pipes import bytes_of, name_of
+from onmf.streams.pipes import bytes_of, give_back, name_of
 
 PIECE = 2**24  # bytes to ask for at a time: a header may promise more than there is memory
 
@@ -23,7 +23,7 @@ class ArraysFromPipe(Sequential):
     rewinds = False
 
     def __init__(self, path: Path) -> None:
-        self.where = name_of(path)
+        self.where, self.path = name_of(path), path
         self._stream = bytes_of(path)
         found = self._header()
         if found is None:
@@ -34,18 +34,26 @@ class ArraysFromPipe(Sequential):
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
         found: tuple[tuple[int, int], np.dtype[Any]] | None = self._first
         before = 0
-        while found is not None:
-            (n, n_features), dtype = found
-            if n_features != self.n_features:
-                raise SourceError(f"{self.where}: an array has {n_features} columns, the first had {self.n_features}.")
-            for first in range(0, n, size):
-                wanted = min(size, n - first)
-                content = self._bytes(wanted * n_features * dtype.itemsize)
-                if len(content) < wanted * n_features * dtype.itemsize:
-                    raise SourceError(f"{self.where} ends within the {wanted} rows from row {before + first} onward.")
-                yield np.frombuffer(content, dtype=dtype).reshape(wanted, n_features)
-            before += n
-            found = self._header()
+        try:
+            while found is not None:
+                (n, n_features), dtype = found
+                if n_features != self.n_features:
+                    raise SourceError(
+                        f"{self.where}: an array has {n_features} columns, the first had {self.n_features}."
+                    )
+                for first in range(0, n, size):
+                    yield self._rows(before + first, min(size, n - first), dtype)
+                before += n
+                found = self._header()
+        finally:
+            give_back(self.path, self._stream)
+
+    def _rows(self, first: int, wanted: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        length = wanted * self.n_features * dtype.itemsize
+        content = self._bytes(length)
+        if len(content) < length:
+            raise SourceError(f"{self.where} ends within the {wanted} rows from row {first} onward.")
+        return np.frombuffer(content, dtype=dtype).reshape(wanted, self.n_features)
 
     def _header(self) -> tuple[tuple[int, int], np.dtype[Any]] | None:
         """Shape and type of the next array; None at the end."""

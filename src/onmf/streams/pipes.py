@@ -49,6 +49,12 @@ def bytes_of(path: Path) -> BinaryIO:
     return found
 
 
+def give_back(path: Path, file: BinaryIO) -> None:
+    """Close what ``bytes_of`` has opened; standard input belongs to the process."""
+    if str(path) != "-":
+        file.close()
+
+
 def first_bytes() -> bytes:
     """Of standard input, as many as a format is told by; they stay to be read."""
     waiting: Any = getattr(_standard_input(), "buffer", None)
