@@ -208,7 +208,33 @@ def test_a_checkpoint_keeps_how_features_are_made(tmp_path: Path) -> None:
 
 def test_info_shows_how_features_are_made(tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
-    assert invoke("fit", f"{texts(tmp_path)}?words=12&tfidf=yes", "-k", 2, "--out", out)[0] == 0
-    assert re.search(r"source .* text, ngrams=1, tfidf=yes, words=12 ", invoke("info", out)[1])
+    assert invoke("fit", f"{texts(tmp_path)}?words=9&tfidf=yes", "-k", 2, "--out", out)[0] == 0
+    assert re.search(r"source .* text, ngrams=1, tfidf=yes, words=9 ", invoke("info", out)[1])
     save(OnlineNMF(2).fit(np.ones((9, 4))), out)
     assert re.search(r"source .* arrays ", invoke("info", out)[1])
+
+
+TABLES = ("x.csv", "x.csv?drop=time", "x.csv?columns=c,b,a", "y.csv", "y.csv?index=time", "plain.csv", "x.jsonl")
+
+
+@pytest.mark.parametrize("learnt", ["x.csv?drop=time", "x.csv?columns=a,b,c", "x.jsonl?features=a,b,c", "x.parquet"])
+def test_tables_are_aligned_by_the_names_that_a_model_has(learnt: str, tmp_path: Path) -> None:
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(rng.random((20, 3)).round(3), columns=["a", "b", "c"])
+    frame.to_csv(tmp_path / "plain.csv", index=False, header=False)
+    frame.to_parquet(tmp_path / "x.parquet", index=False)
+    frame["time"] = range(20)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame[["c", "time", "b", "a"]].to_csv(tmp_path / "y.csv", index=False)
+    frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
+    like = open_source(f"{tmp_path}/{learnt}").spec
+    for where in (*TABLES, "x.parquet"):
+        found = whole(open_source(f"{tmp_path}/{where}", like=like))
+        np.testing.assert_allclose(found, frame[["a", "b", "c"]], err_msg=where)
+
+
+def test_columns_without_names_are_remembered_by_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1,2,3\n4,5,6\n")
+    like = open_source(f"{tmp_path}/x.csv?drop=1").spec
+    for options in ("", "?drop=1", "?columns=0,2"):
+        assert whole(open_source(f"{tmp_path}/x.csv{options}", like=like)).tolist() == [[1, 3], [4, 6]]

@@ -460,7 +460,7 @@ def test_a_second_pass_over_what_rewinds_not_is_refused_before_the_first() -> No
 
 BAD = {  # a source, the bad sample among those that are good, and how many of them there are
     "pictures": ("images:FOLDER", "3.png cannot be read as a picture", 4),
-    "table": ("FOLDER/x.csv", "'NA' is not a number at row 5", 10),
+    "table": ("FOLDER/x.csv", "'NA' is not a number at row 5", 14),
     "json": ("FOLDER/x.jsonl?words=5", "line 3 is not a JSON", 3),
     "files": ("text:FOLDER/?.txt?words=5", "1.txt cannot be read as text", 1),
     "iterable": ("", "a batch has 2 features", 46),
@@ -471,7 +471,7 @@ BAD = {  # a source, the bad sample among those that are good, and how many of t
 def with_bad_samples(tmp_path: Path) -> Callable[[str], Source]:
     write_pictures(tmp_path)
     (tmp_path / "3.png").write_bytes(b"nonsense")
-    (tmp_path / "x.csv").write_text("1,2\n" * 5 + "1,NA\n" * 5 + "1,2\n" * 5)
+    (tmp_path / "x.csv").write_text("1,2\n" * 5 + "1,NA\n" + "1,2\n" * 9)
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "x.jsonl").write_text("\n".join([lines[0], "", "{nonsense", *lines[1:]]))
     (tmp_path / "0.txt").write_text(TEXTS[0])

@@ -24,6 +24,7 @@ EXAMPLES = (
     "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
+    "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
@@ -60,7 +61,7 @@ def fit(
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
     ] = 0,
     on_error: Annotated[
-        str, typer.Option(help="What to do with a bad batch: raise (stop with an error) or skip.")
+        str, typer.Option(help="What to do with bad samples and batches: raise (stop with an error) or skip.")
     ] = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
@@ -109,7 +110,7 @@ def fit(
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how}.")
             raise
     if model.n_skipped_:
-        errors.print(f"onmf: {model.n_skipped_} batches were skipped; the last: {model.skipped_[-1]}")
+        errors.print(f"onmf: {model.n_skipped_} samples or batches were skipped; the last: {model.skipped_[-1]}")
     history = model.history_
     console.print(
         f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "

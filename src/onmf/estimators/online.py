@@ -76,8 +76,9 @@ class OnlineNMF(NMF):
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
         ``onmf.coefficients.base``.
     on_error : {"raise", "skip"}, default "raise"
-        What is done with a batch that cannot be learnt from (NaN, infinite or negative entries, another number of
-        features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
+        What is done with what cannot be learnt from: "skip" leaves it out, counts it in ``n_skipped_``, and keeps and
+        logs the reason. ``fit`` leaves out samples (NaN, infinite or negative entries, unreadable rows) one by one and
+        batches whose numbers are too large; ``partial_fit`` leaves out the batch that it was given.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -103,7 +104,7 @@ class OnlineNMF(NMF):
     n_samples_seen_, n_steps_, n_iter_ : int
         Samples learnt from, dictionary updates, passes.
     n_skipped_, skipped_ : int and list of str
-        Batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+        Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str
         What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
     reconstruction_err_ : float
@@ -265,7 +266,7 @@ class OnlineNMF(NMF):
 
     @property
     def n_skipped_(self) -> int:
-        """Batches left out under ``on_error="skip"``."""
+        """Samples and batches left out under ``on_error="skip"``."""
         return (self._learned.skipped if self._learned else self._unlearned).count
 
     @property

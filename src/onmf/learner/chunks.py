@@ -102,6 +102,8 @@ def require_finite(result: BatchResult, rows: Any) -> None:
     ):
         return
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
+    if where and rows.dtype == object:  # names have no order
+        where = f", rows {rows[0]} to {rows[-1]},"
     raise DataError(
         f"The batch{where} makes the dictionary infinite or NaN, so it is not learnt from: its numbers are too large "
         "or too unequal for this divergence; rescale or clip them."

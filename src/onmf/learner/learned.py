@@ -16,7 +16,7 @@ from onmf.streams import Spec
 from onmf.units import Units
 
 LONG_HISTORY = 8192  # entries
-KEPT_REASONS = 100  # of batches that were skipped
+KEPT_REASONS = 100  # why something was skipped
 COLUMNS = ("samples", "seconds", "loss")
 
 
@@ -87,7 +87,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Batches that were skipped: how many, and why the last hundred."""
+    """Samples and batches that were skipped: how many, and why the last hundred."""
 
     count: int = 0
     reasons: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Skipped:
     def __post_init__(self) -> None:
         require_whole(0, skipped=self.count)
         if len(self.reasons) != min(self.count, KEPT_REASONS):
-            raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} batches were skipped")
+            raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} samples or batches were skipped")
 
     def and_also(self, error: Exception) -> Skipped:
         """With one more."""

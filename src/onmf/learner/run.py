@@ -15,7 +15,7 @@ from onmf.learner.learned import Features, Learned, Position, Skipped
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step
 from onmf.streams import Source, SourceError
 from onmf.streams.base import Numbered, recut
-from onmf.units import DataError, refuse_bad_entries
+from onmf.units import DataError, good_rows, refuse_bad_entries
 
 log = logging.getLogger("onmf")
 
@@ -30,7 +30,7 @@ class Reading:
     grows: bool = False  # with the chunks of the method?
     max_passes: int = 1
     shuffle: bool = True
-    skip_bad: bool = False  # leave out batches that cannot be learnt from?
+    skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
     marked: bool = False  # keep a checksum of what was read, so that a later run recognises it?
 
 
@@ -61,7 +61,7 @@ def run(
 
     def leave_out(error: Exception, position: Position | None) -> None:
         nonlocal learned, skipped, news
-        log.warning("Skipped a batch: %s", error)
+        log.warning("Skipped: %s", error)
         if learned is None:
             skipped = skipped.and_also(error)
         else:
@@ -95,8 +95,10 @@ def run(
         count = mark = 0
         passing_over = known > 0
         batches = source.batches(reading.batch_size, order, fault if reading.skip_bad else None)
+        if reading.skip_bad:
+            batches = _good(batches, fault)
         if reading.grows and source.batch_size is None:
-            batches = recut(_good(batches, fault) if reading.skip_bad else batches, size)
+            batches = recut(batches, size)
         for count, (rows, batch) in enumerate(batches, start=1):
             read += len(rows)
             if reading.marked or known:
@@ -135,14 +137,15 @@ def run(
 
 
 def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
-    """Batches without bad entries: one that has some must not spoil the larger one that it would become part of."""
+    """Batches without the rows that have bad entries: one row must not spoil those that it came with."""
     for rows, batch in batches:
-        try:
-            refuse_bad_entries(as_floats(batch), rows)
-        except DataError as error:
+        numbers, good, errors = good_rows(as_floats(batch), rows)
+        for error in errors:
             fault(error)
-        else:
+        if not errors:
             yield rows, batch
+        elif len(numbers):
+            yield numbers, good
 
 
 def _bytes(batch: Any) -> int:

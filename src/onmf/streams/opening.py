@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from onmf.streams.base import Source, SourceError
+from onmf.streams.pipes import is_pipe, name_of
 from onmf.streams.registry import MEANT, Scheme, is_value, read_value, schemes
+from onmf.streams.sniffing import refuse_all_but_texts
 from onmf.streams.spec import Spec, spelt
 
 
@@ -31,6 +33,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
     _require_complete(str(text), scheme, values)
     _require_place(scheme, path)
     scheme.require_library()
+    if str(text).partition("?")[0] == "-":
+        refuse_all_but_texts()
     source = scheme.opener(path, **values, **({"like": like} if scheme.likens else {}))
     source.spec = scheme.spec(source, values)
     return source
@@ -61,7 +65,7 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 def _by_suffix(path: str) -> Scheme:
     suffix = Path(path).suffix.lower()
     for scheme in schemes():
-        if (suffix in scheme.suffixes) if path != "-" else ("standard input" in scheme.takes):
+        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
             return scheme
     known = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
@@ -110,8 +114,14 @@ def _require_complete(text: str, scheme: Scheme, values: dict[str, Any]) -> None
 
 def _require_place(scheme: Scheme, path: Path) -> None:
     """Refuse a path that is not there, or is a folder where the scheme takes none."""
-    if str(path) == "-" and "standard input" in scheme.takes:
-        return
+    if is_pipe(path):
+        if "standard input" in scheme.takes:
+            return
+        those = ", ".join(f"{each.name}:" for each in schemes() if "standard input" in each.takes)
+        raise SourceError(
+            f"{name_of(path)} can be read only from front to back, which is not enough for {scheme.name}; write it to "
+            f"a file first, or put one of {those} before it."
+        )
     if path.is_dir() and "folders" not in scheme.takes:
         those = ", ".join(f"{each.name}:" for each in schemes() if "folders" in each.takes)
         raise SourceError(f"{path} is a directory, which {scheme.name} does not read; put one of {those} before it.")

@@ -1,24 +1,32 @@
-"""Parquet, Feather and Arrow files, or a folder of them: columns are features, read in blocks of rows (pyarrow)."""
+"""Parquet, Feather and Arrow files, or folders of them: columns are features, read in blocks of rows (pyarrow)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, reading
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, matching, reading
+from onmf.streams.columns import choose
 from onmf.streams.registry import register
 
 
 class Columns(Sequential):
     """Columns of numbers in one or more files of one format, the rows in the order of the files."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        *,
+        columns: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        index: str | None = None,
+    ) -> None:
         import pyarrow.dataset
-        from pyarrow.types import is_boolean, is_floating, is_integer
 
         self.where, self.kind = path, kind
         files = [str(file) for file in matching(path, [f".{kind}"], deep=True)]
@@ -29,26 +37,22 @@ class Columns(Sequential):
             for fragment in data.get_fragments():
                 if set(fragment.physical_schema.names) != set(data.schema.names):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
-        index = (data.schema.pandas_metadata or {}).get("index_columns", [])
-        self.feature_names = [name for name in data.schema.names if name not in index]
+        self.feature_names, self.index = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
-        for field in map(data.schema.field, self.feature_names):
-            if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
-                raise SourceError(
-                    f"{path}: the column {field.name!r} is of type {field.type}; keep only columns of numbers."
-                )
         if not (self.n_samples and self.n_features):
             raise SourceError(
                 f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
             )
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
-        """Gaps become NaN, which the learner refuses by row and column."""
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        first = 0
         with reading(self.where, "to the end"):
-            for block in (block for path in self.files for block in self._records(path, size)):
-                found = block.select(self.feature_names).columns
-                columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in found]
-                yield np.stack(columns, axis=1).astype(np.result_type(*columns, np.float32), copy=False)
+            for block in self._blocks(size, on_bad):
+                yield rows_of(block, self.index, first), numbers_of(block, self.feature_names or [])
+                first += block.num_rows
+
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        return (block for path in self.files for block in self._records(path, size))
 
     def _records(self, path: str, size: int) -> Iterator[Any]:
         """Block by block as they are asked for: scanners of pyarrow's data sets read ahead without end."""
@@ -56,32 +60,66 @@ class Columns(Sequential):
         import pyarrow.parquet
 
         if self.kind == "parquet":
+            wanted = [*(self.feature_names or ()), *([] if self.index is None else [self.index])]
             with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(size, columns=self.feature_names, use_threads=False)
+                yield from file.iter_batches(size, columns=wanted, use_threads=False)
             return
         with pyarrow.OSFile(path) as file:
             reader = pyarrow.ipc.open_file(file)
             yield from map(reader.get_batch, range(reader.num_record_batches))
 
 
-@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def parquet(path: Path) -> Source:
-    """A Parquet file, or those in a folder or matching a pattern."""
-    return Columns(path, "parquet")
+def chosen(
+    where: str | Path, schema: Any, columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
+) -> tuple[list[str], str | None]:
+    """The features, all of numbers, and the column that names the rows; that of pandas names them only if asked to."""
+    from pyarrow.types import is_boolean, is_floating, is_integer
+
+    of_pandas = (schema.pandas_metadata or {}).get("index_columns", [])
+    asked_for = {index, *(columns or ())}
+    names = [name for name in schema.names if name not in of_pandas or name in asked_for]
+    places, _ = choose(where, names, columns, drop, index)
+    features = [names[place] for place in places]
+    for field in map(schema.field, features):
+        if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
+            raise SourceError(
+                f"{where}: the column {field.name!r} is of type {field.type}; keep only columns of numbers, or choose "
+                "them by columns= or drop=."
+            )
+    return features, index
 
 
-@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def feather(path: Path) -> Source:
-    """A Feather file, or those in a folder or matching a pattern."""
-    return Columns(path, "feather")
+def numbers_of(block: Any, features: list[str]) -> npt.NDArray[Any]:
+    """Columns side by side. Gaps become NaN, which the learner refuses by row and column."""
+    columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.select(features).columns]
+    return np.stack(columns, axis=1).astype(np.result_type(*columns, np.float32), copy=False)
 
 
-@register("arrow", [".arrow"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def arrow(path: Path) -> Source:
-    """A file in Arrow's IPC format, or those in a folder or matching a pattern."""
-    return Columns(path, "arrow")
+def rows_of(block: Any, index: str | None, first: int) -> npt.NDArray[Any]:
+    """Row numbers, or the names of the rows where a column holds them."""
+    if index is None:
+        return np.arange(first, first + block.num_rows)
+    names = np.empty(block.num_rows, dtype=object)
+    names[:] = ["" if name is None else str(name) for name in block.column(index).to_pylist()]
+    return names
 
 
 def _numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Booleans with gaps come as objects: gaps become NaN."""
     return column.astype(np.float64) if column.dtype == object else column
+
+
+@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def parquet(
+    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+) -> Source:
+    """A Parquet file, or those in a folder or matching a pattern."""
+    return Columns(path, "parquet", columns=columns, drop=drop, index=index)
+
+
+@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def feather(
+    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+) -> Source:
+    """A Feather file, or those in a folder or matching a pattern."""
+    return Columns(path, "feather", columns=columns, drop=drop, index=index)

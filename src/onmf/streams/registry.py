@@ -65,8 +65,8 @@ def register(
     no) or ``list[str]`` (between commas). Those that ``shapes`` names shape the features: a model remembers them, and
     data for it are opened with the same. What cannot be written as an option, such as a vocabulary, is found in the
     model's ``Spec``, which an opener with a keyword ``like`` is given, or None. Besides a file, the path may be what
-    ``takes`` says: "folders", "patterns" (such as ``faces/*.png``), "standard input" (``-``). ``needs`` is an optional
-    library, ``extra`` the extra of onmf that installs it.
+    ``takes`` says: "folders", "patterns" (such as ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an
+    optional library, ``extra`` the extra of onmf that installs it.
     """
 
     def record(opener: Opener) -> Opener:

@@ -5,10 +5,8 @@ Hashing needs no first pass and no memory, but has no words to show; a vocabular
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -29,6 +27,7 @@ from onmf.streams.base import (
     reading,
     require_unchanged,
 )
+from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
 from onmf.streams.vocabulary import HASHED, MOST_COUNTED, WordCounts, Words, require_numbers, require_shares
@@ -37,8 +36,8 @@ log = logging.getLogger("onmf")
 
 NumberedTexts = Iterator[tuple[int, str]]  # row numbers and texts
 Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
-JSON = (".jsonl", ".ndjson")
 CURE = "save it as UTF-8"
+SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
 
 
 class Documents(Sequential):
@@ -63,9 +62,9 @@ class Documents(Sequential):
 
 @register(
     "text",
-    [".txt", *JSON],
+    [".txt"],
     takes=["folders", "patterns", "standard input"],
-    shapes=["words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf"],
+    shapes=SHAPES,
 )
 def documents(
     path: Path,
@@ -86,8 +85,6 @@ def documents(
     that a model has, with its weights, is taken as it is. ``ngrams=2`` also counts pairs of words, ``stop=english``
     leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
     """
-    if field is None and path.suffix.lower() in JSON:
-        field = "text" if like is None else like.options.get("field", "text")
     where, texts, rewinds = _texts(path, field)
     require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
     require_shares(where, min_df=min_df, max_df=max_df)
@@ -108,8 +105,9 @@ def documents(
         _say_hashed()
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
-    learnt = {"field": field, "hashed": counted.number if counted.vocabulary is None else None, "idf": counted.idf}
-    source.chosen = {name: value for name, value in learnt.items() if value is not None}
+    hashed = counted.hashed if counted.vocabulary is None else None
+    known = {"field": field, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in known.items() if value is not None}
     return source
 
 
@@ -146,44 +144,32 @@ def _say_hashed() -> None:
 
 def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
     """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
-    where: str | Path = "standard input" if str(path) == "-" else path
-    piped = where is not path or (path.exists() and not path.is_file() and not path.is_dir())
-    if not piped and not path.is_file():
+    where, rewinds = name_of(path), not is_pipe(path)
+    if rewinds and not path.is_file():
         if field is not None:
             raise SourceError(
                 f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
             )
         files = matching(path, [".txt"])
         return path, lambda on_bad: each_readable(_whole, enumerate(files), on_bad), True
-    lines = partial(_piped_lines, path) if piped else partial(_lines, path)
     if field is None:
-        return where, lambda on_bad: enumerate(lines()), not piped
+        return where, lambda on_bad: enumerate(_lines(path)), rewinds
 
     def fields(on_bad: OnBad | None) -> NumberedTexts:
         """A blank line is no JSON, and no row."""
-        objects = ((number, line) for number, line in enumerate(lines(), start=1) if line.strip())
+        objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
         return each_readable(partial(_field, where, field), enumerate(objects), on_bad)
 
-    return where, fields, not piped
-
-
-def _piped_lines(path: Path) -> Iterator[str]:
-    """Of standard input, a FIFO or a device."""
-    with reading("standard input" if str(path) == "-" else path, "as text", "give it as UTF-8"):
-        if str(path) != "-":
-            with path.open(encoding="utf-8") as file:
-                yield from file
-            return
-        if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
-        yield from sys.stdin
+    return where, fields, rewinds
 
 
 def _lines(path: Path) -> Iterator[str]:
+    if is_pipe(path):
+        yield from lines(path)
+        return
     with reading(path, "as text", CURE):
         size = path.stat().st_size
-        with path.open(encoding="utf-8") as file:
-            yield from file
+        yield from lines(path)
     require_unchanged(path, size)
 
 
