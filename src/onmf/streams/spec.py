@@ -47,9 +47,9 @@ class Spec:
         return {name: value for name, value in self.options.items() if name in shapes} | dict(given)
 
     def __str__(self) -> str:
-        """As in ``audio, window=1024, hop=512``; long lists are left out."""
-        short = {name: value for name, value in self.options.items() if not isinstance(value, list) or len(value) < 10}
-        return ", ".join([str(self.scheme), *(f"{name}={spelt(value)}" for name, value in short.items())])
+        """As in ``audio, window=1024, hop=512``; lists of numbers and long ones are left out."""
+        short = [name for name, value in self.options.items() if not isinstance(value, list) or _is_short(value)]
+        return ", ".join([str(self.scheme), *(f"{name}={spelt(self.options[name])}" for name in sorted(short))])
 
 
 def spelt(value: Any) -> str:
@@ -59,6 +59,10 @@ def spelt(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
     return str(value)
+
+
+def _is_short(values: list[Any]) -> bool:
+    return len(values) < 10 and all(isinstance(value, str) for value in values)
 
 
 def _is_plain(value: Any) -> bool:

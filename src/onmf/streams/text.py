@@ -108,8 +108,9 @@ def documents(
         _say_hashed()
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
-    learnt = {"field": field, "hashed": counted.number if counted.vocabulary is None else None, "idf": counted.idf}
-    source.chosen = {name: value for name, value in learnt.items() if value is not None}
+    hashed = counted.hashed if counted.vocabulary is None else None
+    known = {"field": field, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in known.items() if value is not None}
     return source
 
 
