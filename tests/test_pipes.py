@@ -147,9 +147,7 @@ def test_a_fifo_is_a_stream(spelling: str, tmp_path: Path) -> None:
         ("-", "\n".join(TEXTS)),
     ],
 )
-def test_texts_come_from_standard_input(
-    spelling: str, content: str, standard_input: Callable[[bytes], None]
-) -> None:
+def test_texts_come_from_standard_input(spelling: str, content: str, standard_input: Callable[[bytes], None]) -> None:
     standard_input(content.encode())
     np.testing.assert_array_equal(whole(open_source(spelling)).sum(axis=1), [3, 4, 3])
 
