@@ -141,6 +141,30 @@ def test_equal_names_are_fine_as_long_as_none_of_them_is_asked_for(tmp_path: Pat
         choose("x", ["a", "a", "b"], columns=["a"])
 
 
+def test_record_batches_that_are_damaged_are_refused_before_they_are_used(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    with pa.ipc.new_stream(str(tmp_path / "twice.arrow"), twice.schema) as writer:
+        writer.write_table(twice)
+    with pytest.raises(SourceError, match="several columns named 'a'"):
+        open_source(tmp_path / "twice.arrow")
+    whole = Path(write_arrow(tmp_path, stream=True)).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        content = bytearray(whole)
+        for place in rng.integers(0, len(content), 3):
+            content[place] = rng.integers(0, 256)
+        (tmp_path / "x.arrow").write_bytes(content)
+        try:
+            rows, found = collected(open_source(f"{tmp_path}/x.arrow?index=id&drop=time").batches(5))
+        except SourceError:
+            refused += 1
+        else:
+            assert found.shape == (len(rows), 3)
+    assert refused > 50
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_an_index_of_pandas_names_the_rows_and_is_said(
     again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

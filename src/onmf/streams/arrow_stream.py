@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
-from onmf.streams.parquet import Columns, chosen, numbers_of, rows_of
+from onmf.streams.parquet import Columns, chosen, numbered
 from onmf.streams.pipes import bytes_of, is_pipe, name_of
 from onmf.streams.registry import register
 
@@ -37,11 +37,7 @@ class RecordBatches(Sequential):
         self.n_features = len(self.feature_names)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        first = 0
-        with reading(self.where, "to the end"):
-            for block in self._blocks(size, on_bad):
-                yield rows_of(block, self.index, first), numbers_of(block, self.feature_names or [])
-                first += block.num_rows
+        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index)
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         if not self.rewinds:
