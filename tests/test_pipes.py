@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -71,7 +72,8 @@ def piped() -> Iterator[Piped]:
         reading, writing = os.pipe()
 
         def write() -> None:
-            with os.fdopen(writing, "wb", buffering=0) as file:
+            # Whoever reads may have seen enough.
+            with os.fdopen(writing, "wb", buffering=0) as file, contextlib.suppress(BrokenPipeError):
                 for first in range(0, len(content), 50):
                     file.write(content[first : first + 50])
 

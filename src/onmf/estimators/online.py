@@ -76,9 +76,8 @@ class OnlineNMF(NMF):
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
         ``onmf.coefficients.base``.
     on_error : {"raise", "skip"}, default "raise"
-        What is done with what cannot be learnt from: "skip" leaves it out, counts it in ``n_skipped_``, and keeps and
-        logs the reason. ``fit`` leaves out samples (NaN, infinite or negative entries, unreadable rows) one by one and
-        batches whose numbers are too large; ``partial_fit`` leaves out the batch that it was given.
+        "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
+        infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None

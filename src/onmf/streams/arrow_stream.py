@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
-from onmf.streams.parquet import Columns, chosen, numbers_of, rows_of
-from onmf.streams.pipes import bytes_of, give_back, is_pipe, name_of
+from onmf.streams.parquet import Columns, chosen, numbered
+from onmf.streams.pipes import bytes_of, is_pipe, name_of
 from onmf.streams.registry import register
 
 FILE_MAGIC = b"ARROW1"
@@ -27,32 +27,30 @@ class RecordBatches(Sequential):
         index: str | None = None,
     ) -> None:
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
-        self._unread = file, reader = self._opened()
-        self.feature_names, self.index = chosen(self.where, reader.schema, columns, drop, index)
-        self.n_features = len(self.feature_names)
         if self.rewinds:
-            give_back(path, file)
+            with reading(path, "as an Arrow stream"), path.open("rb") as file:
+                schema = self._reader(file).schema
+        else:
+            self._unread = self._reader(bytes_of(path, self))
+            schema = self._unread.schema
+        self.feature_names, self.index = chosen(self.where, schema, columns, drop, index)
+        self.n_features = len(self.feature_names)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        first = 0
-        with reading(self.where, "to the end"):
-            for block in self._blocks(size, on_bad):
-                yield rows_of(block, self.index, first), numbers_of(block, self.feature_names or [])
-                first += block.num_rows
+        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index)
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        file, reader = self._opened() if self.rewinds else self._unread
-        try:
-            yield from reader
-        finally:
-            give_back(self.path, file)
+        if not self.rewinds:
+            yield from self._unread
+            return
+        with self.path.open("rb") as file:
+            yield from self._reader(file)
 
-    def _opened(self) -> tuple[BinaryIO, Any]:
+    def _reader(self, file: BinaryIO) -> Any:
         import pyarrow
 
-        file = bytes_of(self.path)
         with reading(self.where, "as an Arrow stream", CURE):
-            return file, pyarrow.ipc.open_stream(file)
+            return pyarrow.ipc.open_stream(file)
 
 
 @register(

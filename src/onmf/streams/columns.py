@@ -47,4 +47,4 @@ def choose(
 
 def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.streams.base import OnBad, Sequential, SourceError, reading, require_matrix
-from onmf.streams.pipes import bytes_of, give_back, name_of
+from onmf.streams.pipes import bytes_of, name_of
 
 PIECE = 2**24  # bytes to ask for at a time: a header may promise more than there is memory
 
@@ -23,8 +23,8 @@ class ArraysFromPipe(Sequential):
     rewinds = False
 
     def __init__(self, path: Path) -> None:
-        self.where, self.path = name_of(path), path
-        self._stream = bytes_of(path)
+        self.where = name_of(path)
+        self._stream = bytes_of(path, self)
         found = self._header()
         if found is None:
             raise SourceError(f"{self.where} is empty.")
@@ -34,19 +34,14 @@ class ArraysFromPipe(Sequential):
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
         found: tuple[tuple[int, int], np.dtype[Any]] | None = self._first
         before = 0
-        try:
-            while found is not None:
-                (n, n_features), dtype = found
-                if n_features != self.n_features:
-                    raise SourceError(
-                        f"{self.where}: an array has {n_features} columns, the first had {self.n_features}."
-                    )
-                for first in range(0, n, size):
-                    yield self._rows(before + first, min(size, n - first), dtype)
-                before += n
-                found = self._header()
-        finally:
-            give_back(self.path, self._stream)
+        while found is not None:
+            (n, n_features), dtype = found
+            if n_features != self.n_features:
+                raise SourceError(f"{self.where}: an array has {n_features} columns, the first had {self.n_features}.")
+            for first in range(0, n, size):
+                yield self._rows(before + first, min(size, n - first), dtype)
+            before += n
+            found = self._header()
 
     def _rows(self, first: int, wanted: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         length = wanted * self.n_features * dtype.itemsize

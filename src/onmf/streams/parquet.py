@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,7 @@ class Columns(Sequential):
             )
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        first = 0
-        with reading(self.where, "to the end"):
-            for block in self._blocks(size, on_bad):
-                yield rows_of(block, self.index, first), numbers_of(block, self.feature_names or [])
-                first += block.num_rows
+        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index)
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         return (block for path in self.files for block in self._records(path, size))
@@ -75,11 +71,15 @@ def chosen(
     """The features, all of numbers, and the column that names the rows; that of pandas names them only if asked to."""
     from pyarrow.types import is_boolean, is_floating, is_integer
 
-    of_pandas = (schema.pandas_metadata or {}).get("index_columns", [])
-    asked_for = {index, *(columns or ())}
-    names = [name for name in schema.names if name not in of_pandas or name in asked_for]
+    with reading(where, "as columns with names"):
+        of_pandas = (schema.pandas_metadata or {}).get("index_columns", [])
+        asked_for = {index, *(columns or ())}
+        names = [name for name in schema.names if name not in of_pandas or name in asked_for]
     places, _ = choose(where, names, columns, drop, index)
     features = [names[place] for place in places]
+    twice = next((name for name in features if schema.get_field_index(name) < 0), None)
+    if twice is not None:
+        raise SourceError(f"{where} has several columns named {twice!r}; give each a name of its own.")
     for field in map(schema.field, features):
         if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
             raise SourceError(
@@ -89,13 +89,27 @@ def chosen(
     return features, index
 
 
-def numbers_of(block: Any, features: list[str]) -> npt.NDArray[Any]:
+def numbered(where: str | Path, blocks: Iterable[Any], features: list[str], index: str | None) -> Numbered:
+    """The rows of record batches, each of which is checked first: what a damaged one points at is foreign memory."""
+    first = 0
+    try:
+        with reading(where, "to the end"):
+            for block in blocks:
+                block.select(features if index is None else [*features, index]).validate(full=True)
+                yield _rows(block, index, first), _matrix(block, features)
+                first += block.num_rows
+    except MemoryError as error:
+        cause = str(error) or "out of memory"
+        raise SourceError(f"{where} cannot be read after row {first}: {cause}; perhaps it is damaged.") from None
+
+
+def _matrix(block: Any, features: list[str]) -> npt.NDArray[Any]:
     """Columns side by side. Gaps become NaN, which the learner refuses by row and column."""
     columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.select(features).columns]
     return np.stack(columns, axis=1).astype(np.result_type(*columns, np.float32), copy=False)
 
 
-def rows_of(block: Any, index: str | None, first: int) -> npt.NDArray[Any]:
+def _rows(block: Any, index: str | None, first: int) -> npt.NDArray[Any]:
     """Row numbers, or the names of the rows where a column holds them."""
     if index is None:
         return np.arange(first, first + block.num_rows)

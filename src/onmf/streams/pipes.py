@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from onmf.streams.base import SourceError, reading
 
@@ -35,24 +36,18 @@ def lines(path: Path) -> Iterator[str]:
     looked_at = _looked_at.pop(standard_input, None)
     if isinstance(standard_input, io.TextIOWrapper) and looked_at is None:
         standard_input.reconfigure(encoding="utf-8-sig", errors="strict")  # whatever the locale
-    yield from looked_at or ()
-    for line in standard_input:  # not "yield from", which would close it when nobody reads on
-        yield line  # noqa: UP028
+    yield from chain(looked_at or (), standard_input)  # a chain: a generator that is left closes what it yields from
 
 
-def bytes_of(path: Path) -> BinaryIO:
-    """For formats that are not text."""
-    if str(path) != "-":
-        with reading(path, "from its beginning"):
-            return path.open("rb")
-    found: BinaryIO = _standard_input().buffer
-    return found
-
-
-def give_back(path: Path, file: BinaryIO) -> None:
-    """Close what ``bytes_of`` has opened; standard input belongs to the process."""
-    if str(path) != "-":
-        file.close()
+def bytes_of(path: Path, owner: object) -> BinaryIO:
+    """For formats that are not text; closed when its owner is gone, but for standard input, which is the process's."""
+    if str(path) == "-":
+        found: BinaryIO = _standard_input().buffer
+        return found
+    with reading(path, "from its beginning"):
+        file = path.open("rb")
+    finalize(owner, file.close)
+    return file
 
 
 def first_bytes() -> bytes:
