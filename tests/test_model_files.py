@@ -850,6 +850,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "position.generator.bit_generator": ("MT19937", None, 3),
     "position.generator.state": (None, {}, {"state": -1, "inc": 1}, {"state": "x", "inc": 1}),
     "feature_names": ([], ["a"], ["a"] * (F + 1), "a" * F, {str(i): 1 for i in range(F)}, [1] * F, 3, True),
+    "source": (
+        *([], {}, "", "csv", 0, False, {"scheme": "csv"}, {"options": {}}, {"scheme": 3, "options": {}}),
+        *({"scheme": "csv", "options": options} for options in ([], None, "a", {"a": None}, {"a": {}}, {"a": [[]]})),
+        *({"scheme": "csv", "options": {"a": [value]}} for value in (None, {}, float("nan"), float("inf"))),
+    ),
     "settings": ([], None, {}),
     "settings.nonsense": (1,),
     "settings.callbacks": (["print"], None),

@@ -22,6 +22,7 @@ from onmf.streams import (
     Rows,
     Source,
     SourceError,
+    Spec,
     open_source,
     prefetch,
     rebatch,
@@ -152,7 +153,7 @@ TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog"]
 
 @pytest.fixture
 def texts(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "x.txt").write_text("\n".join([TEXTS[0], "", *TEXTS[1:]]) + "\n")
+    (tmp_path / "x.txt").write_text("\n".join(TEXTS) + "\n")
     (tmp_path / "x.jsonl").write_text("\n".join(json.dumps({"id": 1, "body": text}) for text in TEXTS))
     (tmp_path / "mail").mkdir()
     for number, text in enumerate(TEXTS):
@@ -426,14 +427,16 @@ def test_a_scheme_or_suffix_that_is_taken_and_options_of_no_type_are_refused(own
     def opener(path: Path) -> Source:
         return open_source(path)
 
-    def odd(path: Path, factor: float) -> Source:
-        return scale(open_source(path), factor)
+    def odd(path: Path, factor: complex) -> Source:
+        return scale(open_source(path), abs(factor))
 
     for name, suffixes in (("csv", []), ("mine", [".f32"])):
         with pytest.raises(ValueError, match="already stands for"):
             register(name, suffixes)(opener)
-    with pytest.raises(TypeError, match="odd: annotate every option as int or str"):
+    with pytest.raises(TypeError, match="odd: annotate every option as int, float, str"):
         register("odd")(odd)
+    with pytest.raises(TypeError, match="odd: size cannot shape the features, since it is no option"):
+        register("odd", shapes=["size"])(opener)
     register("far", needs="a_library_of_mine")(opener)
     with pytest.raises(ModuleNotFoundError, match=r"far needs a_library_of_mine; install a_library_of_mine\."):
         open_source(f"far:{own}")
@@ -457,7 +460,7 @@ def test_a_second_pass_over_what_rewinds_not_is_refused_before_the_first() -> No
 
 BAD = {  # a source, the bad sample among those that are good, and how many of them there are
     "pictures": ("images:FOLDER", "3.png cannot be read as a picture", 4),
-    "table": ("FOLDER/x.csv", "'NA' is not a number at row 5", 10),
+    "table": ("FOLDER/x.csv", "'NA' is not a number at row 5", 14),
     "json": ("FOLDER/x.jsonl?words=5", "line 3 is not a JSON", 3),
     "files": ("text:FOLDER/?.txt?words=5", "1.txt cannot be read as text", 1),
     "iterable": ("", "a batch has 2 features", 46),
@@ -468,7 +471,7 @@ BAD = {  # a source, the bad sample among those that are good, and how many of t
 def with_bad_samples(tmp_path: Path) -> Callable[[str], Source]:
     write_pictures(tmp_path)
     (tmp_path / "3.png").write_bytes(b"nonsense")
-    (tmp_path / "x.csv").write_text("1,2\n" * 5 + "1,NA\n" * 5 + "1,2\n" * 5)
+    (tmp_path / "x.csv").write_text("1,2\n" * 5 + "1,NA\n" + "1,2\n" * 9)
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "x.jsonl").write_text("\n".join([lines[0], "", "{nonsense", *lines[1:]]))
     (tmp_path / "0.txt").write_text(TEXTS[0])
@@ -532,7 +535,7 @@ def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
 
 def test_known_words_are_counted_for_transform(texts: dict[str, str]) -> None:
     for options in ("words=2", ""):
-        source = open_source(f"{texts['json']}{options}".rstrip("&"), vocabulary=["dog", "sat", "zebra"])
+        source = open_source(f"{texts['json']}{options}".rstrip("&"), like=Spec(names=("dog", "sat", "zebra")))
         assert source.feature_names == ["dog", "sat", "zebra"]
         np.testing.assert_array_equal(whole(source), [[0, 1, 0], [1, 1, 0], [1, 0, 0]])
     for bad in ("hashed=0", "words=0"):

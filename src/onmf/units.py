@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from onmf._support.arrays import Array
@@ -45,7 +46,7 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
         row, column = np.nonzero(bad)
         value = X[row, column]
     number = row if rows is None else np.asarray(rows)[row]
-    first = np.lexsort((column, number))[0]
+    first = np.lexsort((column, row if number.dtype == object else number))[0]  # names have no order
     number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
         what, cure = "NaN in the data", "fill or drop missing values first"
@@ -72,6 +73,25 @@ def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
         f"are too large or too unequal to compute with, next to a mean of {mean:.3g} in the data that this model was "
         "begun with; rescale or clip them."
     )
+
+
+def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError]]:
+    """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
+    try:
+        refuse_bad_entries(X, rows)
+    except DataError:
+        pass
+    else:
+        return list(range(X.shape[0])), []
+    kept, errors = [], []
+    for row in range(X.shape[0]):
+        try:
+            refuse_bad_entries(X[row : row + 1], rows[row : row + 1])
+        except DataError as error:
+            errors.append(error)
+        else:
+            kept.append(row)
+    return kept, errors
 
 
 @dataclass(frozen=True)

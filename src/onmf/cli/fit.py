@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -25,6 +26,7 @@ EXAMPLES = (
     "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
+    "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
@@ -63,7 +65,7 @@ def fit(
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
     ] = 0,
     on_error: Annotated[
-        str, typer.Option(help="What to do with a bad batch: raise (stop with an error) or skip.")
+        str, typer.Option(help="What to do with bad samples and batches: raise (stop with an error) or skip.")
     ] = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
@@ -97,7 +99,8 @@ def fit(
         "random_state": seed,
     }
     known = None if start is None else onmf.load(start)
-    source = _opened(data, shuffle_buffer, seed, known)
+    begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
+    source = _opened(data, shuffle_buffer, seed, begun)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
     if resume and keep is not None and keep.exists():
@@ -123,7 +126,7 @@ def fit(
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} from it.")
             raise
     if model.n_skipped_:
-        errors.print(f"onmf: {model.n_skipped_} batches were skipped; the last: {model.skipped_[-1]}")
+        errors.print(f"onmf: {model.n_skipped_} samples or batches were skipped; the last: {model.skipped_[-1]}")
     history = model.history_
     console.print(
         f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
@@ -132,13 +135,22 @@ def fit(
     )
 
 
-def _opened(data: str, buffer: int, seed: int | None, known: onmf.OnlineNMF | None) -> streams.Source:
+def _source_in(checkpoint: Path) -> streams.Spec | None:
+    """How the features of a run that goes on were made: a vocabulary, for one, stays when the texts become more."""
+    from onmf.persistence import ModelFileError, model
+
+    for path in (checkpoint, onmf.Checkpoint(checkpoint).previous):
+        with suppress(ModelFileError):
+            return model.read(path)[1].source
+    return None
+
+
+def _opened(data: str, buffer: int, seed: int | None, like: streams.Spec | None) -> streams.Source:
     """The source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
-    A model that goes on decides what the features are.
+    A model or run that goes on decides what the features are.
     """
-    names = getattr(known, "feature_names_in_", None)
-    source = streams.open_source(data, vocabulary=None if names is None else list(names))
+    source = streams.open_source(data, like)
     if buffer and not source.any_order:
         source = streams.shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.

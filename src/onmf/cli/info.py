@@ -33,6 +33,7 @@ def info(
         "other settings": ", ".join(_pairs(_changed(settings, USUAL))) or "defaults",
         "atoms": len(W),
         "features": learned.features.number,
+        "source": learned.source or "arrays",
         "type": W.dtype,
         "samples seen": learned.history.samples,
         "passes": learned.passes,

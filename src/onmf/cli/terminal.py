@@ -24,8 +24,9 @@ errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlig
 SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
 DATA_HELP = (
     "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
-    "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'text:docs.jsonl?field=body&words=5000'; "
-    f"- reads texts from standard input, one per line. Schemes (and their options): {', '.join(SCHEMES)}."
+    "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "
+    "Standard input is a PATH of -, as in csv:-, npy:- or 'jsonl:-?field=body'; a - alone reads texts, one per line. "
+    f"Schemes (and their options): {', '.join(SCHEMES)}."
 )
 
 

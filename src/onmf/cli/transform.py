@@ -38,7 +38,7 @@ def transform(
     require_writable(out, streams.path_of(data), model)
     nmf = onmf.load(model)
     names = getattr(nmf, "feature_names_in_", None)
-    source = streams.open_source(data, None if names is None else names.tolist())
+    source = streams.open_source(data, like=nmf.source_)
     if source.n_samples is None and out.suffix.lower() == ".npy":
         fail(f"{data} does not say how many samples it has, which .npy has to know; write .csv or .tsv instead.")
     if source.n_features != nmf.n_features_in_:

@@ -25,7 +25,7 @@ from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.streams import Batches, Rows, Source
+from onmf.streams import Batches, Rows, Source, Spec
 from onmf.streams.iterable import is_stream
 from onmf.units import DataError, refuse_bad_entries
 
@@ -78,8 +78,8 @@ class OnlineNMF(NMF):
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
         ``onmf.coefficients.base``.
     on_error : {"raise", "skip"}, default "raise"
-        What is done with a batch that cannot be learnt from (NaN, infinite or negative entries, another number of
-        features, numbers too large): "skip" leaves it out, counts it in ``n_skipped_``, and keeps and logs the reason.
+        "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
+        infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -105,7 +105,7 @@ class OnlineNMF(NMF):
     n_samples_seen_, n_steps_, n_iter_ : int
         Samples learnt from, dictionary updates, passes.
     n_skipped_, skipped_ : int and list of str
-        Batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+        Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str
         What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
     reconstruction_err_ : float
@@ -114,6 +114,8 @@ class OnlineNMF(NMF):
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
         learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
+    source_ : onmf.streams.Spec
+        How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -268,11 +270,12 @@ class OnlineNMF(NMF):
     guarantee_ = Shown[Learned, str](learner.guarantee)
     n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
+    source_ = Shown[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
     reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
 
     @property
     def n_skipped_(self) -> int:
-        """Batches left out under ``on_error="skip"``."""
+        """Samples and batches left out under ``on_error="skip"``."""
         return (self._learned.skipped if self._learned else self._unlearned).count
 
     @property

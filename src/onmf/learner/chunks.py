@@ -109,6 +109,8 @@ def require_finite(result: BatchResult, rows: Any, unit: float) -> None:
 def unlearnable(why: str, rows: Any) -> DataError:
     """What to raise of a batch that cannot be learnt from; ``rows`` are the numbers of its samples."""
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
+    if where and rows.dtype == object:  # names have no order
+        where = f", rows {rows[0]} to {rows[-1]},"
     return DataError(
         f"The batch{where} {why}, so it is not learnt from: its numbers are too large or too unequal for this "
         "divergence; rescale or clip them."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onmf._support.checks import require_whole
 from onmf.learner.step import as_floats
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
-from onmf.units import DataError, refuse_bad_entries
+from onmf.units import good_rows
 
 MOST_BYTES = 2**26  # of a batch that has grown
 NOWHERE = -1  # the place of rows after some that the source has left out
@@ -27,7 +28,7 @@ class Reading:
     grows: bool = False  # with the chunks of the method?
     max_passes: int = 1
     shuffle: bool = True
-    skip_bad: bool = False  # leave out batches that cannot be learnt from?
+    skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
     marked: bool = False  # keep digests of what was read, so that a later run recognises it?
     verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
 
@@ -71,10 +72,10 @@ def cuts(
     block = reading.size_of(source)
     first = begins // block * block
     blocks = _placed(source, block, order, fault if reading.skip_bad else None, first)
+    if reading.skip_bad:
+        blocks = _good(blocks, fault)
     if reading.grows and source.batch_size is None:
-        blocks = recut(
-            _good(blocks, fault) if reading.skip_bad else blocks, lambda rows: size(_row_bytes(rows)), begins - first
-        )
+        blocks = _recut(blocks, size, begins)
     for places, batch in blocks:
         place = int(places["place"][0]) if len(places) else NOWHERE
         yield places["row"], batch, None if place == NOWHERE else place
@@ -101,14 +102,22 @@ def _placed(
 
 
 def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
-    """Batches without bad entries: one that has some must not spoil the larger one that it would become part of."""
+    """Batches without the rows that have bad entries: one row must not spoil those that it came with."""
     for places, batch in batches:
-        try:
-            refuse_bad_entries(as_floats(batch), places["row"])
-        except DataError as error:
+        kept, errors = good_rows(as_floats(batch), places["row"])
+        for error in errors:
             fault(error)
-        else:
+        if not errors:
             yield places, batch
+        elif kept:
+            yield places[kept], batch[kept]
+
+
+def _recut(blocks: Numbered, size: Callable[[int], int], begins: int) -> Numbered:
+    """Batches of the sizes that are asked for, from the row at which one begins."""
+    head = list(islice(blocks, 1))
+    earlier = sum(int(np.count_nonzero(places["place"] < begins)) for places, _ in head) if begins else 0
+    return recut(chain(head, blocks), lambda rows: size(_row_bytes(rows)), earlier)
 
 
 def _row_bytes(batch: Any) -> int:

@@ -12,10 +12,11 @@ from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
 from onmf.learner.position import Position
 from onmf.methods import Method, State
+from onmf.streams import Spec
 from onmf.units import Units
 
 LONG_HISTORY = 8192  # entries
-KEPT_REASONS = 100  # of batches that were skipped
+KEPT_REASONS = 100  # why something was skipped
 COLUMNS = ("samples", "seconds", "loss")
 
 
@@ -63,7 +64,7 @@ class History:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Batches that were skipped: how many, and why the last hundred."""
+    """Samples and batches that were skipped: how many, and why the last hundred."""
 
     count: int = 0
     reasons: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class Skipped:
     def __post_init__(self) -> None:
         require_whole(0, skipped=self.count)
         if len(self.reasons) != min(self.count, KEPT_REASONS):
-            raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} batches were skipped")
+            raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} samples or batches were skipped")
 
     def and_also(self, error: Exception) -> Skipped:
         """With one more."""
@@ -125,6 +126,7 @@ class Learned(Fitted):
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
     skipped: Skipped = Skipped()
+    source: Spec | None = None  # how the features were made, where the data were opened by their name
 
     @property
     def reconstruction_error(self) -> float:

@@ -46,7 +46,7 @@ def run(
 
     def leave_out(error: Exception, position: Position | None) -> None:
         nonlocal learned, skipped, news
-        log.warning("Skipped a batch: %s", error)
+        log.warning("Skipped: %s", error)
         if learned is None:
             skipped = skipped.and_also(error)
         else:
@@ -111,7 +111,8 @@ def run(
                 try:
                     if learned is None:
                         refuse_bad_entries(as_floats(batch), rows)
-                        begun = replace(begin(recipe, batch, features, drawing, source.n_samples), skipped=skipped)
+                        begun = begin(recipe, batch, features, drawing, source.n_samples)
+                        begun = replace(begun, skipped=skipped, source=source.spec)
                     else:
                         begun = learned
                     learned, progress = step(recipe, begun, batch, rows, position, total)

@@ -19,6 +19,7 @@ from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
 from onmf.sets import DictionarySet, Sets
+from onmf.streams import Spec
 from onmf.units import Units
 
 PLAIN = {  # settings that a file holds as they are, and what they are if nobody gives them
@@ -65,6 +66,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "skipped": dataclasses.asdict(learned.skipped),
         "position": where,
         "feature_names": learned.features.names,
+        "source": _source_facts(learned.source),
     }
     return arrays, facts
 
@@ -131,6 +133,7 @@ def _restored(
     settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
+    source = facts["source"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
@@ -150,6 +153,7 @@ def _restored(
         loss_to_beat=_number(facts["loss_to_beat"]),
         position=None if facts["position"] is None else Position.restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
+        source=None if source is None else Spec(source["scheme"], source["options"], names and _texts(names)),
     )
     learned.require_sound()
     divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
@@ -207,6 +211,11 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
     if not isinstance(method, kind):
         raise ValueError(f"it was learnt by {method.name!r}, which chooses a method and is none")
     return method
+
+
+def _source_facts(source: Spec | None) -> dict[str, Any] | None:
+    """The names of the features are stored apart, since data without a source may have some too."""
+    return None if source is None else {"scheme": source.scheme, "options": dict(source.options)}
 
 
 def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pkgutil
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError
 from onmf.streams.opening import open_source, path_of
 from onmf.streams.registry import Scheme, register, schemes
+from onmf.streams.spec import Spec
 
 # A source registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -28,6 +29,7 @@ __all__ = [
     "Sequential",
     "Source",
     "SourceError",
+    "Spec",
     "open_source",
     "path_of",
     "prefetch",

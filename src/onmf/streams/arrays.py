@@ -8,13 +8,17 @@ import numpy as np
 import scipy
 
 from onmf.streams.base import Source, reading, require_matrix
+from onmf.streams.npy_stream import ArraysFromPipe
+from onmf.streams.pipes import is_pipe
 from onmf.streams.registry import register
 from onmf.streams.rows import MappedRows, Rows
 
 
-@register("npy", [".npy"])
+@register("npy", [".npy"], takes=["standard input"])
 def npy(path: Path) -> Source:
-    """An array of which only the rows in use are read."""
+    """An array of which only the rows in use are read; from a pipe, one array after the other."""
+    if is_pipe(path):
+        return ArraysFromPipe(path)
     with reading(path, "as an array of numbers"):
         X = np.lib.format.open_memmap(path, mode="r")
     require_matrix(path, X)

@@ -29,6 +29,7 @@ class Spectrogram(Sequential):
                 f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
             )
         self.where, self.paths, self.window, self.hop = paths[0], paths, window, hop
+        self.chosen = {"hop": hop}
         rates = {}
         self.frames = {}
         for path in paths:
@@ -78,7 +79,7 @@ class Spectrogram(Sequential):
             raise SourceError(f"{path} ends after {found} frames, but its header announced {self.frames[path]}.")
 
 
-@register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio")
+@register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio", shapes=["window", "hop"])
 def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source:
     """A recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""
     paths = matching(path, SUFFIXES)

@@ -7,11 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy
+
+if TYPE_CHECKING:
+    from onmf.streams.spec import Spec
 
 
 class SourceError(ValueError):
@@ -35,6 +39,8 @@ class Source(ABC):
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
     files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
+    chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
+    spec: Spec | None = None  # how its features are made; open_source knows, and sets it
 
     @abstractmethod
     def batches(

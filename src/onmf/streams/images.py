@@ -29,6 +29,7 @@ class Pictures(Source):
         self.files, self.paths = files, list(files.values())
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
         self.n_samples, self.n_features = len(files), self._pixels(self.paths[0]).size
+        self.chosen = {"size": "{}x{}".format(*self.size or ())}
 
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
@@ -71,7 +72,7 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
 
-@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images")
+@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", shapes=["size", "colour"])
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
     """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
     shape = None

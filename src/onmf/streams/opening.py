@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import glob
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onmf.streams.base import Source, SourceError
-from onmf.streams.registry import Scheme, schemes
+from onmf.streams.pipes import is_pipe, name_of
+from onmf.streams.registry import MEANT, Scheme, is_value, read_value, schemes
+from onmf.streams.sniffing import refuse_all_but_texts
+from onmf.streams.spec import Spec, spelt
 
 
 def path_of(text: str | Path) -> Path:
@@ -16,18 +20,24 @@ def path_of(text: str | Path) -> Path:
     return _parsed(str(text))[1]
 
 
-def open_source(text: str | Path, vocabulary: list[str] | None = None) -> Source:
+def open_source(text: str | Path, like: Spec | None = None) -> Source:
     """The source that a text names, as ``onmf fit`` takes it.
 
-    ``vocabulary``, the features of a model, is passed on to schemes that would otherwise choose their own.
+    ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
+    size, columns, ... An option that is given and contradicts it is refused.
     """
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
+    if like is not None:
+        values = _likened(str(text), scheme, values, like)
+    _require_complete(str(text), scheme, values)
     _require_place(scheme, path)
-    if vocabulary is not None and "vocabulary" in inspect.signature(scheme.opener).parameters:
-        values["vocabulary"] = vocabulary
     scheme.require_library()
-    return scheme.opener(path, **values)
+    if str(text).partition("?")[0] == "-":
+        refuse_all_but_texts()
+    source = scheme.opener(path, **values, **({"like": like} if scheme.likens else {}))
+    source.spec = scheme.spec(source, values)
+    return source
 
 
 def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
@@ -58,7 +68,7 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 def _by_suffix(path: str) -> Scheme:
     suffix = Path(path).suffix.lower()
     for scheme in schemes():
-        if (suffix in scheme.suffixes) if path != "-" else ("standard input" in scheme.takes):
+        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
             return scheme
     known = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
@@ -70,24 +80,51 @@ def _by_suffix(path: str) -> Scheme:
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
     """The options as the opener wants them."""
+    values = {}
     for name, value in options.items():
         if name not in scheme.options:
             has = ", ".join(scheme.options) or "none"
             raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
-        if scheme.options[name] is int and not value.isdecimal():
-            raise SourceError(f"{text}: {name} must be a whole number, got {value!r}.")
+        kind = scheme.options[name]
+        try:
+            values[name] = read_value(kind, value)
+        except ValueError:
+            raise SourceError(f"{text}: {name} must be {MEANT[kind]}, got {value!r}.") from None
+    return values
+
+
+def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> dict[str, Any]:
+    """The options, and those that shape the features of the model; the columns of a table are found by their names."""
+    shapes, names = scheme.shapes, None if like.names is None else list(like.names)
+    if names is not None and scheme.options.get("columns") is list:
+        shapes, like = shapes | {"columns"}, replace(like, options={**like.options, "columns": names})
+        if sorted(given.get("columns", ())) == sorted(names):
+            given = given | {"columns": names}
+    values = like.applied(text, scheme.name, shapes, given)
+    for name, value in values.items():
+        if not is_value(kind := scheme.options[name], value):
+            raise SourceError(f"{text}: the model has {name}={spelt(value)}, where {scheme.name} takes {MEANT[kind]}.")
+    return values
+
+
+def _require_complete(text: str, scheme: Scheme, values: dict[str, Any]) -> None:
     try:
-        inspect.signature(scheme.opener).bind(text, **options)
+        inspect.signature(scheme.opener).bind(text, **values)
     except TypeError as error:
         needed = "&".join(f"{name}=..." for name in scheme.options)
         raise SourceError(f"{text}: {error}; write {scheme.name}:PATH?{needed}.") from None
-    return {name: scheme.options[name](value) for name, value in options.items()}
 
 
 def _require_place(scheme: Scheme, path: Path) -> None:
     """Refuse a path that is not there, or is a folder where the scheme takes none."""
-    if str(path) == "-" and "standard input" in scheme.takes:
-        return
+    if is_pipe(path):
+        if "standard input" in scheme.takes:
+            return
+        those = ", ".join(f"{each.name}:" for each in schemes() if "standard input" in each.takes)
+        raise SourceError(
+            f"{name_of(path)} can be read only from front to back, which is not enough for {scheme.name}; write it to "
+            f"a file first, or put one of {those} before it."
+        )
     if path.is_dir() and "folders" not in scheme.takes:
         those = ", ".join(f"{each.name}:" for each in schemes() if "folders" in each.takes)
         raise SourceError(f"{path} is a directory, which {scheme.name} does not read; put one of {those} before it.")

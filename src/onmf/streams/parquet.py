@@ -1,8 +1,8 @@
-"""Parquet, Feather and Arrow files, or a folder of them: columns are features, read in blocks of rows (pyarrow)."""
+"""Parquet, Feather and Arrow files, or folders of them: columns are features, read in blocks of rows (pyarrow)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import OnBad, Seeking, Source, SourceError, matching, named, reading
+from onmf.streams.base import Numbered, OnBad, Seeking, Source, SourceError, matching, named, reading
+from onmf.streams.columns import choose
 from onmf.streams.registry import register
 
 
 class Columns(Seeking):
     """Columns of numbers in one or more files of one format, the rows in the order of the files."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        *,
+        columns: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        index: str | None = None,
+    ) -> None:
         import pyarrow.dataset
-        from pyarrow.types import is_boolean, is_floating, is_integer
 
         self.where, self.kind = path, kind
         paths = matching(path, [f".{kind}"], deep=True)
@@ -33,17 +41,9 @@ class Columns(Seeking):
             for fragment in fragments:
                 if set(fragment.physical_schema.names) != set(data.schema.names):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
-        index = (data.schema.pandas_metadata or {}).get("index_columns", [])
-        self.feature_names = [name for name in data.schema.names if name not in index]
+        self.feature_names, self.index = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
-        fields = [data.schema.field(name) for name in self.feature_names]
-        for field in fields:
-            if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
-                raise SourceError(
-                    f"{path}: the column {field.name!r} is of type {field.type}; keep only columns of numbers."
-                )
-        # Of the types, not of what a block holds: the same rows are the same numbers wherever reading begins.
-        self.dtype = np.result_type(np.float32, *(field.type.to_pandas_dtype() for field in fields))
+        self.dtype = number_type(data.schema, self.feature_names)
         if not (self.n_samples and self.n_features):
             raise SourceError(
                 f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
@@ -56,15 +56,11 @@ class Columns(Seeking):
         some.n_samples = sum(some.counts.values())
         return some
 
-    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
-        """Gaps become NaN, which the learner refuses by row and column."""
-        with reading(self.where, "to the end"):
-            for block in self._records_from(first, size):
-                found = block.select(self.feature_names).columns
-                columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in found]
-                yield np.stack(columns, axis=1).astype(self.dtype, copy=False)
+    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
+        blocks = self._blocks_from(first, size, on_bad)
+        return numbered(self.where, blocks, self.feature_names or [], self.index, self.dtype, first)
 
-    def _records_from(self, first: int, size: int) -> Iterator[Any]:
+    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         """Files and row groups that end before the first row are not read."""
         for path, count in self.counts.items():
             if first >= count:
@@ -90,25 +86,72 @@ class Columns(Seeking):
         ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
         group = int(np.searchsorted(ends, first, side="right"))
         groups = list(range(group, len(ends)))
-        return int(ends[group - 1]) if group else 0, _row_groups(path, groups, self.feature_names or [], size)
+        wanted = [*(self.feature_names or ()), *([] if self.index is None else [self.index])]
+        return int(ends[group - 1]) if group else 0, _row_groups(path, groups, wanted, size)
 
 
-@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def parquet(path: Path) -> Source:
-    """A Parquet file, or those in a folder or matching a pattern."""
-    return Columns(path, "parquet")
+def chosen(
+    where: str | Path, schema: Any, columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
+) -> tuple[list[str], str | None]:
+    """The features, all of numbers, and the column that names the rows; that of pandas names them only if asked to."""
+    from pyarrow.types import is_boolean, is_floating, is_integer
+
+    with reading(where, "as columns with names"):
+        of_pandas = (schema.pandas_metadata or {}).get("index_columns", [])
+        asked_for = {index, *(columns or ())}
+        names = [name for name in schema.names if name not in of_pandas or name in asked_for]
+    places, _ = choose(where, names, columns, drop, index)
+    features = [names[place] for place in places]
+    twice = next((name for name in features if schema.get_field_index(name) < 0), None)
+    if twice is not None:
+        raise SourceError(f"{where} has several columns named {twice!r}; give each a name of its own.")
+    for field in map(schema.field, features):
+        if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
+            raise SourceError(
+                f"{where}: the column {field.name!r} is of type {field.type}; keep only columns of numbers, or choose "
+                "them by columns= or drop=."
+            )
+    return features, index
 
 
-@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def feather(path: Path) -> Source:
-    """A Feather file, or those in a folder or matching a pattern."""
-    return Columns(path, "feather")
+def number_type(schema: Any, features: Sequence[str]) -> npt.DTypeLike:
+    """Of the columns, not of what a block holds: the same rows are the same numbers wherever reading begins."""
+    return np.result_type(np.float32, *(schema.field(name).type.to_pandas_dtype() for name in features))
 
 
-@register("arrow", [".arrow"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet")
-def arrow(path: Path) -> Source:
-    """A file in Arrow's IPC format, or those in a folder or matching a pattern."""
-    return Columns(path, "arrow")
+def numbered(
+    where: str | Path,
+    blocks: Iterable[Any],
+    features: list[str],
+    index: str | None,
+    dtype: npt.DTypeLike,
+    first: int = 0,
+) -> Numbered:
+    """The rows of record batches, each of which is checked first: what a damaged one points at is foreign memory."""
+    try:
+        with reading(where, "to the end"):
+            for block in blocks:
+                block.select(features if index is None else [*features, index]).validate(full=True)
+                yield _rows(block, index, first), _matrix(block, features, dtype)
+                first += block.num_rows
+    except MemoryError as error:
+        cause = str(error) or "out of memory"
+        raise SourceError(f"{where} cannot be read after row {first}: {cause}; perhaps it is damaged.") from None
+
+
+def _matrix(block: Any, features: list[str], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Columns side by side. Gaps become NaN, which the learner refuses by row and column."""
+    columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.select(features).columns]
+    return np.stack(columns, axis=1).astype(dtype, copy=False)
+
+
+def _rows(block: Any, index: str | None, first: int) -> npt.NDArray[Any]:
+    """Row numbers, or the names of the rows where a column holds them."""
+    if index is None:
+        return np.arange(first, first + block.num_rows)
+    names = np.empty(block.num_rows, dtype=object)
+    names[:] = ["" if name is None else str(name) for name in block.column(index).to_pylist()]
+    return names
 
 
 def _row_groups(path: Path, groups: list[int], columns: list[str], size: int) -> Iterator[Any]:
@@ -129,3 +172,19 @@ def _record_batches(path: Path) -> Iterator[Any]:
 def _numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Booleans with gaps come as objects: gaps become NaN."""
     return column.astype(np.float64) if column.dtype == object else column
+
+
+@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def parquet(
+    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+) -> Source:
+    """A Parquet file, or those in a folder or matching a pattern."""
+    return Columns(path, "parquet", columns=columns, drop=drop, index=index)
+
+
+@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def feather(
+    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+) -> Source:
+    """A Feather file, or those in a folder or matching a pattern."""
+    return Columns(path, "feather", columns=columns, drop=drop, index=index)

@@ -65,7 +65,7 @@ def hdf5(path: Path, name: str | None = None) -> Source:
     return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
 
 
-@register("h5ad", [".h5ad"], needs="anndata", extra="anndata")
+@register("h5ad", [".h5ad"], needs="anndata", extra="anndata", shapes=["layer"])
 def h5ad(path: Path, layer: str | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features."""
     import h5py

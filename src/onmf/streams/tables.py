@@ -1,53 +1,102 @@
-"""Tables of numbers in text: .csv and .tsv, read in blocks of lines."""
+"""Tables of numbers in text: .csv and .tsv, read in blocks of lines, also from a pipe."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from itertools import count, islice
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
+from onmf.streams.columns import choose
+from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
+
+log = logging.getLogger("onmf")
+
+UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
 class Table(Sequential):
-    """Lines of numbers between delimiters; a first line without any number names the features.
+    """Lines of numbers between delimiters; a first line without any number names the columns.
 
-    ``header``, yes or no, decides where names look like numbers, as years do.
+    ``header``, yes or no, decides where names look like numbers, as years do. ``columns`` are the features, by name and
+    in this order, or by number where there are no names; ``drop`` are columns that are none, and ``index`` is the one
+    that names the rows. Where there are no names, but just as many columns as are asked for, they take those names.
     """
 
-    def __init__(self, path: Path, delimiter: str, header: str | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        delimiter: str,
+        header: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        index: str | None = None,
+    ) -> None:
+        self.where, self.path, self.delimiter = name_of(path), path, delimiter
         if header not in (None, "yes", "no"):
-            raise SourceError(f"{path}: header must be yes or no, got {header!r}.")
-        self.where, self.path, self.delimiter = str(path), path, delimiter
-        with reading(path, "as text", "save it as UTF-8"):
-            lines = self._lines()
-            fields = self._fields(next(lines, ""))
-            others = sum(1 for _ in lines)
+            raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
+        self.rewinds = not is_pipe(path)
+        with reading(self.where, "as text", "save it as UTF-8"):
+            found = self._lines()
+            first = next(found, "")
+            fields = self._fields(first)
+            others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
-            raise SourceError(f"{path} is empty.")
-        self.n_features = len(fields)
+            raise SourceError(f"{self.where} is empty.")
         # One number among gaps is a sample with gaps.
-        self.has_header = not any(map(_is_number, fields)) if header is None else header == "yes"
-        self.feature_names = fields if self.has_header else None
-        self.n_samples = others + (0 if self.has_header else 1)
-        if not self.n_samples:
-            raise SourceError(f"{path} has a line of names but no samples.")
+        self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
+        self.names = fields if self.has_header else None
+        self.n_fields = len(fields)
+        self._choose(fields, columns, drop, index)
+        if others is None:
+            self._unread = found if self.has_header else chain([first], found)
+        else:
+            self.n_samples = others + (0 if self.has_header else 1)
+            if not self.n_samples:
+                raise SourceError(f"{self.where} has a line of names but no samples.")
+
+    def _choose(
+        self, fields: list[str], columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
+    ) -> None:
+        names = fields if self.has_header else [str(number) for number in range(self.n_fields)]
+        unnamed = self.has_header and fields[0] in UNNAMED and all(fields[1:])
+        if unnamed and fields[0] not in [*(columns or ()), *(drop or ()), index]:
+            what = "it names the rows and is no feature" if index is None else "it is left out"
+            log.warning("%s: the first column has no name, as pandas writes row names; %s.", self.where, what)
+            drop, index = [fields[0], *(drop or ())], fields[0] if index is None else index
+        self.feature_names = None
+        if columns is not None and not self.has_header and not set(columns) & set(names):
+            self.places, self.index = choose(self.where, names, None, drop, index)
+            if len(columns) == len(self.places):
+                self.feature_names = list(columns)
+        if self.feature_names is None:
+            self.places, self.index = choose(self.where, names, columns, drop, index)
+            self.feature_names = [fields[place] for place in self.places] if self.has_header else None
+        self.n_features = len(self.places)
+        if self.feature_names is None and self.n_features < self.n_fields:
+            self.chosen = {"columns": [str(place) for place in self.places]}
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A block with a bad line is left out whole; the rows after it keep their numbers."""
-        return each_readable(self._numbers, zip(count(0, size), self._blocks(size, on_bad), strict=False), on_bad)
+        """A bad line is left out alone; the rows after it keep their numbers."""
+        first = 0
+        for block in self._blocks(size, on_bad):
+            yield from self._read(first, block, on_bad)
+            first += len(block)
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[str]]:
-        lines, row = islice(self._lines(), int(self.has_header), None), 0
+        samples = islice(self._lines(), int(self.has_header), None) if self.rewinds else self._unread
+        row = 0
         while True:
             with reading(self.where, f"from row {row} onward"):
-                block = list(islice(lines, size))
+                block = list(islice(samples, size))
             if not block:
                 break
             yield block
@@ -55,54 +104,104 @@ class Table(Sequential):
         if row < (self.n_samples or 0):
             raise SourceError(f"{self.where} shrank: it had {self.n_samples} samples and now ends after {row}.")
 
-    def _numbers(self, numbered: tuple[int, list[str]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        row, block = numbered
+    def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
+        """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
         try:
-            X = np.loadtxt(block, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"')
-        except ValueError:
-            X = np.empty((0, 0))
-        if X.shape[1] != self.n_features:
-            raise SourceError(f"{self.where}: {self._what_is_wrong(row, block)}.")
-        return np.arange(row, row + len(block)), X
+            found = self._rows(first, block), self._numbers(block)
+        except (ValueError, csv.Error):
+            pass
+        else:
+            yield found
+            return
+        if len(block) == 1:
+            error = SourceError(f"{self.where}: {self._what_is_wrong(first, block[0])}.")
+            if on_bad is None:
+                raise error
+            on_bad(error)
+            return
+        half = len(block) // 2
+        yield from self._read(first, block[:half], on_bad)
+        yield from self._read(first + half, block[half:], on_bad)
 
-    def _what_is_wrong(self, row: int, block: list[str]) -> str:
-        """With the first line that is not ``n_features`` numbers."""
-        for number, line in enumerate(block, row):
-            with reading(self.where, f"from row {number} onward"):
-                fields = self._fields(line)
-            if len(fields) != self.n_features:
-                return f"row {number} has {len(fields)} values, the first has {self.n_features}"
-            for column, field in enumerate(fields):
-                if not _is_number(field):
-                    what = f"{field!r} is not a number" if field else "a value is missing"
-                    name = f" ({self.feature_names[column]})" if self.feature_names else ""
-                    cure = f"keep only columns of numbers, separated by {self.delimiter!r}"
-                    cure = cure if field else "fill in or drop missing values first"
-                    return f"{what} at row {number}, column {column}{name} (counted from 0); {cure}"
-        return f"rows {row} to {row + len(block) - 1} cannot be read as numbers"
+    def _numbers(self, block: list[str]) -> npt.NDArray[Any]:
+        every = self.places == list(range(self.n_fields))
+        X = np.loadtxt(
+            block,
+            delimiter=self.delimiter,
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            usecols=None if every else self.places,
+        )
+        # Of columns that are not asked for, it does not say how many there are.
+        odd = () if every else (line for line in block if line.count(self.delimiter) != self.n_fields - 1)
+        if X.shape != (len(block), self.n_features) or any(len(self._fields(line)) != self.n_fields for line in odd):
+            raise ValueError("a line is shorter or longer than the others")
+        return X
+
+    def _rows(self, first: int, block: list[str]) -> npt.NDArray[Any]:
+        """Row numbers, or the names of the rows where a column holds them."""
+        if self.index is None:
+            return np.arange(first, first + len(block))
+        place, names = self.index, np.empty(len(block), dtype=object)
+        for row, line in enumerate(block):
+            fields = self._fields(line)
+            if len(fields) != self.n_fields:
+                raise ValueError("a line is shorter or longer than the others")
+            names[row] = fields[place]
+        return names
+
+    def _what_is_wrong(self, number: int, line: str) -> str:
+        """With a line that is not ``n_fields`` values, those of the features numbers."""
+        with reading(self.where, f"at row {number}"):
+            fields = self._fields(line)
+        if len(fields) != self.n_fields:
+            return f"row {number} has {len(fields)} values, the first has {self.n_fields}"
+        row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
+        for column in self.places:
+            field = fields[column]
+            if not is_number(field):
+                what = f"{field!r} is not a number" if field else "a value is missing"
+                name = f" ({self.names[column]})" if self.names else ""
+                cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
+                cure = cure if field else "fill in or drop missing values first"
+                return f"{what} at {row}, column {column}{name} (counted from 0); {cure}"
+        return f"{row} cannot be read as numbers"
 
     def _lines(self) -> Iterator[str]:
         """A line of nothing but tabs is a sample with gaps, not a blank line."""
-        with self.path.open(encoding="utf-8-sig") as lines:
-            yield from (line for line in lines if line.strip(" \r\n"))
+        return (line for line in lines(self.path) if line.strip(" \r\n"))
 
     def _fields(self, line: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-@register("csv", [".csv"])
-def comma_separated(path: Path, header: str | None = None) -> Source:
+@register("csv", [".csv"], takes=["standard input"], shapes=["columns"])
+def comma_separated(
+    path: Path,
+    header: str | None = None,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
+    index: str | None = None,
+) -> Source:
     """Numbers separated by commas."""
-    return Table(path, ",", header)
+    return Table(path, ",", header, columns=columns, drop=drop, index=index)
 
 
-@register("tsv", [".tsv"])
-def tab_separated(path: Path, header: str | None = None) -> Source:
+@register("tsv", [".tsv"], takes=["standard input"], shapes=["columns"])
+def tab_separated(
+    path: Path,
+    header: str | None = None,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
+    index: str | None = None,
+) -> Source:
     """Numbers separated by tabs."""
-    return Table(path, "\t", header)
+    return Table(path, "\t", header, columns=columns, drop=drop, index=index)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """As tables hold them."""
     try:
         float(text)
     except ValueError:

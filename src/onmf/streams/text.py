@@ -5,21 +5,20 @@ Hashing needs no first pass and no memory, but has no words to show; a vocabular
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from collections import Counter
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy
 
 from onmf.streams.base import (
+    Numbered,
     OnBad,
     Sequential,
     Source,
@@ -30,127 +29,177 @@ from onmf.streams.base import (
     reading,
     require_unchanged,
 )
+from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
+from onmf.streams.spec import Spec
+from onmf.streams.vocabulary import HASHED, MOST_COUNTED, WordCounts, Words, require_numbers, require_shares
 
-Texts = Callable[[OnBad | None], Iterator[str]]  # gives them afresh with every call, or once if they do not rewind
-HASHED = 2**14  # features, where no vocabulary is learnt
+log = logging.getLogger("onmf")
+
+NumberedTexts = Iterator[tuple[int, str]]  # row numbers and texts
+Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
 CURE = "save it as UTF-8"
+SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
 
 
 class Documents(Sequential):
-    """Sparse counts of words: of those in ``vocabulary``, or of all, hashed to ``hashed`` features."""
+    """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
-    def __init__(
-        self, where: str | Path, texts: Texts, rewinds: bool, vocabulary: list[str] | None, hashed: int
-    ) -> None:
-        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
-
+    def __init__(self, where: str | Path, texts: Texts, rewinds: bool, words: Words) -> None:
         self.where, self.texts, self.rewinds = where, texts, rewinds
-        self.feature_names, self.n_features = vocabulary, hashed if vocabulary is None else len(vocabulary)
-        self.vectoriser: Any = (
-            HashingVectorizer(n_features=hashed, alternate_sign=False, norm=None, dtype=np.float64)
-            if vocabulary is None
-            else CountVectorizer(vocabulary=vocabulary, dtype=np.float64)
-        )
+        self.feature_names, self.n_features = words.vocabulary, words.number
+        self.vectoriser = words.vectoriser()
 
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
         some.files = {name: (self.files or {})[name] for name in names}
-        some.texts = partial(each_readable, _whole, list(some.files.values()))
+        some.texts = partial(_whole_files, list(some.files.values()))
         some.n_samples = len(names)
         return some
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """Texts that cannot be read are left out; the others keep their numbers."""
+        for block in self._blocks(size, on_bad):
+            rows, texts = zip(*block, strict=True)
+            yield np.asarray(rows), scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int, str]]]:
         texts = self.texts(on_bad)
         while block := list(islice(texts, size)):
-            yield scipy.sparse.csr_matrix(self.vectoriser.transform(block))
+            yield block
 
 
-@register("text", [".txt", ".jsonl", ".ndjson"], takes=["folders", "patterns", "standard input"])
+@register(
+    "text",
+    [".txt"],
+    takes=["folders", "patterns", "standard input"],
+    shapes=SHAPES,
+)
 def documents(
     path: Path,
-    field: str = "text",
+    field: str | None = None,
     words: int | None = None,
-    hashed: int = HASHED,
-    vocabulary: list[str] | None = None,
+    hashed: int | None = None,
+    stop: str | None = None,
+    min_df: int | float | None = None,
+    max_df: int | float | None = None,
+    ngrams: int = 1,
+    tfidf: bool = False,
+    *,
+    like: Spec | None = None,
 ) -> Source:
-    """The lines of a .txt file or of standard input, a field of .jsonl, or the files of a folder or pattern.
+    """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
 
-    ``words`` is the number of words to learn a vocabulary of; one that is known already is taken as it is.
+    ``words`` is the number of words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; one
+    that a model has, with its weights, is taken as it is. ``ngrams=2`` also counts pairs of words, ``stop=english``
+    leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
     """
     where, texts, rewinds = _texts(path, field)
-    if min(hashed, 1 if words is None else words) < 1:
-        raise SourceError(f"{where}: words and hashed must be at least 1.")
-    n_samples = None
-    if words is not None and vocabulary is None:
-        if not rewinds:
-            raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
-        vocabulary, n_samples = _vocabulary(where, texts, words)
-    source = Documents(where, texts, rewinds, vocabulary, hashed)
+    require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
+    require_shares(where, min_df=min_df, max_df=max_df)
+    if words is not None and hashed is not None:
+        raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
+    if stop not in (None, "english"):
+        raise SourceError(f"{where}: stop must be english, the only list of stop words there is; got {stop!r}.")
+    counted, n_samples = Words(hashed or HASHED, stop, ngrams), None
+    if like is not None and like.names is not None:
+        counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
+    elif words is not None:
+        counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * words))
+        vocabulary = counts.chosen(where, words, min_df, max_df)
+        counted = replace(counted, vocabulary=vocabulary, idf=counts.idf(vocabulary) if tfidf else None)
+    elif tfidf or not (min_df is None and max_df is None):
+        raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; add words=5000, for example.")
+    elif like is None:
+        _say_hashed()
+    source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
+    hashed = counted.hashed if counted.vocabulary is None else None
+    known = {"field": field, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in known.items() if value is not None}
     if rewinds and not path.is_file():
         source.files = named(path, matching(path, [".txt"]))
         source.n_samples = len(source.files)
     return source
 
 
-def _vocabulary(where: str | Path, texts: Texts, words: int) -> tuple[list[str], int]:
-    """The most frequent words, in alphabetical order, and the number of texts; memory grows with the words alone."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    analyse = CountVectorizer().build_analyzer()
-    counts: Counter[str] = Counter()
-    n_samples = 0
-    for text in texts(lambda _: None):  # bad ones are reported when they are learnt from
-        counts.update(analyse(text))
-        n_samples += 1
-    if not counts:
-        raise SourceError(f"{where} has no words to count.")
-    return sorted(word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words]), n_samples
+def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, most: int) -> tuple[WordCounts, int]:
+    """The words of all texts that can be read, and the number of all texts."""
+    if not rewinds:
+        raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
+    words_of, counts = counted.analyser(), WordCounts(most)
+    bad: list[SourceError] = []
+    for _, text in texts(bad.append):  # they are reported when they are learnt from
+        counts.add(words_of(text))
+    return counts, counts.texts + len(bad)
 
 
-def _texts(path: Path, field: str) -> tuple[str | Path, Texts, bool]:
-    """How they are called, the texts, and whether they can be read again."""
-    if str(path) == "-":
-        return "standard input", lambda on_bad: filter(str.strip, _standard_input()), False
-    if not path.is_file():
-        return path, partial(each_readable, _whole, matching(path, [".txt"])), True
-    if path.suffix.lower() not in {".jsonl", ".ndjson"}:
-        return path, lambda on_bad: filter(str.strip, _lines(path)), True
-
-    def fields(on_bad: OnBad | None) -> Iterator[str]:
-        numbered = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
-        return each_readable(partial(_field, path, field), numbered, on_bad)
-
-    return path, fields, True
+def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
+    """The model's idf, if its words are weighted."""
+    names, idf = like.names or (), like.options.get("idf")
+    if len(set(names)) < len(names):
+        raise SourceError(f"{where}: the model's features have names that occur twice, so they are no vocabulary.")
+    if not tfidf:
+        return None
+    if not isinstance(idf, list) or [float] * len(names) != list(map(type, idf)) or min(idf) < 0:
+        raise SourceError(f"{where}: the model does not have the weights of its words; leave out tfidf=.")
+    return idf
 
 
-def _standard_input() -> Iterator[str]:
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale
-    with reading("standard input", "as text", "give it as UTF-8"):
-        yield from sys.stdin
+@cache
+def _say_hashed() -> None:
+    log.warning(
+        "Words are hashed, so that the model will not know which words its features stand for; words=5000 learns a "
+        "vocabulary of that many words first."
+    )
 
 
-def _whole(path: Path) -> str:
-    with reading(path, "as text", CURE):
-        return path.read_text(encoding="utf-8")
+def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
+    """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
+    where, rewinds = name_of(path), not is_pipe(path)
+    if rewinds and not path.is_file():
+        if field is not None:
+            raise SourceError(
+                f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
+            )
+        return path, partial(_whole_files, matching(path, [".txt"])), True
+    if field is None:
+        return where, lambda on_bad: enumerate(_lines(path)), rewinds
+
+    def fields(on_bad: OnBad | None) -> NumberedTexts:
+        """A blank line is no JSON, and no row."""
+        objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
+        return each_readable(partial(_field, where, field), enumerate(objects), on_bad)
+
+    return where, fields, rewinds
 
 
 def _lines(path: Path) -> Iterator[str]:
+    if is_pipe(path):
+        yield from lines(path)
+        return
     with reading(path, "as text", CURE):
         size = path.stat().st_size
-        with path.open(encoding="utf-8") as file:
-            yield from file
+        yield from lines(path)
     require_unchanged(path, size)
 
 
-def _field(path: Path, field: str, numbered: tuple[int, str]) -> str:
-    number, line = numbered
+def _whole_files(paths: list[Path], on_bad: OnBad | None) -> NumberedTexts:
+    return each_readable(_whole, enumerate(paths), on_bad)
+
+
+def _whole(numbered: tuple[int, Path]) -> tuple[int, str]:
+    row, path = numbered
+    with reading(path, "as text", CURE):
+        return row, path.read_text(encoding="utf-8")
+
+
+def _field(where: str | Path, field: str, numbered: tuple[int, tuple[int, str]]) -> tuple[int, str]:
+    row, (number, line) = numbered
     try:
         text = json.loads(line)[field]
     except (ValueError, LookupError, TypeError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise SourceError(f"{path}: line {number} is not a JSON object with a text in the field {field!r}.")
-    return text
+        raise SourceError(f"{where}: line {number} is not a JSON object with a text in the field {field!r}.")
+    return row, text

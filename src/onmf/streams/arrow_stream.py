@@ -1,0 +1,75 @@
+"""Arrow's IPC format: streams from a pipe or a file, read as their record batches come, and files of it (pyarrow)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
+from onmf.streams.parquet import Columns, chosen, number_type, numbered
+from onmf.streams.pipes import bytes_of, is_pipe, name_of
+from onmf.streams.registry import register
+
+FILE_MAGIC = b"ARROW1"
+CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
+
+
+class RecordBatches(Sequential):
+    """Columns of numbers in record batches that follow each other, without an index of where they are."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        columns: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        index: str | None = None,
+    ) -> None:
+        self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
+        if self.rewinds:
+            with reading(path, "as an Arrow stream"), path.open("rb") as file:
+                schema = self._reader(file).schema
+        else:
+            self._unread = self._reader(bytes_of(path, self))
+            schema = self._unread.schema
+        self.feature_names, self.index = chosen(self.where, schema, columns, drop, index)
+        self.n_features, self.dtype = len(self.feature_names), number_type(schema, self.feature_names)
+
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index, self.dtype)
+
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+        if not self.rewinds:
+            yield from self._unread
+            return
+        with self.path.open("rb") as file:
+            yield from self._reader(file)
+
+    def _reader(self, file: BinaryIO) -> Any:
+        import pyarrow
+
+        with reading(self.where, "as an Arrow stream", CURE):
+            return pyarrow.ipc.open_stream(file)
+
+
+@register(
+    "arrow",
+    [".arrow"],
+    takes=["folders", "patterns", "standard input"],
+    needs="pyarrow",
+    extra="parquet",
+    shapes=["columns"],
+)
+def arrow(
+    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+) -> Source:
+    """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
+    if is_pipe(path) or (path.is_file() and _is_stream(path)):
+        return RecordBatches(path, columns=columns, drop=drop, index=index)
+    return Columns(path, "arrow", columns=columns, drop=drop, index=index)
+
+
+def _is_stream(path: Path) -> bool:
+    with reading(path, "as arrow"), path.open("rb") as file:
+        return file.read(len(FILE_MAGIC)) != FILE_MAGIC

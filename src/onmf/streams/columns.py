@@ -1,0 +1,50 @@
+"""Which columns of a table are features, in which order, and which one names the rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from onmf.streams.base import SourceError
+
+SHOWN = 12  # names in a message
+
+
+def choose(
+    where: str | Path,
+    names: Sequence[str],
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    index: str | None = None,
+) -> tuple[list[int], int | None]:
+    """The places of the features, and that of the row names.
+
+    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index``.
+    """
+    known = dict(zip(names, range(len(names)), strict=True))
+    times = Counter(names)
+
+    def place(name: str) -> int:
+        if name not in known:
+            raise SourceError(f"{where} has no column {name!r}; its columns are {_shown(names)}.")
+        if times[name] > 1:
+            raise SourceError(f"{where} has {times[name]} columns named {name!r}; give each a name of its own.")
+        return known[name]
+
+    row_names = None if index is None else place(index)
+    left_out = {row_names, *map(place, drop or ())}
+    places = [each for each in range(len(names)) if each not in left_out]
+    if columns is not None and list(columns) != [names[each] for each in places]:  # equal names are not looked up
+        name, asked = Counter(columns).most_common(1)[0]
+        if asked > 1:
+            raise SourceError(f"{where}: the column {name!r} is asked for {asked} times.")
+        places = [each for each in map(place, columns) if each not in left_out]
+    if not places:
+        raise SourceError(f"{where} has no columns left to learn from; its columns are {_shown(names)}.")
+    return places, row_names
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more

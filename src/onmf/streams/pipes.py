@@ -1,0 +1,77 @@
+"""Standard input, FIFOs and other devices: read once, from front to back."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+from weakref import WeakKeyDictionary, finalize
+
+from onmf.streams.base import SourceError, reading
+
+# Standard input belongs to the whole process, and so do its lines that were looked at and are still to be read.
+_looked_at: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
+
+
+def is_pipe(path: Path) -> bool:
+    """Can it be read only once? So can ``-``, FIFOs, process substitutions, and /dev/stdin behind a pipe."""
+    return str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def name_of(path: Path) -> str:
+    """As messages call it."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file or pipe in UTF-8, each as soon as it is there."""
+    if str(path) != "-":
+        with path.open(encoding="utf-8-sig") as file:
+            yield from file
+        return
+    standard_input = _standard_input()
+    looked_at = _looked_at.pop(standard_input, None)
+    if isinstance(standard_input, io.TextIOWrapper) and looked_at is None:
+        standard_input.reconfigure(encoding="utf-8-sig", errors="strict")  # whatever the locale
+    yield from chain(looked_at or (), standard_input)  # a chain: a generator that is left closes what it yields from
+
+
+def bytes_of(path: Path, owner: object) -> BinaryIO:
+    """For formats that are not text; closed when its owner is gone, but for standard input, which is the process's."""
+    if str(path) == "-":
+        found: BinaryIO = _standard_input().buffer
+        return found
+    with reading(path, "from its beginning"):
+        file = path.open("rb")
+    finalize(owner, file.close)
+    return file
+
+
+def first_bytes() -> bytes:
+    """Of standard input, as many as a format is told by; they stay to be read."""
+    waiting: Any = getattr(_standard_input(), "buffer", None)
+    return bytes(waiting.peek(1)[:8]) if hasattr(waiting, "peek") else b""
+
+
+def first_lines(wanted: int) -> list[str]:
+    """Of standard input, those that are not blank; they stay to be read."""
+    seen: list[str] = []
+    found: list[str] = []
+    with reading("standard input", "as text", "give it as UTF-8"):
+        for line in lines(Path("-")):
+            seen.append(line)
+            if line.strip():
+                found.append(line)
+            if len(found) == wanted:
+                break
+    _looked_at[_standard_input()] = seen
+    return found
+
+
+def _standard_input() -> TextIO:
+    if sys.stdin is None or sys.stdin.closed:
+        raise SourceError("standard input is closed; pipe the samples into the command, or name a file.")
+    return sys.stdin

@@ -1,0 +1,317 @@
+"""Samples that come through pipes: standard input with a format, FIFOs, process substitution, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import onmf
+from onmf.streams import Source, SourceError, open_source
+
+X = np.random.default_rng(3).integers(0, 9, (23, 4)).astype(float)
+NAMES = ["a", "b", "c", "d"]
+TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog"]
+
+
+def table(delimiter: str) -> bytes:
+    lines = [NAMES, *([f"{number:.17g}" for number in row] for row in X)]
+    return "\n".join(map(delimiter.join, lines)).encode()
+
+
+def objects() -> bytes:
+    return "\n".join(json.dumps(dict(zip(NAMES, row, strict=True))) for row in X.tolist()).encode()
+
+
+def arrays() -> bytes:
+    file = io.BytesIO()
+    for part in (X[:9], X[9:10].astype(np.float32), X[10:]):
+        np.save(file, part)
+    return file.getvalue()
+
+
+def record_batches() -> bytes:
+    pa = pytest.importorskip("pyarrow")
+    whole = pa.table(dict(zip(NAMES, X.T, strict=True)))
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, whole.schema) as writer:
+        for part in whole.to_batches(max_chunksize=9):
+            writer.write_batch(part)
+    return file.getvalue()
+
+
+CONTENT: dict[str, Callable[[], bytes]] = {
+    "csv:PATH": lambda: table(","),
+    "tsv:PATH": lambda: table("\t"),
+    "jsonl:PATH?features=a,b,c,d": objects,
+    "npy:PATH": arrays,
+    "arrow:PATH": record_batches,
+}
+Piped = Callable[[bytes], int]
+
+
+@pytest.fixture
+def piped() -> Iterator[Piped]:
+    """A function that feeds a pipe, a few bytes at a time, and gives the descriptor to read from."""
+    threads = []
+
+    def feed(content: bytes) -> int:
+        reading, writing = os.pipe()
+
+        def write() -> None:
+            # Whoever reads may have seen enough.
+            with os.fdopen(writing, "wb", buffering=0) as file, contextlib.suppress(BrokenPipeError):
+                for first in range(0, len(content), 50):
+                    file.write(content[first : first + 50])
+
+        threads.append(threading.Thread(target=write))
+        threads[-1].start()
+        return reading
+
+    yield feed
+    for thread in threads:
+        thread.join(timeout=10)
+
+
+@pytest.fixture
+def standard_input(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
+    """A function that puts a pipe with these bytes in the place of standard input."""
+    opened = []
+
+    def replace(content: bytes) -> None:
+        opened.append(os.fdopen(piped(content), encoding="ascii", errors="surrogateescape"))
+        monkeypatch.setattr(sys, "stdin", opened[-1])
+
+    yield replace
+    for each in opened:
+        each.close()
+
+
+def whole(source: Source, size: int = 5) -> np.ndarray:
+    found = list(source.batches(size))
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), np.arange(sum(len(r) for r, _ in found)))
+    assert all(len(rows) == size for rows, _ in found[:-1])
+    return np.concatenate([b.toarray() if scipy.sparse.issparse(b) else b for _, b in found])
+
+
+@pytest.mark.parametrize("spelling", CONTENT)
+def test_standard_input_is_read_in_the_format_that_is_named(
+    spelling: str, standard_input: Callable[[bytes], None]
+) -> None:
+    standard_input(CONTENT[spelling]())
+    source = open_source(spelling.replace("PATH", "-"))
+    assert (source.rewinds, source.n_samples, source.n_features) == (False, None, 4)
+    assert source.feature_names == (None if spelling.startswith("npy") else NAMES)
+    np.testing.assert_array_equal(whole(source), X)
+    with pytest.raises(SourceError, match="standard input can be read only once"):
+        source.batches(5)
+
+
+@pytest.mark.parametrize("spelling", CONTENT)
+def test_a_descriptor_of_the_process_is_read_like_standard_input(spelling: str, piped: Piped) -> None:
+    descriptor = piped(CONTENT[spelling]())
+    try:
+        source = open_source(spelling.replace("PATH", f"/dev/fd/{descriptor}"))
+        assert (source.rewinds, source.n_samples) == (False, None)
+        np.testing.assert_array_equal(whole(source), X)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("spelling", ["csv:PATH", "npy:PATH", "arrow:PATH"])
+def test_a_fifo_is_a_stream(spelling: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    content = CONTENT[spelling]()
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(content))
+    writer.start()
+    np.testing.assert_array_equal(whole(open_source(spelling.replace("PATH", f"{tmp_path}/fifo"))), X)
+    writer.join(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "content"),
+    [
+        ("jsonl:-?field=body", "\n".join(json.dumps({"body": text}) for text in TEXTS)),
+        ("text:-", "\n".join(TEXTS)),
+        ("-", "\n".join(TEXTS)),
+    ],
+)
+def test_texts_come_from_standard_input(spelling: str, content: str, standard_input: Callable[[bytes], None]) -> None:
+    standard_input(content.encode())
+    np.testing.assert_array_equal(whole(open_source(spelling)).sum(axis=1), [3, 4, 3])
+
+
+def test_texts_that_were_looked_at_are_all_read(standard_input: Callable[[bytes], None]) -> None:
+    texts = [f"größe number {row}" for row in range(40)]
+    standard_input("\n".join(["\ufeffbegun", *texts]).encode())
+    counts = whole(open_source("-?hashed=4096"), 7)
+    assert counts.shape == (41, 4096)
+    np.testing.assert_array_equal(counts.sum(axis=1)[:6], [1, 2, 2, 2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"1,2,3\n4,5,6\n", "write csv:- to read it"),
+        (b"a,b,c\n4,5,6\n7,8,9\n", "write csv:- to read it"),
+        (b"time,a,b\n2020-01-01,5,6\n2020-01-02,,9\n", "write csv:- to read it"),
+        (b"1\t2\n", "write tsv:- to read it"),
+        (b"5\n6\n7\n", "write csv:- to read it"),
+        (b"1 2 3\n4 5 6\n", "write csv:- with commas to read it"),
+        (b'{"id": 7, "body": "the cat sat", "by": "me"}\n', r"write jsonl:-\?field=body to read it"),
+        (b'{"a": 7, "b": 2.5}\n', r"write jsonl:-\?features=a,b to read it"),
+        (b'{\n  "a": 7\n}\n', r"jsonl:-\?field=NAME with one object per line"),
+        (arrays()[:300], "holds a NumPy array, not texts; write npy:-"),
+        (b"\xff\xff\xff\xff\x88\x00\x00\x00", "holds an Arrow stream, not texts; write arrow:-"),
+        (b"PAR1\x15\x04\x15", "holds Parquet, which no pipe can deliver; write it to a file first"),
+        (gzip.compress(b"1,2,3\n"), "is compressed by gzip; decompress it first"),
+    ],
+)
+def test_a_bare_dash_never_takes_numbers_for_words(
+    content: bytes, words: str, standard_input: Callable[[bytes], None]
+) -> None:
+    standard_input(content)
+    with pytest.raises(SourceError, match=words):
+        open_source("-")
+
+
+@pytest.mark.parametrize("text", ["In 1990, 1991 and 1992\nit rained,\nand rained", "[1] a footnote\nmore", "", "x\ny"])
+def test_texts_with_some_numbers_are_texts(text: str, standard_input: Callable[[bytes], None]) -> None:
+    standard_input(text.encode())
+    assert open_source("-").n_features == 2**14
+
+
+def test_a_header_that_comes_long_before_its_numbers_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for part in (b"time,a,b\n", b"1,2", b",3\n4,5,6\n"):
+            os.write(writing, part)
+            time.sleep(0.05)
+        os.close(writing)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with os.fdopen(reading) as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(SourceError, match="csv:-"):
+            open_source("-")
+    writer.join(timeout=10)
+
+
+def test_what_has_to_seek_refuses_pipes_without_opening_them(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.parquet")  # opening it would wait for a writer
+    for text in (f"{tmp_path}/x.parquet", "parquet:-", "npz:-"):
+        with pytest.raises(SourceError, match=r"only from front to back, .*; write it to a file first, or .*csv:"):
+            open_source(text)
+
+
+def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    for text in ("-", "csv:-", "npy:-", "text:-"):
+        with pytest.raises(SourceError, match="standard input is closed"):
+            whole(open_source(text))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "content", "words"),
+    [
+        ("csv:-", b"", "standard input is empty"),
+        ("csv:-", b"a,b\n1,x\n", "standard input: 'x' is not a number at row 0, column 1"),
+        ("csv:-", b"a,b\n1,\xff\n", "standard input cannot be read"),
+        ("npy:-", b"", "standard input is empty"),
+        ("npy:-", b"no array at all", "standard input cannot be read as an array of numbers"),
+        ("npy:-", arrays()[:400], "standard input ends within the .* rows from row 5"),
+        ("arrow:-", b"no stream", "standard input cannot be read as an Arrow stream"),
+        ("jsonl:-?features=a", b'{"a": "x"}\n', r"\"x\" is not a number at row 0, field 'a'"),
+        ("jsonl:-?features=a", b"[1]\n", "row 0 .* is not a JSON object"),
+    ],
+)
+def test_streams_that_are_broken_are_refused_in_one_sentence(
+    spelling: str, content: bytes, words: str, standard_input: Callable[[bytes], None]
+) -> None:
+    if spelling.startswith("arrow"):
+        pytest.importorskip("pyarrow")
+    standard_input(content)
+    with pytest.raises(SourceError, match=words) as error:
+        whole(open_source(spelling))
+    assert "\n" not in str(error.value)
+
+
+def saved(*parts: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    for part in parts:
+        np.save(file, part)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (saved(np.asfortranarray(X)), "stored by columns"),
+        (saved(X, X[:, :2]), "an array has 2 columns, the first had 4"),
+        (saved(X[0]), "2-D array"),
+        (saved(np.array([["x"]])), "real numbers"),
+        (saved(X)[:-8].replace(b"(23, 4)", b"(23, 99999999999)"), "ends within"),
+    ],
+)
+def test_arrays_that_cannot_be_streamed_are_refused(
+    content: bytes, words: str, standard_input: Callable[[bytes], None]
+) -> None:
+    standard_input(content)
+    with pytest.raises(SourceError, match=words):
+        whole(open_source("npy:-"))
+
+
+def test_an_arrow_stream_in_a_file_can_be_read_again(tmp_path: Path) -> None:
+    (tmp_path / "x.arrow").write_bytes(record_batches())
+    source = open_source(tmp_path / "x.arrow")
+    assert source.rewinds
+    for _ in range(2):
+        np.testing.assert_array_equal(whole(source), X)
+
+
+@pytest.mark.parametrize("spelling", CONTENT)
+def test_full_batches_are_handed_on_while_the_pipe_is_silent(spelling: str) -> None:
+    content = CONTENT[spelling]()
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, content)
+        batches = open_source(spelling.replace("PATH", f"/dev/fd/{reading}")).batches(9)
+        np.testing.assert_array_equal(np.concatenate([next(batches)[1], next(batches)[1]]), X[:18])
+        batches.close()  # type: ignore[attr-defined]
+    finally:
+        os.close(writing)
+        os.close(reading)
+
+
+def test_numbers_through_a_pipe_are_learnt_as_numbers_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(table(","))
+    command = f"cat x.csv | {sys.executable} -m onmf fit PATH -k 2 --seed 0 --batch-size 10 -o m"
+
+    def run(path: str) -> subprocess.CompletedProcess[str]:
+        line = ["bash", "-c", command.replace("PATH", path)]
+        return subprocess.run(line, cwd=tmp_path, check=False, capture_output=True, text=True)
+
+    refused = run("-")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("onmf: standard input does not hold texts; write csv:- to read it")
+    assert not (tmp_path / "m").exists()
+    assert run("csv:/dev/stdin").returncode == 0
+    expected = onmf.OnlineNMF(2, random_state=0, batch_size=10, shuffle=False).fit(X)
+    model: Any = onmf.load(tmp_path / "m")
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-12)
+    assert model.feature_names_in_.tolist() == NAMES

@@ -1,0 +1,333 @@
+"""Tables as people have them: columns chosen and aligned by name, names of rows, and bad cells that cost their row."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import OnlineNMF
+from onmf.streams import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
+from onmf.streams.columns import choose
+from onmf.streams.parquet import Columns
+from onmf.streams.tables import Table
+from onmf.units import DataError, good_rows, refuse_bad_entries
+
+N = 23
+X = np.random.default_rng(3).integers(0, 9, (N, 3)).astype(float)
+IDS = [f"cell {row}" for row in range(N)]
+TIMES = [f"2020-01-{row + 1:02}" for row in range(N)]
+NAMES = ["id", "a", "time", "b", "c"]
+
+
+def rows_of_texts() -> list[list[str]]:
+    return [
+        [name, f"{a:.17g}", time, f"{b:.17g}", f"{c:.17g}"] for name, time, (a, b, c) in zip(IDS, TIMES, X, strict=True)
+    ]
+
+
+def write_text(folder: Path, suffix: str) -> str:
+    delimiter = "," if suffix == "csv" else "\t"
+    (folder / f"x.{suffix}").write_text("\n".join(map(delimiter.join, [NAMES, *rows_of_texts()])))
+    return str(folder / f"x.{suffix}")
+
+
+def arrow_table() -> Any:
+    a, b, c = X.T
+    return pytest.importorskip("pyarrow").table(dict(zip(NAMES, (IDS, a, TIMES, b, c), strict=True)))
+
+
+def write_parquet(folder: Path) -> str:
+    pytest.importorskip("pyarrow.parquet").write_table(arrow_table(), folder / "x.parquet", row_group_size=7)
+    return str(folder / "x.parquet")
+
+
+def write_arrow(folder: Path, stream: bool) -> str:
+    table = arrow_table()
+    ipc = pytest.importorskip("pyarrow.ipc")
+    with (ipc.new_stream if stream else ipc.new_file)(str(folder / "x.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return str(folder / "x.arrow")
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "csv": lambda folder: write_text(folder, "csv"),
+    "tsv": lambda folder: write_text(folder, "tsv"),
+    "parquet": write_parquet,
+    "arrow": lambda folder: write_arrow(folder, stream=False),
+    "arrow stream": lambda folder: write_arrow(folder, stream=True),
+}
+
+
+def collected(batches: Numbered) -> tuple[list[Any], np.ndarray]:
+    rows, parts = zip(*batches, strict=True)
+    return np.concatenate(rows).tolist(), np.concatenate(parts)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_are_chosen_and_ordered_by_name(kind: str, tmp_path: Path) -> None:
+    path = TABLES[kind](tmp_path)
+    for options, names, expected in (
+        ("columns=a,b,c", ["a", "b", "c"], X),
+        ("columns=c,a", ["c", "a"], X[:, [2, 0]]),
+        ("drop=time,id", ["a", "b", "c"], X),
+        ("drop=time&index=id", ["a", "b", "c"], X),
+        ("index=id&columns=b", ["b"], X[:, [1]]),
+    ):
+        source = open_source(f"{path}?{options}")
+        assert (source.feature_names, source.n_features) == (names, len(names))
+        for size in (1, 5, 100):
+            rows, found = collected(source.batches(size))
+            np.testing.assert_array_equal(found, expected)
+            assert rows == (IDS if "index" in options else list(range(N)))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_column_that_is_missing_or_asked_for_twice_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    path = TABLES[kind](tmp_path)
+    for options, words in (
+        ("columns=a,z", "has no column 'z'; its columns are id, a, time, b, c"),
+        ("drop=z", "has no column 'z'"),
+        ("index=z", "has no column 'z'"),
+        ("columns=a,a", "the column 'a' is asked for 2 times"),
+        ("drop=id,a,time,b,c", "has no columns left"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            open_source(f"{path}?{options}")
+    with pytest.raises(SourceError, match=r"columns="):
+        collected(open_source(f"{path}?drop=id").batches(5))  # the time is no number
+
+
+def test_columns_in_another_order_are_aligned_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("c,a,b\n" + "\n".join(f"{c},{a},{b}" for a, b, c in X))
+    source = Table(tmp_path / "x.csv", ",", columns=["a", "b", "c"])
+    assert source.feature_names == ["a", "b", "c"]
+    np.testing.assert_array_equal(collected(source.batches(4))[1], X)
+    source = Columns(Path(write_parquet(tmp_path)), "parquet", columns=["b", "a"])
+    np.testing.assert_array_equal(collected(source.batches(4))[1], X[:, [1, 0]])
+
+
+def test_names_with_commas_are_quoted(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('"length, cm",b,c\n1,2,3\n')
+    source = open_source(f'{tmp_path}/x.csv?columns=c,"length, cm"')
+    assert source.feature_names == ["c", "length, cm"]
+    assert collected(source.batches(1))[1].tolist() == [[3, 1]]
+
+
+def test_columns_without_names_are_chosen_by_number_or_take_the_names(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x,1,2,3\ny,4,5,6\n")
+    for options, rows, expected, names in (
+        ("columns=3,1", [0, 1], [[3, 1], [6, 4]], None),
+        ("drop=2&index=0", ["x", "y"], [[1, 3], [4, 6]], None),
+        ("index=0&columns=a,b,c", ["x", "y"], [[1, 2, 3], [4, 5, 6]], ["a", "b", "c"]),
+    ):
+        source = open_source(f"{tmp_path}/x.csv?{options}")
+        found, numbers = collected(source.batches(5))
+        assert (found, numbers.tolist(), source.feature_names) == (rows, expected, names)
+    with pytest.raises(SourceError, match="has no column 'a'; its columns are 0, 1, 2, 3"):
+        open_source(f"{tmp_path}/x.csv?columns=a,b")
+
+
+def test_equal_names_are_fine_as_long_as_none_of_them_is_asked_for(tmp_path: Path) -> None:
+    assert choose("x", ["a", "a", "b"], columns=["a", "a", "b"]) == ([0, 1, 2], None)
+    assert choose("x", ["a", "a", "b"], columns=["b"]) == ([2], None)
+    with pytest.raises(SourceError, match="has 2 columns named 'a'"):
+        choose("x", ["a", "a", "b"], columns=["a"])
+
+
+def test_record_batches_that_are_damaged_are_refused_before_they_are_used(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    with pa.ipc.new_stream(str(tmp_path / "twice.arrow"), twice.schema) as writer:
+        writer.write_table(twice)
+    with pytest.raises(SourceError, match="several columns named 'a'"):
+        open_source(tmp_path / "twice.arrow")
+    whole = Path(write_arrow(tmp_path, stream=True)).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        content = bytearray(whole)
+        for place in rng.integers(0, len(content), 3):
+            content[place] = rng.integers(0, 256)
+        (tmp_path / "x.arrow").write_bytes(content)
+        try:
+            rows, found = collected(open_source(f"{tmp_path}/x.arrow?index=id&drop=time").batches(5))
+        except SourceError:
+            refused += 1
+        else:
+            assert found.shape == (len(rows), 3)
+    assert refused > 50
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_index_of_pandas_names_the_rows_and_is_said(
+    again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"], index=IDS)
+    frame.to_csv(tmp_path / "x.csv")
+    if again:  # read and written without a thought of the index
+        pandas.read_csv(tmp_path / "x.csv").to_csv(tmp_path / "x.csv", index=False)
+    source = open_source(tmp_path / "x.csv")
+    assert source.feature_names == ["a", "b", "c"]
+    rows, found = collected(source.batches(5))
+    assert rows == IDS
+    np.testing.assert_array_equal(found, X)
+    assert [record.name for record in caplog.records] == ["onmf"]
+    assert "the first column has no name, as pandas writes row names" in caplog.text
+    caplog.clear()
+    name = "Unnamed: 0" if again else ""
+    assert open_source(f"{tmp_path}/x.csv?drop={name},b").feature_names == ["a", "c"]
+    assert not caplog.records
+
+
+def test_every_tool_and_message_copes_with_names_of_rows(tmp_path: Path) -> None:
+    path = f"{write_text(tmp_path, 'csv')}?index=id&drop=time"
+    for tool in (
+        lambda source: prefetch(source),
+        lambda source: rebatch(source, 4),
+        lambda source: take(source, 100),
+        lambda source: scale(source, 1.0),
+        lambda source: shuffle(source, 4),
+    ):
+        rows, found = collected(tool(open_source(path)).batches(6))
+        assert sorted(rows) == sorted(IDS)
+        np.testing.assert_array_equal(found, X[[IDS.index(row) for row in rows]])
+    OnlineNMF(2, random_state=0).fit(shuffle(open_source(path), 10))
+    names = np.array(IDS, dtype=object)
+    spoilt = X.copy()
+    spoilt[[7, 3], [1, 2]] = np.nan
+    with pytest.raises(DataError, match="NaN in the data at row cell 3, column 2"):
+        refuse_bad_entries(spoilt, names)
+    huge = Named(np.full((N, 3), 1e200), names)
+    with np.errstate(all="ignore"), pytest.raises(DataError, match="rows cell 0 to cell 22, makes"):
+        OnlineNMF(2, divergence="squared_l2", random_state=0, shuffle=False, batch_size=N).fit(huge)
+
+
+class Named(Source):
+    """Two batches: ordinary ones, then these."""
+
+    def __init__(self, X: np.ndarray, names: np.ndarray) -> None:
+        self.X, self.names, self.n_features = X, names, X.shape[1]
+
+    def batches(self, size: int, rng: Any = None, on_bad: Any = None) -> Numbered:
+        return iter([(self.names, X), (self.names, self.X)])
+
+
+# Bad cells
+
+
+def with_a_bad_cell(kind: str, folder: Path, cell: str = "n/a") -> str:
+    rows = rows_of_texts()
+    rows[11][3] = cell
+    if kind == "jsonl":
+        a, b, c = X.T.tolist()
+        objects = [
+            {"id": name, "a": one, "b": two, "c": three} for name, one, two, three in zip(IDS, a, b, c, strict=True)
+        ]
+        objects[11]["b"] = cell
+        (folder / "x.jsonl").write_text("\n".join(map(json.dumps, objects)))
+        return f"{folder}/x.jsonl?features=a,b,c"
+    delimiter = "," if kind == "csv" else "\t"
+    (folder / f"x.{kind}").write_text("\n".join(map(delimiter.join, [NAMES, *rows])))
+    return f"{folder}/x.{kind}?drop=time" + ("" if kind == "tsv" else ",id")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_bad_cell_costs_its_row_and_the_others_keep_their_numbers(kind: str, tmp_path: Path) -> None:
+    text = with_a_bad_cell(kind, tmp_path)
+    said: list[str] = []
+    for size in (1, 4, 23, 100):
+        rows, found = collected(open_source(text).batches(size, on_bad=lambda error: said.append(str(error))))
+        assert rows == [row for row in range(N) if row != 11]
+        np.testing.assert_array_equal(found, np.delete(X, 11, axis=0))
+    assert len(said) == 4
+    assert all("n/a" in each and "row 11" in each for each in said)
+    with pytest.raises(SourceError, match="row 11"):
+        collected(open_source(text).batches(5))
+    named, separator = text.replace("drop=time,id", "drop=time"), "&index=id"
+    with pytest.raises(SourceError, match="row cell 11"):
+        collected(open_source(named + separator).batches(5))
+
+
+@pytest.mark.parametrize("cell", ["n/a", "nan", "-1", "inf", "", "1,5"])
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 23, "method": "paper"}], ids=["growing", "fixed"])
+def test_skipping_learns_what_the_table_without_the_row_teaches(
+    cell: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    text = with_a_bad_cell("csv", tmp_path, cell)
+    settings = {"n_components": 2, "random_state": 0} | settings
+    model = OnlineNMF(**settings, on_error="skip").fit(open_source(text))
+    assert (model.n_skipped_, model.n_samples_seen_) == (1, N - 1)
+    assert "row 11" in model.skipped_[0]
+    settings |= {"shuffle": False}
+    expected = OnlineNMF(**settings).fit(np.delete(X, 11, axis=0))
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
+def test_all_rows_that_are_ragged_are_left_out_even_where_their_columns_are_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('a,b,c\n1,2,3\n4,5\n6,7,8,9\n"1,0",5,5\n10,11,12\n"x,y",2,3\n')
+    said: list[str] = []
+    source = open_source(f"{tmp_path}/x.csv?columns=b")
+    rows, found = collected(source.batches(10, on_bad=lambda error: said.append(str(error))))
+    assert rows == [0, 3, 4, 5]  # a delimiter in quotes is none
+    assert found.ravel().tolist() == [2, 5, 11, 2]
+    assert ["row 1 has 2 values" in said[0], "row 2 has 4 values" in said[1]] == [True, True]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_good_rows_are_those_without_bad_entries(sparse: bool) -> None:
+    spoilt = X.copy()
+    spoilt[2, 1], spoilt[5, 0], spoilt[9, 2] = np.nan, -1.0, np.inf
+    data = scipy.sparse.csr_matrix(spoilt) if sparse else spoilt
+    rows, good, errors = good_rows(data, np.arange(100, 100 + N))
+    assert rows.tolist() == [100 + row for row in range(N) if row not in (2, 5, 9)]
+    np.testing.assert_array_equal(good.toarray() if sparse else good, np.delete(X, [2, 5, 9], axis=0))
+    assert [f"row {row}" in str(error) for row, error in zip((102, 105, 109), errors, strict=True)] == [True] * 3
+    rows, good, errors = good_rows(data[2:3], rows[:1])
+    assert (len(rows), good.shape, len(errors)) == (0, (0, 3), 1)
+    same = np.arange(N)
+    assert good_rows(X, same)[0] is same
+    assert good_rows(X, same)[1] is X
+
+
+def test_one_bad_row_of_an_iterator_or_an_array_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    data = np.random.default_rng(0).gamma(1.0, 1.0, (900, 5))
+    data[[3, 450]] = np.nan
+    with caplog.at_level(logging.WARNING, "onmf"):
+        for given in (data, Batches(np.array_split(data, 7))):
+            model = OnlineNMF(2, random_state=0, on_error="skip").fit(given)
+            assert (model.n_samples_seen_, model.n_skipped_) == (898, 2)
+
+
+# JSON lines
+
+
+def test_json_lines_of_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1, "b": true, "id": 7}\n\n{"b": 2.5, "a": 3e2, "id": "x"}\n')
+    source = open_source(f"{tmp_path}/x.jsonl?features=b,a")
+    assert (source.feature_names, source.rewinds) == (["b", "a"], True)
+    for _ in range(2):
+        assert collected(source.batches(5))[1].tolist() == [[1, 1], [2.5, 300]]
+    assert collected(open_source(f"{tmp_path}/x.jsonl?features=a&index=id").batches(1))[0] == ["7", "x"]
+    for options, words in (
+        ("features=a,z", "there is no value at row 0, field 'z'; fill in or drop missing values"),
+        ("features=a,a", "asked for twice"),
+        ("features=a&field=b", "give one of them"),
+        ("index=id", "choose their fields by features="),
+    ):
+        with pytest.raises(SourceError, match=words):
+            collected(open_source(f"{tmp_path}/x.jsonl?{options}").batches(5))
+    (tmp_path / "x.jsonl").write_text('{"a": 1' + "0" * 400 + "}\n{nonsense\n" + "[" * 9**5)
+    said: list[str] = []
+    rows, found = collected(
+        open_source(f"{tmp_path}/x.jsonl?features=a").batches(5, on_bad=lambda error: said.append(str(error)))
+    )
+    assert (rows, found.tolist()) == ([0], [[np.inf]])  # which the learner refuses by its row
+    assert ["row 1 " in said[0], "row 2 " in said[1]] == [True, True]
