@@ -137,7 +137,8 @@ def fit(
 
 def _source_in(checkpoint: Path) -> streams.Spec | None:
     """How the features of a run that goes on were made: a vocabulary, for one, stays when the texts become more."""
-    from onmf.persistence import ModelFileError, model
+    from onmf.persistence import model
+    from onmf.persistence.file import ModelFileError
 
     for path in (checkpoint, onmf.Checkpoint(checkpoint).previous):
         with suppress(ModelFileError):

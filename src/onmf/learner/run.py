@@ -18,6 +18,8 @@ from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
 
+MOST_NAMED = 20  # samples and batches that are skipped: a log has an end
+
 
 def run(
     recipe: Recipe,
@@ -39,14 +41,18 @@ def run(
     done = learned.position if learned else None
     if done is not None:
         shuffling = done.shuffling()
-    skipped = Skipped()  # before anything is learnt
+    skipped, named = Skipped(), 0  # before anything is learnt; how many the log has been told of
     known_faults = done.faults if done else 0
     passing_over = False  # batches that an earlier run has learnt from
     news = False  # since the last time that anything was handed out
 
     def leave_out(error: Exception, position: Position | None) -> None:
-        nonlocal learned, skipped, news
-        log.warning("Skipped: %s", error)
+        nonlocal learned, skipped, news, named
+        named += 1
+        if named <= MOST_NAMED:
+            log.warning("Skipped: %s", error)
+        if named == MOST_NAMED:
+            log.warning("What else is skipped will be counted, not named.")
         if learned is None:
             skipped = skipped.and_also(error)
         else:
