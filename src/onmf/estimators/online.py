@@ -15,7 +15,8 @@ from onmf import learner, methods
 from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF, warn_raised
+from onmf.estimators.base import warn_raised
+from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
 from onmf.methods import Choice
@@ -30,7 +31,7 @@ from onmf.units import DataError, refuse_bad_entries
 log = logging.getLogger("onmf")
 
 
-class OnlineNMF(NMF):
+class OnlineNMF(Serving):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from onmf.units import refuse_broken_structure
+
 
 class SourceError(ValueError):
     """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure."""
 
 
+LONG = 10**7  # rows or columns, of which most must not be empty
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
 OnBad = Callable[[SourceError], None]
 Item = TypeVar("Item")
@@ -80,6 +83,7 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
     waiting: list[Any] = []
     count = wanted = 0
     for rows, batch in batches:
+        refuse_broken_structure(batch)  # before scipy cuts and stacks it
         start = 0
         while start < len(rows):
             if not waiting:
@@ -155,13 +159,24 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
         raise SourceError(
             f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
         )
-    shape = tuple(X.shape)
+    shape = () if X.shape is None else tuple(X.shape)  # None: an empty data set of HDF5
     if len(shape) != 2 or np.dtype(X.dtype).kind not in "buif":
         raise SourceError(
             f"{what} must be a 2-D array of real numbers, one row per sample; got shape {shape}, type {X.dtype}."
         )
     if 0 in shape and not empty:
         raise SourceError(f"{what} has no samples or no features: its shape is {shape}.")
+
+
+def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
+    """Refuse a sparse matrix of next to nothing but empty rows or columns.
+
+    Each takes memory all the same, so that a few bytes can ask for all there is.
+    """
+    if max(shape) > max(LONG, 100 * entries):
+        raise SourceError(
+            f"{what} claims {shape[0]} x {shape[1]} with only {entries} entries; leave out empty rows and columns."
+        )
 
 
 def require_unchanged(path: Path, size: int) -> None:

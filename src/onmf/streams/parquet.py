@@ -29,7 +29,9 @@ class Columns(Sequential):
             for fragment in data.get_fragments():
                 if set(fragment.physical_schema.names) != set(data.schema.names):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
-        index = (data.schema.pandas_metadata or {}).get("index_columns", [])
+            if len(set(data.schema.names)) < len(data.schema.names):
+                raise SourceError(f"{path} has two columns of one name; rename one of them.")
+        index = _index_columns(data.schema)
         self.feature_names = [name for name in data.schema.names if name not in index]
         self.n_features = len(self.feature_names)
         for field in map(data.schema.field, self.feature_names):
@@ -85,3 +87,12 @@ def arrow(path: Path) -> Source:
 def _numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Booleans with gaps come as objects: gaps become NaN."""
     return column.astype(np.float64) if column.dtype == object else column
+
+
+def _index_columns(schema: Any) -> list[Any]:
+    """The columns that pandas wrote its index to, by what it wrote beside them; what is odd there says nothing."""
+    try:
+        found = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, AttributeError):  # not JSON, or not an object
+        return []
+    return found if isinstance(found, list) else []
