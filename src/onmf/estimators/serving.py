@@ -49,8 +49,8 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         Rows that cannot be read or solved are an error, unless ``on_bad`` is there to be told of it: they are then NaN,
         so that rows stay where they are. Rows with names that cannot be read are left out, since their names tell.
         """
-        expected = unread = 0
-        like = None  # the type of the last batch
+        expected = unread = filled = 0  # the next row; rows that could not be read, and those that are NaN for it
+        named, like = False, None  # have rows names, and of what type are the coefficients?
 
         def fault(error: ValueError) -> None:
             nonlocal unread
@@ -67,17 +67,18 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
             refuse_broken_structure(batch)
             H = self._each_solved(rows, as_floats(batch), on_bad)
             like = H.dtype
-            ordered = rows.dtype != object and len(rows) and rows[0] >= expected and (rows[1:] > rows[:-1]).all()
-            if on_bad is not None and ordered:
-                yield from gap(int(rows[0]))
-                whole = np.full((int(rows[-1] - rows[0]) + 1, H.shape[1]), np.nan, like)
-                whole[rows - rows[0]] = H
-                rows, H = np.arange(rows[0], rows[-1] + 1), whole
-            yield rows, H
-            expected, unread = (int(rows[-1]) + 1, 0) if ordered else (expected, 0)
             named = rows.dtype == object
+            if not named and len(rows) and rows[0] >= expected and (rows[1:] > rows[:-1]).all():
+                if on_bad is not None:
+                    yield from gap(int(rows[0]))
+                    whole = np.full((int(rows[-1] - rows[0]) + 1, H.shape[1]), np.nan, like)
+                    whole[rows - rows[0]] = H
+                    filled += int(rows[-1]) + 1 - expected - len(rows)
+                    rows, H = np.arange(rows[0], rows[-1] + 1), whole
+                expected = int(rows[-1]) + 1
+            yield rows, H
         if on_bad is not None and like is not None and not named:
-            yield from gap(expected + unread if source.n_samples is None else source.n_samples)
+            yield from gap(expected + max(unread - filled, 0) if source.n_samples is None else source.n_samples)
 
     def _each_solved(self, rows: Any, X: Any, on_bad: OnBad | None) -> Array:
         """The coefficients; of rows that are refused NaN, found by halving the batch until they are alone."""
