@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF
-from onmf.streams import Batches, Rows, SourceError, open_source
+from onmf.streams import Batches, Rows, SourceError, h5ad, open_source, probing
 from onmf.units import refuse_broken_structure
 
 h5py = pytest.importorskip("h5py")
@@ -42,6 +42,12 @@ def write_h5ad(path: Path, matrix: Any = None, genes: int = F) -> Path:
         for name in ("indptr", "indices", "data"):
             group[name] = getattr(matrix, name)
     return path
+
+
+@pytest.fixture
+def without_a_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files that are harmless to their library, no process of their own needs to tell it."""
+    monkeypatch.setattr(h5ad, "require_harmless", lambda *_: None)
 
 
 # Sparse matrices whose structure is broken
@@ -109,6 +115,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.usefixtures("without_a_first_look")
 @pytest.mark.parametrize("kind", ["csr", "csc"])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_damaged_sparse_h5ad_is_refused_before_compiled_code_sees_it(
@@ -193,6 +200,25 @@ def test_cells_stored_by_columns_are_read_whole_which_is_said(tmp_path: Path, ca
     assert np.array_equal(np.concatenate([batch.toarray() for _, batch in source.batches(7)]), X)
 
 
+def test_an_h5ad_that_sends_its_library_round_in_circles_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_h5ad(tmp_path / "x.h5ad")
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")  # where HDF5 keeps texts: one of length nothing is followed by itself
+    content[heap + 16 : heap + 32] = bytes(16)
+    path.write_bytes(content)
+    monkeypatch.setattr(probing, "PATIENCE", 2.0)
+    with pytest.raises(SourceError, match=r"x\.h5ad is damaged: after 2 seconds there is no end to reading it"):
+        open_source(path)
+
+
+def test_a_file_on_which_its_library_crashes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is damaged: the library that reads it crashes"):
+        probing.require_harmless(tmp_path, "import os; os.abort()")
+    probing.require_harmless(tmp_path, "raise ValueError")
+
+
 def h5ad_without_var(file: Any) -> None:
     del file["var"]
 
@@ -238,6 +264,7 @@ def h5ad_of_texts(file: Any) -> None:
     file["X/data"] = np.array(["a"] * len(file["X/indices"]), dtype=h5py.string_dtype())
 
 
+@pytest.mark.usefixtures("without_a_first_look")
 @pytest.mark.parametrize(
     "damage",
     [
