@@ -168,6 +168,8 @@ class OnlineNMF(Serving):
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
+        Of an AnnData object it is ``adata.X``, with the names of the genes; pass a layer as ``adata.layers[...]``.
+
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
