@@ -210,13 +210,12 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        X, genes = matrix_of(X)
+        X, named = matrix_of(X)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
-        if genes is not None:
-            found = Features(len(genes), tuple(genes))
+        if named is not None:
             if not reset:
-                require_same_features(found, self._fitted.features)
-            return check_array(X, estimator=self, **options), found
+                require_same_features(named, self._fitted.features)
+            return check_array(X, estimator=self, **options), named
         if not reset:
             return validate_data(self, X, reset=False, **options), self._fitted.features
         # scikit-learn writes down the features that it finds: on a stand-in, so that a refused X changes nothing here.

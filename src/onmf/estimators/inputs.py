@@ -11,8 +11,8 @@ from onmf.streams import Source
 from onmf.units import refuse_broken_structure
 
 
-def matrix_of(X: Any) -> tuple[Any, list[str] | None]:
-    """X as an array, sparse matrix or data frame, and the names of its features if scikit-learn cannot find them.
+def matrix_of(X: Any) -> tuple[Any, Features | None]:
+    """X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
     Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``.
     """
@@ -20,7 +20,7 @@ def matrix_of(X: Any) -> tuple[Any, list[str] | None]:
         raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
     if isinstance(X, (str, Path)):
         raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
-    names = None
+    features = None
     if is_anndata(X):
         if X.isbacked:
             raise TypeError(
@@ -29,14 +29,14 @@ def matrix_of(X: Any) -> tuple[Any, list[str] | None]:
             )
         if X.X is None:
             raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
-        X, names = X.X, [str(name) for name in X.var_names]
+        X, features = X.X, Features(X.n_vars, tuple(map(str, X.var_names)))
     if not is_array_like(X):
         raise TypeError(
             f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "
             "a sparse matrix or a data frame, or a file through onmf.streams.open_source."
         )
     refuse_broken_structure(X)
-    return X, names
+    return X, features
 
 
 def require_same_features(found: Features, learnt: Features, data: str = "X", model: str = "the model") -> None:
