@@ -385,7 +385,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "wrong feature count": ([*TRANSFORM[:2], "narrow.npy", *TRANSFORM[3:]], "narrow.npy has 5 features, but model.saf"),
     "NaN to transform": ([*TRANSFORM[:2], "nan.npy", *TRANSFORM[3:]], "at row 41, column 2"),
     "negative to transform": ([*TRANSFORM[:2], "negative.csv", *TRANSFORM[3:]], "at row 41, column 2"),
-    "transform to a strange suffix": ([*TRANSFORM[:4], "h.xlsx"], "h.xlsx: coefficients are written as .npy"),
+    "transform to a strange suffix": (
+        [*TRANSFORM[:4], "h.xlsx"],
+        "h.xlsx: coefficients are written as .csv, .h5ad, .jsonl, .npy",
+    ),
     "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "absent does not exist"),
     "missing model": (["info", "absent.safetensors"], "there is no model file absent.safetensors"),
     "random bytes as model": (["info", "random.safetensors"], "random.safetensors is damaged, or not a model of onmf"),

@@ -561,13 +561,6 @@ def test_a_folder_of_unlike_files_is_refused(tmp_path: Path) -> None:
         open_source(f"parquet:{tmp_path}")
 
 
-@quiet
-def test_cells_stored_by_columns_are_refused_with_the_cure(tmp_path: Path) -> None:
-    path = write_h5ad(tmp_path, scipy.sparse.csc_matrix(X))
-    with pytest.raises(SourceError, match="tocsr"):
-        open_source(path)
-
-
 # Files that change while they are read
 
 

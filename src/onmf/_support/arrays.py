@@ -1,5 +1,7 @@
 """Names for the arrays that travel through the library. X (n, F) ~ H (n, K) @ W (K, F): samples are rows."""
 
+from array import array
+from collections import deque
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,6 +11,8 @@ import scipy
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Counts: TypeAlias = npt.NDArray[np.int64]
+NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)
+ARRAY_LIKE = ("__array__", "__array_interface__", "__dataframe__", "__arrow_c_stream__", "toarray")
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
 
 
@@ -30,3 +34,13 @@ def density(batch: Any) -> float:
     """The share of entries that are not zero."""
     entries = batch.data if scipy.sparse.issparse(batch) else batch
     return float(np.count_nonzero(entries)) / max(batch.shape[0] * batch.shape[1], 1)
+
+
+def is_array_like(X: Any) -> bool:
+    """Can NumPy take it as a whole? Other objects with a length are asked for one entry after the other, for hours."""
+    if isinstance(X, (list, tuple, deque, range)):
+        kinds = {type(each): each for each in X}  # rows are alike: one of each kind tells
+        return all(isinstance(each, NUMBERS) or is_array_like(each) for each in kinds.values())
+    if scipy.sparse.issparse(X) or any(hasattr(X, name) for name in ARRAY_LIKE):
+        return True
+    return isinstance(X, (*NUMBERS, array, memoryview)) or not (hasattr(X, "__getitem__") or hasattr(X, "__len__"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,70 +16,104 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import streams
+from onmf import outputs, streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, fail, one_line, progress_line, require_writable
-from onmf.units import refuse_bad_entries
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, one_line, progress_line, require_writable
 
-BATCH = 1024
+STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
+READER_LEFT = 128 + 13  # as shells count a broken pipe
+OUT_HELP = f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output."
+EXAMPLES = (
+    "Examples:\n\n"
+    "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
+    "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
+    "`onmf transform cells.safetensors cells.h5ad --out with-coefficients.h5ad`"
+)
 
 
-@app.command(epilog="Example:\n\n`onmf transform topics.safetensors counts.npz --out weights.npy`")
+@app.command(epilog=EXAMPLES)
 def transform(
     model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file to write H to: .npy, .csv or .tsv.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024, of a stream 100"),
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
+    ] = "raise",
 ) -> None:
-    """Write the coefficients H of DATA in a learnt dictionary, one row per sample."""
-    from onmf.persistence import file  # as what is asked of ``onmf``: not needed for --help
+    """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come."""
+    from onmf.estimators.serving import usual_size  # as what is asked of ``onmf``: not needed for --help
+    from onmf.persistence import file
 
-    if out.suffix.lower() not in {".npy", ".csv", ".tsv"}:
-        fail(f"{out}: coefficients are written as .npy, .csv or .tsv.")
-    require_writable(out, streams.path_of(data), model)
+    if on_error not in ("raise", "skip"):
+        fail(f"--on-error must be raise or skip, got {on_error!r}.")
+    place = streams.path_of(data)
+    standard = str(out) in STANDARD_OUTPUT
+    kind = outputs.kind_of(Path("h.csv") if standard else out)
+    if kind is None:
+        fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
+    kind.require(place)
+    if standard and sys.stdout is None:
+        fail("standard output is closed; give --out the name of a file.")
+    if not standard:
+        require_writable(out, place, model)
     nmf = onmf.load(model)
     names = getattr(nmf, "feature_names_in_", None)
     source = streams.open_source(data, like=nmf.source_)
-    if source.n_samples is None and out.suffix.lower() == ".npy":
-        fail(f"{data} does not say how many samples it has, which .npy has to know; write .csv or .tsv instead.")
     if source.n_features != nmf.n_features_in_:
         fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
     if names is not None and source.feature_names is not None and source.feature_names != names.tolist():
         fail(f"the feature names of {data} differ from those that {model} was learnt from, or are in another order.")
-    with _first_warnings(), progress_line() as show, file.replacing(out) as temporary:
-        started, done = time.perf_counter(), 0
-        write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
-        for rows, batch in source.batches(BATCH):
-            refuse_bad_entries(batch, rows)
-            write(done, nmf.transform(batch))
-            done += len(rows)
+    faults = _Faults()
+    with _reader_may_leave(standard), _first_warnings(), progress_line() as show, ExitStack() as stack:
+        target = stack.enter_context(nullcontext(sys.stdout) if standard else file.replacing(out))
+        started, done, named, output = time.perf_counter(), 0, False, None
+        for rows, H in nmf.served(source, batch_size or usual_size(source), faults.add if on_error == "skip" else None):
+            if output is None:
+                named = rows.dtype == object
+                index = (source.index_name or "row") if named else None
+                heading = outputs.Heading(tuple(nmf.get_feature_names_out()), H.dtype, index, place)
+                output = stack.enter_context(closing(kind(target, heading)))
+            output.write(H, rows if named else None)
+            done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
             show(onmf.Progress(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
-        if source.n_samples not in (None, done):
+        if output is None:
+            fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
+        if source.n_samples not in (None, done) and not faults.first:
             fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
-    console.print(f"{out}: coefficients of {done} samples, {len(nmf.components_)} each.", soft_wrap=True)
+    if faults.first:
+        lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
+        errors.print(f"onmf: {faults.gaps} of the {done} rows are NaN{lost}; the first reason: {faults.first}")
+    where = "standard output" if standard else out
+    said = f"{where}: coefficients of {done} samples, {len(nmf.components_)} each."
+    (errors if standard else console).print(said, soft_wrap=True)
 
 
-def _writer(path: Path, suffix: str, n_samples: int, nmf: onmf.OnlineNMF) -> Callable[[int, Any], None]:
-    """A function that appends rows of H to the file, without holding the earlier ones."""
-    if suffix == ".npy":
-        H: Any = None
+class _Faults:
+    """Samples that were left out: how many, and why the first."""
 
-        def write_rows(first: int, block: Any) -> None:
-            nonlocal H
-            if H is None:
-                H = np.lib.format.open_memmap(path, "w+", dtype=block.dtype, shape=(n_samples, block.shape[1]))
-            H[first : first + len(block)] = block
+    def __init__(self) -> None:
+        self.first: ValueError | None = None
+        self.unread = self.gaps = 0  # what a source could not read; rows of NaN
 
-        return write_rows
-    delimiter = "\t" if suffix == ".tsv" else ","
-    path.write_text(delimiter.join(nmf.get_feature_names_out()) + "\n", encoding="utf-8")
+    def add(self, error: ValueError) -> None:
+        self.first = self.first or error
+        self.unread += isinstance(error, streams.SourceError)
 
-    def write_lines(first: int, block: Any) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            np.savetxt(file, block, delimiter=delimiter, fmt="%.9g")
 
-    return write_lines
+@contextmanager
+def _reader_may_leave(standard: bool) -> Iterator[None]:
+    """A reader of standard output that has seen enough, such as ``head``, ends the command without a word."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not standard:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes when it ends
+        raise typer.Exit(READER_LEFT) from None
 
 
 @contextmanager
@@ -92,9 +128,8 @@ def _first_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # compared with the source's
         warnings.showwarning = count
         yield
     for category, message in first.items():
-        more = f" (likewise in {counts[category] - 1} more blocks of {BATCH} samples)" if counts[category] > 1 else ""
+        more = f" (likewise in {counts[category] - 1} more blocks of samples)" if counts[category] > 1 else ""
         one_line(f"{message}{more}", category)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf import divergences
 from onmf._support import threads
@@ -19,13 +18,13 @@ from onmf._support.constants import Constants
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence
+from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.streams import Source
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_infinite
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
@@ -77,7 +76,9 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Array:
         """The coefficients H (n, K) of X in the dictionary, solved precisely."""
-        X = self._checked(X)
+        return self._coefficients(self._checked(X))
+
+    def _coefficients(self, X: Any) -> Array:
         H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
         for rows, h, _ in self._solved(X):
             H[rows] = h
@@ -90,7 +91,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
         """
-        H = np.asarray(self.transform(X))  # it may be a data frame
+        H = self._coefficients(self._checked(X))
         largest = H.max(axis=1, keepdims=True)  # sums of large numbers may be beyond the range of numbers
         parts = H / np.where(largest > 0, largest, 1) * self.components_.sum(axis=1, dtype=H.dtype)
         total = parts.sum(axis=1, keepdims=True)
@@ -211,13 +212,12 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        if isinstance(X, Source):
-            raise TypeError(
-                "this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ..."
-            )
-        if isinstance(X, (str, Path)):
-            raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
+        X, named = matrix_of(X)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
+        if named is not None:
+            if not reset:
+                require_same_features(named, self._fitted.features)
+            return check_array(X, estimator=self, **options), named
         if not reset:
             return validate_data(self, X, reset=False, **options), self._fitted.features
         # scikit-learn writes down the features that it finds: on a stand-in, so that a refused X changes nothing here.

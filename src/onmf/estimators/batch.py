@@ -19,7 +19,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.seeds import generators
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF
+from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
@@ -44,7 +44,7 @@ class Factorised(Fitted):
         return float(np.sqrt(2 * len(self.H)) * np.sqrt(self.history.entries[-1][2]))
 
 
-class BatchNMF(NMF):
+class BatchNMF(Serving):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own

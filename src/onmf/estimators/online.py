@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import learner, methods
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
-from onmf.estimators.base import NMF
 from onmf.estimators.going_on import Beginning, kept_in
+from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
@@ -32,7 +32,7 @@ from onmf.units import DataError, refuse_bad_entries
 log = logging.getLogger("onmf")
 
 
-class OnlineNMF(NMF):
+class OnlineNMF(Serving):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -176,6 +176,8 @@ class OnlineNMF(NMF):
         resume_from: OnlineNMF | str | Path | None = None,
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
+
+        Of an AnnData object it is ``adata.X``, with the names of the genes; pass a layer as ``adata.layers[...]``.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
 
-from onmf.streams.base import Source, reading, require_matrix
+from onmf.streams.base import Source, SourceError, reading, require_filled, require_matrix
 from onmf.streams.npy_stream import ArraysFromPipe
 from onmf.streams.pipes import is_pipe
 from onmf.streams.registry import register
 from onmf.streams.rows import MappedRows, Rows
+from onmf.units import refuse_broken_structure
+
+MOST_DEFLATED = 1100  # bytes that one byte of a zip file can stand for: 1032 at most, and the header
 
 
 @register("npy", [".npy"], takes=["standard input"])
@@ -30,9 +36,34 @@ def npz(path: Path) -> Source:
     """A scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
     cure = "write it with scipy.sparse.save_npz, or save a dense array as .npy"
     with reading(path, "as a sparse matrix", cure), path.open("rb") as file:
+        _require_plausible(path, file)
         X = scipy.sparse.load_npz(file)  # from our own handle: NumPy leaves its own open when the file is broken
-        if hasattr(X, "check_format"):
-            X.check_format(full_check=True)  # indices outside the shape would be read from foreign memory
+        refuse_broken_structure(X)  # before it is converted
         X = X.tocsr()
     require_matrix(path, X)
     return Rows(X)
+
+
+def _require_plausible(path: Path, file: Any) -> None:
+    """Refuse by the headers, before anything is allocated, what claims far more than the file can hold."""
+    with zipfile.ZipFile(file) as archive:
+        sizes = {}
+        for member in archive.infolist():
+            with archive.open(member) as content:
+                shape, dtype = _header(content)
+            sizes[member.filename] = math.prod(shape)
+            if math.prod(shape) * dtype.itemsize > min(member.file_size, MOST_DEFLATED * member.compress_size):
+                raise SourceError(f"{path} is damaged: {member.filename} is shorter than its header says.")
+        if not {"shape.npy", "data.npy"} <= sizes.keys() or sizes["shape.npy"] != 2:
+            return  # scipy says what is missing
+        with archive.open("shape.npy") as content:
+            rows, columns = (int(length) for length in np.lib.format.read_array(content, allow_pickle=False))
+    require_filled(path, (rows, columns), sizes["data.npy"])
+    file.seek(0)
+
+
+def _header(content: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(content)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(content)
+    return shape, dtype

@@ -33,11 +33,11 @@ class RecordBatches(Sequential):
         else:
             self._unread = self._reader(bytes_of(path, self))
             schema = self._unread.schema
-        self.feature_names, self.index = chosen(self.where, schema, columns, drop, index)
+        self.feature_names, self.index_name = chosen(self.where, schema, columns, drop, index)
         self.n_features, self.dtype = len(self.feature_names), number_type(schema, self.feature_names)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index, self.dtype)
+        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index_name, self.dtype)
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         if not self.rewinds:

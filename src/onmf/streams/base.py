@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from onmf.units import refuse_broken_structure
+
 if TYPE_CHECKING:
     from onmf.streams.spec import Spec
 
@@ -22,6 +24,7 @@ class SourceError(ValueError):
     """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure."""
 
 
+LONG = 10**7  # rows or columns, of which most must not be empty
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
 OnBad = Callable[[SourceError], None]
 Item = TypeVar("Item")
@@ -36,6 +39,7 @@ class Source(ABC):
     any_order: bool = False  # can rows be read in any order, i.e. shuffled?
     rewinds: bool = True  # can it be read again?
     feature_names: list[str] | None = None
+    index_name: str | None = None  # of the names of rows, where they have some instead of numbers
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
     files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
@@ -128,6 +132,7 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
     waiting: list[Any] = []
     count = wanted = 0
     for rows, batch in batches:
+        refuse_broken_structure(batch)  # before scipy cuts and stacks it
         start, skip = skip, 0
         while start < len(rows):
             if not waiting:
@@ -211,13 +216,24 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
         raise SourceError(
             f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
         )
-    shape = tuple(X.shape)
+    shape = () if X.shape is None else tuple(X.shape)  # None: an empty data set of HDF5
     if len(shape) != 2 or np.dtype(X.dtype).kind not in "buif":
         raise SourceError(
             f"{what} must be a 2-D array of real numbers, one row per sample; got shape {shape}, type {X.dtype}."
         )
     if 0 in shape and not empty:
         raise SourceError(f"{what} has no samples or no features: its shape is {shape}.")
+
+
+def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
+    """Refuse a sparse matrix of next to nothing but empty rows or columns.
+
+    Each takes memory all the same, so that a few bytes can ask for all there is.
+    """
+    if max(shape) > max(LONG, 100 * entries):
+        raise SourceError(
+            f"{what} claims {shape[0]} x {shape[1]} with only {entries} entries; leave out empty rows and columns."
+        )
 
 
 def require_unchanged(path: Path, size: int) -> None:

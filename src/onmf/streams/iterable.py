@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import scipy
 
+from onmf._support.arrays import is_array_like
 from onmf.streams.base import OnBad, Sequential, SourceError, each_readable, require_matrix
+from onmf.units import DataError, refuse_broken_structure
 
 
 class Batches(Sequential):
@@ -45,8 +47,13 @@ def is_stream(X: Any) -> bool:
 
 
 def _rows(batch: Any) -> Any:
+    if not is_array_like(batch):
+        raise SourceError(f"a batch of type {type(batch).__name__} does not turn into an array; pass arrays.")
     try:
+        refuse_broken_structure(batch)
         rows = batch if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
+    except DataError as error:
+        raise SourceError(f"a batch cannot be read: {error}") from None
     except (ValueError, TypeError, RuntimeError) as error:
         raise SourceError(f"a batch of type {type(batch).__name__} is not an array: {error}") from None
     require_matrix("a batch", rows, empty=True)

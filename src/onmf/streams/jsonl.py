@@ -22,7 +22,7 @@ class Objects(Sequential):
     """The numbers in some fields of each object; ``index`` is the field that names the rows."""
 
     def __init__(self, path: Path, features: list[str], index: str | None = None) -> None:
-        self.where, self.path, self.index = name_of(path), path, index
+        self.where, self.path, self.index_name = name_of(path), path, index
         self.rewinds = not is_pipe(path)
         if len(set(features)) < len(features):
             raise SourceError(f"{self.where}: a feature is asked for twice in {', '.join(features)}.")
@@ -50,7 +50,7 @@ class Objects(Sequential):
             found = None
         if not isinstance(found, dict):
             raise SourceError(f"{self.where}: row {row} (counted from 0) is not a JSON object in a line of its own.")
-        name = row if self.index is None else str(found.get(self.index, ""))
+        name = row if self.index_name is None else str(found.get(self.index_name, ""))
         return name, [self._number(name, found, feature) for feature in self.feature_names or ()]
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:

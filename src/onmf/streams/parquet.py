@@ -41,7 +41,9 @@ class Columns(Seeking):
             for fragment in fragments:
                 if set(fragment.physical_schema.names) != set(data.schema.names):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
-        self.feature_names, self.index = chosen(path, data.schema, columns, drop, index)
+            if len(set(data.schema.names)) < len(data.schema.names):
+                raise SourceError(f"{path} has two columns of one name; rename one of them.")
+        self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
         self.dtype = number_type(data.schema, self.feature_names)
         if not (self.n_samples and self.n_features):
@@ -58,7 +60,7 @@ class Columns(Seeking):
 
     def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
         blocks = self._blocks_from(first, size, on_bad)
-        return numbered(self.where, blocks, self.feature_names or [], self.index, self.dtype, first)
+        return numbered(self.where, blocks, self.feature_names or [], self.index_name, self.dtype, first)
 
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         """Files and row groups that end before the first row are not read."""
@@ -86,7 +88,7 @@ class Columns(Seeking):
         ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
         group = int(np.searchsorted(ends, first, side="right"))
         groups = list(range(group, len(ends)))
-        wanted = [*(self.feature_names or ()), *([] if self.index is None else [self.index])]
+        wanted = [*(self.feature_names or ()), *([] if self.index_name is None else [self.index_name])]
         return int(ends[group - 1]) if group else 0, _row_groups(path, groups, wanted, size)
 
 
@@ -97,7 +99,7 @@ def chosen(
     from pyarrow.types import is_boolean, is_floating, is_integer
 
     with reading(where, "as columns with names"):
-        of_pandas = (schema.pandas_metadata or {}).get("index_columns", [])
+        of_pandas = _index_columns(schema)
         asked_for = {index, *(columns or ())}
         names = [name for name in schema.names if name not in of_pandas or name in asked_for]
     places, _ = choose(where, names, columns, drop, index)
@@ -172,6 +174,15 @@ def _record_batches(path: Path) -> Iterator[Any]:
 def _numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Booleans with gaps come as objects: gaps become NaN."""
     return column.astype(np.float64) if column.dtype == object else column
+
+
+def _index_columns(schema: Any) -> list[Any]:
+    """The columns that pandas wrote its index to, by what it wrote beside them; what is odd there says nothing."""
+    try:
+        found = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, AttributeError):  # not JSON, or not an object
+        return []
+    return found if isinstance(found, list) else []
 
 
 @register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])

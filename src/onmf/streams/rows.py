@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matrix, require_unchanged
+from onmf.units import refuse_broken_structure
 
 
 class Rows(Source):
@@ -19,6 +20,7 @@ class Rows(Source):
 
     def __init__(self, X: Any) -> None:
         require_matrix("the argument of Rows", X, empty=True)
+        refuse_broken_structure(X)
         self.X = X.tocsr() if scipy.sparse.issparse(X) else X
         self.n_samples, self.n_features = X.shape
 
@@ -59,7 +61,7 @@ class MappedRows(Rows):
         with self.path.open("rb", buffering=0) as file:
             for row, place in blocks:
                 file.seek(self.X.offset + int(row) * batch.strides[0])
-                if file.readinto(place.data) != place.nbytes:
+                if not _filled(place.reshape(-1).view(np.uint8), file):
                     raise SourceError(f"{self.path} ends within row {row}.")
         return batch
 
@@ -70,3 +72,14 @@ class MappedRows(Rows):
         if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
             pages.madvise(mmap.MADV_DONTNEED)
         return batch
+
+
+def _filled(place: Any, file: Any) -> bool:
+    """Read until the place is full: systems hand over 2 GiB at most at a time."""
+    done = 0
+    while done < len(place):
+        read = file.readinto(place[done:].data)
+        if not read:
+            return False
+        done += read
+    return True

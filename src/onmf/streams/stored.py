@@ -1,7 +1,8 @@
-"""Arrays on disk that are read by slices of rows: Zarr, HDF5, and AnnData's .h5ad, dense or CSR."""
+"""Arrays on disk that are read by slices of rows: Zarr and HDF5."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import scipy
 
 from onmf.streams.base import OnBad, Seeking, Source, SourceError, reading, require_matrix, require_unchanged
 from onmf.streams.registry import register
+
+log = logging.getLogger("onmf")
 
 
 class Sliced(Seeking):
@@ -40,10 +43,18 @@ def zarr(path: Path, name: str | None = None) -> Source:
 
     with reading(path, "as Zarr"):
         found = library.open(str(path), mode="r")
-        X = found if name is None else found[name]
-    inside = path if name is None else path / name
-    witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
-    return Sliced(str(inside), _array(X, path, "zarr"), witness)
+        X = _array(found if name is None else found[name], path, "zarr")
+        inside = path if name is None else path / name
+        witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
+        source = Sliced(str(inside), X, witness)
+        missing = X.nchunks - X.nchunks_initialized
+    if missing:  # which is how Zarr keeps chunks of nothing but the fill value: no fault as such
+        log.warning(
+            "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
+            "files are missing: copy it again.",
+            *(inside, missing, X.nchunks, X.fill_value),
+        )
+    return source
 
 
 @register("hdf5", [".h5", ".hdf5"], needs="h5py", extra="hdf5")
@@ -62,32 +73,7 @@ def hdf5(path: Path, name: str | None = None) -> Source:
                 )
                 raise SourceError(f"{path} holds {what}; name one: hdf5:{path}?name=NAME.")
             name = names[0]
-    return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
-
-
-@register("h5ad", [".h5ad"], needs="anndata", extra="anndata", shapes=["layer"])
-def h5ad(path: Path, layer: str | None = None) -> Source:
-    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features."""
-    import h5py
-
-    with reading(path, "as AnnData"):
-        file = h5py.File(path, "r")
-        genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
-    place = "X" if layer is None else f"layers/{layer}"
-    if place not in file:
-        layers = ", ".join(file.get("layers", ())) or "none"
-        what = "X" if layer is None else f"layer {layer!r}"
-        raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
-    X = file[place]
-    if not hasattr(X, "dtype"):
-        if X.attrs.get("encoding-type") != "csr_matrix":
-            raise SourceError(
-                f"{path} ({place}) is not stored by rows; write it as CSR first: adata.X = adata.X.tocsr()."
-            )
-        from anndata.io import sparse_dataset
-
-        X = sparse_dataset(X)
-    return Sliced(f"{path} ({place})", X, path, genes)
+        return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
 
 
 def _array(X: Any, path: Path, scheme: str) -> Any:

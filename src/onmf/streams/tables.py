@@ -80,6 +80,8 @@ class Table(Sequential):
         if self.feature_names is None:
             self.places, self.index = choose(self.where, names, columns, drop, index)
             self.feature_names = [fields[place] for place in self.places] if self.has_header else None
+        if self.index is not None and self.has_header and fields[self.index] not in UNNAMED:
+            self.index_name = fields[self.index]
         self.n_features = len(self.places)
         if self.feature_names is None and self.n_features < self.n_fields:
             self.chosen = {"columns": [str(place) for place in self.places]}

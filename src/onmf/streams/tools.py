@@ -16,7 +16,18 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = ("n_features", "n_samples", "any_order", "rewinds", "feature_names", "batch_size", "seeks", "files", "spec")
+FACTS = (
+    "n_features",
+    "n_samples",
+    "any_order",
+    "rewinds",
+    "feature_names",
+    "batch_size",
+    "seeks",
+    "files",
+    "spec",
+    "index_name",
+)
 
 
 class Derived(Source):

@@ -1,0 +1,54 @@
+"""What users pass as X, made into what scikit-learn's checks can take; all else is refused at once, with the cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from onmf._support.arrays import is_array_like
+from onmf.learner import Features
+from onmf.streams import Source
+from onmf.units import refuse_broken_structure
+
+
+def matrix_of(X: Any) -> tuple[Any, Features | None]:
+    """X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
+
+    Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``.
+    """
+    if isinstance(X, Source):
+        raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
+    if isinstance(X, (str, Path)):
+        raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
+    features = None
+    if is_anndata(X):
+        if X.isbacked:
+            raise TypeError(
+                f"this AnnData object is backed by {X.filename}; pass onmf.streams.open_source({str(X.filename)!r}), "
+                "which reads it in pieces, or adata.to_memory()."
+            )
+        if X.X is None:
+            raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
+        X, features = X.X, Features(X.n_vars, tuple(map(str, X.var_names)))
+    if not is_array_like(X):
+        raise TypeError(
+            f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "
+            "a sparse matrix or a data frame, or a file through onmf.streams.open_source."
+        )
+    refuse_broken_structure(X)
+    return X, features
+
+
+def require_same_features(found: Features, learnt: Features, data: str = "X", model: str = "the model") -> None:
+    """Refuse data with another number of features than the model was learnt from, or other names."""
+    if found.number != learnt.number:
+        raise ValueError(f"{data} has {found.number} features, but {model} was learnt from {learnt.number}.")
+    if None not in (found.names, learnt.names) and found.names != learnt.names:
+        raise ValueError(
+            f"the feature names of {data} differ from those that {model} was learnt from, or are in another order."
+        )
+
+
+def is_anndata(X: Any) -> bool:
+    """An AnnData object? Told by its name, so that anndata is not imported for those who do not use it."""
+    return any(kind.__name__ == "AnnData" and kind.__module__.startswith("anndata.") for kind in type(X).__mro__)

@@ -1,0 +1,63 @@
+"""What an output is: rows of coefficients go in as they come, and none of them is kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onmf._support.arrays import Array
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What is known before the first row."""
+
+    columns: tuple[str, ...]  # of H
+    dtype: np.dtype[Any]
+    index: str | None  # what the names of the rows are called, where rows have names
+    data: Path  # the file of the samples
+
+
+class Output(ABC):
+    """A file to be; ``class Jsonl(Output, suffixes=[".jsonl"])`` registers one for files that end in it.
+
+    Made with the place to write to and a ``Heading``, it takes rows by ``write`` until ``close`` completes it.
+    """
+
+    _kinds: ClassVar[dict[str, type[Output]]] = {}
+
+    def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._kinds.update(dict.fromkeys(suffixes, cls))
+
+    @classmethod
+    def require(cls, data: Path) -> None:
+        """Refuse, before any work, samples whose coefficients cannot be written so."""
+        return
+
+    @abstractmethod
+    def __init__(self, place: Any, heading: Heading) -> None:
+        """Begin the file: ``place`` is a path or, of a text, a stream."""
+
+    @abstractmethod
+    def write(self, H: Array, names: Sequence[str] | None) -> None:
+        """Append rows, and hand them on at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the file."""
+
+
+def suffixes() -> list[str]:
+    """The endings of files that can be written."""
+    return sorted(Output._kinds)
+
+
+def kind_of(path: Path) -> type[Output] | None:
+    """The output for files that end as this one does."""
+    return Output._kinds.get(path.suffix.lower())

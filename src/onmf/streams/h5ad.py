@@ -1,0 +1,115 @@
+"""AnnData's .h5ad: cells are rows, dense or CSR, read by slices of rows; CSC is read whole."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from onmf.streams.base import Source, SourceError, reading, require_filled
+from onmf.streams.probing import require_harmless
+from onmf.streams.registry import register
+from onmf.streams.rows import Rows
+from onmf.streams.stored import Sliced
+from onmf.units import DataError, refuse_broken_structure
+
+log = logging.getLogger("onmf")
+
+# Names are kept where a damaged length sends the HDF5 library round in circles.
+LOOK = """
+import sys, h5py
+with h5py.File(sys.argv[1], "r") as file:
+    var, X = file["var"], file[sys.argv[2]]
+    var[var.attrs["_index"]].asstr()[:]
+    dict(X.attrs)
+"""
+
+
+class StoredRows:
+    """A CSR matrix in a file that gives slices of its rows, their structure checked; nothing of it is held."""
+
+    def __init__(self, where: str, group: Any) -> None:
+        self.where = where
+        self.shape, self.indptr, self.indices, self.data = _parts(where, group)
+        self.dtype = self.data.dtype
+
+    def __getitem__(self, rows: slice) -> Any:
+        first, stop, _ = rows.indices(self.shape[0])
+        starts = self.indptr[first : stop + 1].astype(np.int64)
+        low, high = int(starts[0]), int(starts[-1])
+        begins, ends = first > 0 or low == 0, stop < self.shape[0] or high == self.data.shape[0]
+        possible = 0 <= low <= high <= self.data.shape[0] and high - low <= (stop - first) * self.shape[1]
+        if not (begins and ends and possible):
+            raise SourceError(f"{self.where} is damaged: its indptr leads from entry {low} to {high}.")
+        parts = self.data[low:high], self.indices[low:high], starts - low
+        return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
+
+
+@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
+def h5ad(path: Path, layer: str | None = None) -> Source:
+    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features."""
+    import h5py
+
+    place = "X" if layer is None else f"layers/{layer}"
+    require_harmless(path, LOOK, place)
+    with reading(path, "as AnnData"):
+        file = h5py.File(path, "r")
+        if "var" not in file or "_index" not in file["var"].attrs:
+            raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
+        genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
+        if place not in file:
+            layers = ", ".join(file.get("layers", ())) or "none"
+            what = "X" if layer is None else f"layer {layer!r}"
+            raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
+        where, X = f"{path} ({place})", file[place]
+        kind = "dense" if isinstance(X, h5py.Dataset) else X.attrs.get("encoding-type")
+        if kind not in ("dense", "csr_matrix", "csc_matrix"):
+            raise SourceError(f"{where} is stored as {kind!r}; onmf reads dense, CSR and CSC matrices.")
+        source = _by_columns(where, X) if kind == "csc_matrix" else None
+        source = source or Sliced(where, X if kind == "dense" else StoredRows(where, X), path)
+    if len(genes) != source.n_features:
+        raise SourceError(f"{where} has {source.n_features} columns but names of {len(genes)} genes; it is damaged.")
+    source.feature_names = genes
+    return source
+
+
+def _by_columns(where: str, group: Any) -> Source:
+    """Rows cannot be cut from columns: the matrix is read whole."""
+    shape, indptr, indices, data = _parts(where, group)
+    require_filled(where, shape, data.shape[0])
+    bytes_needed = 2 * data.shape[0] * (data.dtype.itemsize + indices.dtype.itemsize)
+    log.warning(
+        "%s is stored by columns, so that it is read into memory as a whole, %.3g MB for a moment; stored by rows it "
+        "is read in pieces: adata.X = adata.X.tocsr().",
+        *(where, bytes_needed / 1e6),
+    )
+    return Rows(_sound(where, scipy.sparse.csc_matrix, (data[:], indices[:], indptr[:]), shape).tocsr())
+
+
+def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
+    """The shape and the three arrays of a compressed matrix, as far as their headers can be trusted."""
+    shape = tuple(int(length) for length in group.attrs.get("shape", ()))
+    arrays = [group.get(name) for name in ("indptr", "indices", "data")]
+    if len(shape) != 2 or min(shape) < 0 or any(len(getattr(array, "shape", None) or ()) != 1 for array in arrays):
+        raise SourceError(f"{where} is damaged: a sparse matrix has a shape, indptr, indices and data.")
+    indptr, indices, data = arrays
+    lines = shape[1] if group.attrs.get("encoding-type") == "csc_matrix" else shape[0]
+    if indptr.shape[0] != lines + 1 or indices.shape != data.shape or data.shape[0] > shape[0] * shape[1]:
+        raise SourceError(
+            f"{where} is damaged: a matrix of shape {shape} cannot have {indptr.shape[0]} entries in indptr, "
+            f"{indices.shape[0]} in indices and {data.shape[0]} in data."
+        )
+    return (shape[0], shape[1]), indptr, indices, data
+
+
+def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
+    """The matrix of these parts, or a refusal: damaged indices must not reach compiled code."""
+    try:
+        matrix = kind(parts, shape=shape)  # scipy itself looks at the lengths alone
+        refuse_broken_structure(matrix)
+    except (DataError, ValueError, TypeError) as error:
+        raise SourceError(f"{where} is damaged: {error}") from None
+    return matrix
