@@ -15,7 +15,7 @@ from onmf.initial import INITS
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.1, paper:step=canonical,a=200. "
+    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, paper:step=canonical,a=200. "
     "The convergence theorem is about paper; auto is faster."
 )
 EXAMPLES = (
