@@ -4,12 +4,14 @@
 gives a new ``Learned`` and changes none.
 """
 
+from onmf.learner.drift import Drift
 from onmf.learner.guarantee import guarantee
 from onmf.learner.learned import Features, Fitted, History, Learned, Position, Skipped
 from onmf.learner.run import Reading, require_position, run
 from onmf.learner.step import Progress, Recipe, begin, continued, step
 
 __all__ = [
+    "Drift",
     "Features",
     "Fitted",
     "History",

@@ -11,6 +11,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
+from onmf.learner.drift import Drift
 from onmf.methods import Method, State
 from onmf.units import Units
 
@@ -146,6 +147,7 @@ class Learned(Fitted):
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
     position: Position | None = None
     skipped: Skipped = Skipped()
+    drift: Drift = Drift()
 
     @property
     def reconstruction_error(self) -> float:

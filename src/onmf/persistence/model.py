@@ -13,7 +13,7 @@ from onmf import divergences, methods
 from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import Features, History, Learned, Position, Recipe, Skipped, continued
+from onmf.learner import Drift, Features, History, Learned, Position, Recipe, Skipped, continued
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -63,6 +63,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "skipped": dataclasses.asdict(learned.skipped),
         "position": None if position is None else dataclasses.asdict(position),
         "feature_names": learned.features.names,
+        "drift": dataclasses.asdict(learned.drift),
     }
     return arrays, facts
 
@@ -148,6 +149,7 @@ def _restored(
         loss_to_beat=_number(facts["loss_to_beat"]),
         position=None if facts["position"] is None else Position(**facts["position"]),
         skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
+        drift=Drift(**facts["drift"]),
     )
     learned.require_sound()
     divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
