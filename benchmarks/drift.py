@@ -3,8 +3,8 @@
     python benchmarks/drift.py [--before 100000] [--seeds 2] [--tasks kl,squared_l2,is,sparse_surrogate,em]
 
 The atoms of a planted dictionary (K = 10) change after so many samples: all at once ("atoms"), all at once to features
-that were not in use ("features"), or little by little over 20,000 samples ("slowly"). Losses are held-out, of the law as
-it is at that sample, relative to a fresh model's after all new samples; "before" is relative to forgetting = 0. The
+that were not in use ("features"), or little by little over 20,000 samples ("slowly"). Losses are held-out, of the law
+as it is at that sample, relative to a fresh model's after all new samples; "before" is relative to forgetting = 0. The
 median over the seeds. Prints a table of docs/decisions/0012-faster-to-the-same-loss.md.
 """
 

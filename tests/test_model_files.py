@@ -597,7 +597,9 @@ def paths(facts: dict[str, Any], here: str = "") -> Iterator[str]:
 def test_missing_facts_and_arrays_are_refused(parts: Parts, matrix_parts: Parts, paper_parts: Parts) -> None:
     for each in (parts, matrix_parts, paper_parts):
         for path in paths(each.facts):
-            if any(word in path for word in ("constants.", "sets.", "position.", "drift.", ".class")):  # they have defaults
+            if any(
+                word in path for word in ("constants.", "sets.", "position.", "drift.", ".class")
+            ):  # they have defaults
                 continue
             facts = deepcopy(each.facts)
             here = facts

@@ -10,7 +10,8 @@ import typer
 import onmf
 from onmf import divergences, methods, streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, require_writable, seconds_of
+from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 from onmf.initial import INITS
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
@@ -24,6 +25,7 @@ EXAMPLES = (
     "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
+    "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
@@ -68,6 +70,9 @@ def fit(
     every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
+    log_every: LogEvery = "30s",
+    log_json: LogJson = None,
+    metrics: Metrics = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
     place = streams.path_of(data)
@@ -96,7 +101,8 @@ def fit(
         nonlocal learnt
         learnt = True
 
-    with progress_line() as show:
+    files = [place, out, *([] if checkpoint is None else [checkpoint])]
+    with watched(log_every, log_json, metrics, *files) as show:
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume)
@@ -138,15 +144,11 @@ def _checkpoint(
         return None
     if resume and not source.rewinds:
         fail("standard input cannot be read again from the beginning, as --resume has to do.")
-    every = "30s" if every is None else every
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = every[:-1], units.get(every[-1:], 0.0)
-    if not unit or not number.replace(".", "", 1).isdecimal():
-        fail(f"--every {every}: write a number and s, m or h, as in 30s.")
+    seconds = seconds_of("30s" if every is None else every, "--every")
     if path.resolve() == out.resolve():
         fail(f"--checkpoint and --out are both {out}; give them different names.")
     require_writable(path, place)
-    keep = onmf.Checkpoint(path, float(number) * unit)
+    keep = onmf.Checkpoint(path, seconds)
     if keep.exists() and not resume:
         fail(f"{path} holds a run that was begun before; continue it with --resume, or give --checkpoint another name.")
     return keep

@@ -16,7 +16,8 @@ import typer
 import onmf
 from onmf import streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, fail, one_line, progress_line, require_writable
+from onmf.cli.terminal import DATA_HELP, console, fail, one_line, require_writable
+from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 from onmf.units import refuse_bad_entries
 
 BATCH = 1024
@@ -29,6 +30,9 @@ def transform(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The file to write H to: .npy, .csv or .tsv.", show_default=False)
     ],
+    log_every: LogEvery = "30s",
+    log_json: LogJson = None,
+    metrics: Metrics = None,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample."""
     from onmf.persistence import file  # as what is asked of ``onmf``: not needed for --help
@@ -45,7 +49,8 @@ def transform(
         fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
     if names is not None and source.feature_names is not None and source.feature_names != names.tolist():
         fail(f"the feature names of {data} differ from those that {model} was learnt from, or are in another order.")
-    with _first_warnings(), progress_line() as show, file.replacing(out) as temporary:
+    files = streams.path_of(data), model, out
+    with _first_warnings(), watched(log_every, log_json, metrics, *files) as show, file.replacing(out) as temporary:
         started, done = time.perf_counter(), 0
         write = _writer(temporary, out.suffix.lower(), int(source.n_samples or 0), nmf)
         for rows, batch in source.batches(BATCH):

@@ -36,8 +36,8 @@ BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be 
 def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
     """Does the clock pass a power of two while a chunk is learnt from?
 
-    Or, where the past is forgotten, a quarter of what is remembered: a stream that has drifted may need all of its atoms
-    elsewhere, and would wait for as long again as it has lasted.
+    Or, where the past is forgotten, a quarter of what is remembered: a stream that has drifted may need all of its
+    atoms elsewhere, and would wait for as long again as it has lasted.
     """
     if before < max(SEEN * K, FIRST):
         return False

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from onmf._support.checks import is_number
 
-
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
