@@ -150,14 +150,21 @@ def test_what_was_seen_of_a_change_is_kept_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["surrogate", "sparse_surrogate", "em"])
 @pytest.mark.parametrize("features", ["the same", "other"])
 def test_forgetting_helps_after_a_change_and_costs_little_before(method: str, features: str) -> None:
-    """In every seed: right after a change, and later; to features that were in use before, and to others."""
+    """In every seed: right after a change, and later; to features that were in use before, and to others.
+
+    After 8,000 samples the surrogate does as well as a model that has seen nothing else.
+    """
     for seed in range(2):
         law = Law("kl", seed)
         other = Law("kl", seed + 100, slice(0, 30) if features == "the same" else slice(30, 60))
 
-        def draw(law: Law, n: int) -> Any:
-            X = law.draw(n)
-            return X if method == "surrogate" else scipy.sparse.csr_matrix(X)
+        rng = np.random.default_rng(seed)
+
+        def draw(law: Law, n: int, rng: np.random.Generator = rng) -> Any:
+            if method == "surrogate":
+                return law.draw(n)
+            H = rng.dirichlet(np.full(ATOMS, 0.2), n)
+            return scipy.sparse.csr_matrix(rng.poisson(10 * H @ (law.W / law.W.sum(axis=1, keepdims=True))) * 1.0)
 
         before, after, later = draw(law, 20_000), draw(other, 2_000), draw(other, 6_000)
         held_out = draw(law, 300), draw(other, 300)
@@ -167,7 +174,9 @@ def test_forgetting_helps_after_a_change_and_costs_little_before(method: str, fe
             row = [model.loss(held_out[0])]
             row += [model.partial_fit(X).loss(held_out[1]) for X in (after, later)]
             losses.append(row)
+        fresh = model_of("kl", method=method).partial_fit(after).partial_fit(later).loss(held_out[1])
         ratio = np.divide(*losses[::-1])
         assert ratio[0] < 1.01
         assert ratio[1] < 1.0
-        assert ratio[2] < (1.005 if features == "the same" else 0.99)
+        assert ratio[2] < (1.0 if features == "the same" else 0.9)
+        assert method != "surrogate" or losses[1][2] < 1.01 * fresh
