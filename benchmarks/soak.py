@@ -64,7 +64,7 @@ def method_for(divergence: str, rng: np.random.Generator) -> str:
     """The usual one mostly, with constants; steps short enough not to run away."""
     name = str(rng.choice(["auto", "auto", "auto", "paper", EARLIER.get(divergence, "paper")]))
     constants = {"paper": ":b=1000,race=300", "lefevre": ":N=10000", "wang": ":eta=0.01"}
-    return name + (str(rng.choice(["", ":forgetting=0.05"])) if name == "auto" else constants.get(name, ""))
+    return name + (str(rng.choice(["", ":forgetting=0.5"])) if name == "auto" else constants.get(name, ""))
 
 
 def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[str]]:

@@ -223,3 +223,11 @@ def test_sparse_data_under_squared_l2_are_learnt_alike_however_they_are_stored()
     assert memory(models[0]).keys() == memory(models[1]).keys()
     again = models[0].partial_fit(X[:50] + 1.0)  # a denser batch changes nothing of what the first has decided
     assert again.method_.sparse
+
+
+def test_where_the_past_is_forgotten_exchanges_do_not_wait_for_the_stream_to_double() -> None:
+    looks = [exchange.due(10, clock, clock + 50, 8000.0) for clock in range(100_000, 120_000, 50)]
+    assert sum(looks) == 10  # every 2,000 samples, a quarter of what is remembered
+    hasty = [exchange.due(10, clock, clock + 50, 100.0) for clock in range(100_000, 120_000, 50)]
+    assert sum(hasty) == 20  # but not more often than every ten times the samples that take part
+    assert not any(exchange.due(10, clock, clock + 50) for clock in range(100_000, 120_000, 50))

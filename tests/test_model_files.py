@@ -702,7 +702,9 @@ def paths(facts: dict[str, Any], here: str = "") -> Iterator[str]:
 def test_missing_facts_and_arrays_are_refused(parts: Parts, matrix_parts: Parts, paper_parts: Parts) -> None:
     for each in (parts, matrix_parts, paper_parts):
         for path in paths(each.facts):
-            if any(word in path for word in ("constants.", "sets.", "position.", ".class")):  # they have defaults
+            if any(
+                word in path for word in ("constants.", "sets.", "position.", "drift.", ".class")
+            ):  # they have defaults
                 continue
             facts = deepcopy(each.facts)
             here = facts
@@ -849,6 +851,13 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "position.generator": (None, [], {}, "PCG64", {"bit_generator": "PCG64"}),
     "position.generator.bit_generator": ("MT19937", None, 3),
     "position.generator.state": (None, {}, {"state": -1, "inc": 1}, {"state": "x", "inc": 1}),
+    "drift": (None, [], {"nonsense": 1}),
+    "drift.batches": WHOLE,
+    "drift.weight": (*NUMBER, *ENDLESS),
+    "drift.mean": (*NUMBER, *ENDLESS),
+    "drift.variance": (*NUMBER, *ENDLESS),
+    "drift.statistic": (*NUMBER, *ENDLESS, 1.5),
+    "drift.changes": WHOLE,
     "feature_names": ([], ["a"], ["a"] * (F + 1), "a" * F, {str(i): 1 for i in range(F)}, [1] * F, 3, True),
     "source": (
         *([], {}, "", "csv", 0, False, {"scheme": "csv"}, {"options": {}}, {"scheme": 3, "options": {}}),

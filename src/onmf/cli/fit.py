@@ -12,12 +12,13 @@ import onmf
 from onmf import divergences, methods, streams
 from onmf.cli.app import app
 from onmf.cli.going_on import going_on
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, progress_line, require_writable
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, require_writable, seconds_of
+from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 from onmf.initial import INITS
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.1, paper:step=canonical,a=200. "
+    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, paper:step=canonical,a=200. "
     "The convergence theorem is about paper; auto is faster."
 )
 EXAMPLES = (
@@ -27,6 +28,7 @@ EXAMPLES = (
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
+    "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
@@ -80,6 +82,9 @@ def fit(
         typer.Option("--from", help="Go on learning this model, with its settings, from DATA that are new to it."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
+    log_every: LogEvery = "30s",
+    log_json: LogJson = None,
+    metrics: Metrics = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
     place = streams.path_of(data)
@@ -113,7 +118,8 @@ def fit(
         nonlocal learnt
         learnt = True
 
-    with progress_line() as show:
+    files = [place, out, *([] if checkpoint is None else [checkpoint])]
+    with watched(log_every, log_json, metrics, *files) as show:
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
@@ -174,15 +180,11 @@ def _checkpoint(
             "standard input cannot be read again from the beginning, as --resume has to do; "
             f"to go on with what comes next, use --from {path} instead of --resume, and another --checkpoint."
         )
-    every = "30s" if every is None else every
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = every[:-1], units.get(every[-1:], 0.0)
-    if not unit or not number.replace(".", "", 1).isdecimal():
-        fail(f"--every {every}: write a number and s, m or h, as in 30s.")
+    seconds = seconds_of("30s" if every is None else every, "--every")
     require_writable(path, place)
     if path.resolve() == out.resolve():
         fail(f"--checkpoint and --out are both {out}; give them different names.")
-    keep = onmf.Checkpoint(path, float(number) * unit, verify)
+    keep = onmf.Checkpoint(path, seconds, verify)
     if keep.exists() and not resume:
         how = "continue it with --resume, or" if source.rewinds else f"go on from it with --from {path}, and"
         fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +18,10 @@ from onmf.cli.terminal import console
 SHOWN_ANYWAY = ("n_components", "method")
 
 
-@app.command(epilog="Example:\n\n`onmf info topics.safetensors`")
+@app.command(epilog="Examples:\n\n`onmf info topics.safetensors`\n\n`onmf info topics.safetensors --json`")
 def info(
     model: Annotated[Path, typer.Argument(help="A model file or a checkpoint.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Show what a model file holds."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
@@ -27,27 +30,32 @@ def info(
 
     settings, learned = read(model)
     divergence, history, W = learned.divergence, learned.history.columns(), learned.state.W
-    facts = {
+    facts: dict[str, Any] = {
         "divergence": " ".join([divergence.name, *_pairs(divergence.parameters())]),
         "method": repr(learned.method),
-        "other settings": ", ".join(_pairs(_changed(settings, USUAL))) or "defaults",
+        "other settings": _changed(settings, USUAL),
         "atoms": len(W),
         "features": learned.features.number,
-        "source": learned.source or "arrays",
-        "type": W.dtype,
+        "source": "arrays" if learned.source is None else str(learned.source),
+        "type": str(W.dtype),
         "samples seen": learned.history.samples,
         "passes": learned.passes,
         "batches skipped": learned.skipped.count,
         "dictionary updates": learned.state.steps,
-        "scale (mean of the first batch)": f"{learned.units.scale:.6g}",
-        "loss of the first batch": f"{history['loss'][0]:.6g}",
-        "loss of the last batch": f"{history['loss'][-1]:.6g}",
-        "seconds": f"{history['seconds'][-1]:.1f}",
+        "scale (mean of the first batch)": learned.units.scale,
+        "loss of the first batch": float(history["loss"][0]),
+        "loss of the last batch": float(history["loss"][-1]),
+        "drift": learned.drift.statistic,
+        "changes of the stream": learned.drift.changes,
+        "seconds": float(history["seconds"][-1]),
         "guarantee": guarantee(learned),
     }
+    if as_json:
+        console.print(json.dumps({_key(name): _plain(value) for name, value in facts.items()}), soft_wrap=True)
+        return
     table = Table(title=Text(str(model)), show_header=False)
     for name, value in facts.items():
-        table.add_row(name, str(value))
+        table.add_row(name, (", ".join(_pairs(value)) or "defaults") if isinstance(value, dict) else _short(value))
     console.print(table)
 
 
@@ -59,6 +67,20 @@ def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
 
 def _pairs(values: dict[str, Any]) -> list[str]:
     return [f"{name}={_short(value)}" for name, value in values.items()]
+
+
+def _key(name: str) -> str:
+    """``samples_seen`` of "samples seen": what a program looks for."""
+    return name.partition(" (")[0].replace(" ", "_")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON takes it: what is neither a finite number nor text becomes text."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return value if isinstance(value, (str, int, type(None))) else _short(value)
 
 
 def _short(value: Any) -> str:

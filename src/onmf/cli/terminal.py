@@ -61,6 +61,15 @@ def require_writable(out: Path, *inputs: Path) -> None:
         fail(f"cannot write {out}: {error.strerror}.")
 
 
+def seconds_of(text: str, option: str) -> float:
+    """What ``30s``, ``5m`` and ``1h`` mean."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = text[:-1], units.get(text[-1:], 0.0)
+    if not unit or not number.isascii() or not number.replace(".", "", 1).isdecimal():
+        fail(f"{option} {text}: write a number and s, m or h, as in 30s.")
+    return float(number) * unit
+
+
 def fail(message: str) -> NoReturn:
     """Print one sentence and exit with status 2."""
     errors.print(f"onmf: {message}")

@@ -18,7 +18,8 @@ import typer
 import onmf
 from onmf import outputs, streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, one_line, progress_line, require_writable
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, one_line, require_writable
+from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 READER_LEFT = 128 + 13  # as shells count a broken pipe
@@ -43,6 +44,9 @@ def transform(
     on_error: Annotated[
         str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
     ] = "raise",
+    log_every: LogEvery = "30s",
+    log_json: LogJson = None,
+    metrics: Metrics = None,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come."""
     from onmf.estimators.serving import usual_size  # as what is asked of ``onmf``: not needed for --help
@@ -68,7 +72,12 @@ def transform(
     if names is not None and source.feature_names is not None and source.feature_names != names.tolist():
         fail(f"the feature names of {data} differ from those that {model} was learnt from, or are in another order.")
     faults = _Faults()
-    with _reader_may_leave(standard), _first_warnings(), progress_line() as show, ExitStack() as stack:
+    with (
+        _reader_may_leave(standard),
+        _first_warnings(),
+        watched(log_every, log_json, metrics, place, model, out) as show,
+        ExitStack() as stack,
+    ):
         target = stack.enter_context(nullcontext(sys.stdout) if standard else file.replacing(out))
         started, done, named, output = time.perf_counter(), 0, False, None
         for rows, H in nmf.served(source, batch_size or usual_size(source), faults.add if on_error == "skip" else None):
@@ -79,7 +88,8 @@ def transform(
                 output = stack.enter_context(closing(kind(target, heading)))
             output.write(H, rows if named else None)
             done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
-            show(onmf.Progress(done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_))
+            told = done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_
+            show(onmf.Progress(*told, skipped=faults.gaps))
         if output is None:
             fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
         if source.n_samples not in (None, done) and not faults.first:

@@ -5,6 +5,7 @@ gives a new ``Learned`` and changes none.
 """
 
 from onmf.learner.cuts import Reading
+from onmf.learner.drift import Drift
 from onmf.learner.guarantee import guarantee
 from onmf.learner.learned import Features, Fitted, History, Learned, Skipped
 from onmf.learner.legs import require_features, require_position
@@ -13,6 +14,7 @@ from onmf.learner.run import run
 from onmf.learner.step import Progress, Recipe, begin, continued, step
 
 __all__ = [
+    "Drift",
     "Features",
     "Fitted",
     "History",

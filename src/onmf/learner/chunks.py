@@ -65,7 +65,7 @@ def learn(
         size = max(1, min(left, method.chunk(state.clock, share * left) // share))
         first_size = first_size or size
         new = X[first : first + size]
-        if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size):
+        if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size, method.horizon):
             some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
             some = reservoir.mixed(kept, some) if reservoir else some
             state = exchange.exchanged(method, divergence, state, some, box, penalty)

@@ -1,7 +1,7 @@
 """A way out of poor local minima: two atoms become one, and the place of the other goes to what the samples miss.
 
 Where two atoms share one part of the data and two parts of the data share one atom, no small step helps. So at every
-doubling of the samples seen one exchange is tried on some of them:
+doubling of the samples seen, and more often where the past is forgotten, one exchange is tried on some of them:
 
 - the parts h_j w_j + h_k w_k of two atoms become their best approximation g v. In least squares that costs the smaller
   eigenvalue of S Q, the 2 x 2 Gram matrices of their coefficients and of their weights: nothing if one of the two is
@@ -28,14 +28,22 @@ from onmf.sets import Box
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
+LOOKS, RARELY = 4, 10  # per horizon at most, and samples between them per sample that takes part at least
 EFFORT = 4  # times the usual iterations of the coefficient solver, for both dictionaries: neither has been warmed up
 ROUNDS = 8  # of alternating least squares for the new atom
 BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be zero
 
 
-def due(K: int, before: float, after: float) -> bool:
-    """Does the clock pass a power of two while a chunk is learnt from?"""
-    return before >= max(SEEN * K, FIRST) and int(np.log2(before)) < int(np.log2(after))
+def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
+    """Does the clock pass a power of two while a chunk is learnt from?
+
+    Or, where the past is forgotten, a quarter of what is remembered: a stream that has drifted may need all of its
+    atoms elsewhere, and would wait for as long again as it has lasted.
+    """
+    if before < max(SEEN * K, FIRST):
+        return False
+    period = max(horizon / LOOKS, RARELY * taking_part(K))
+    return int(np.log2(before)) < int(np.log2(after)) or int(before / period) < int(after / period)
 
 
 def taking_part(K: int) -> int:

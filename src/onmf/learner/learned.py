@@ -10,6 +10,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.divergences import Divergence
+from onmf.learner.drift import Drift
 from onmf.learner.position import Position
 from onmf.methods import Method, State
 from onmf.streams import Spec
@@ -127,6 +128,7 @@ class Learned(Fitted):
     position: Position | None = None
     skipped: Skipped = Skipped()
     source: Spec | None = None  # how the features were made, where the data were opened by their name
+    drift: Drift = Drift()
 
     @property
     def reconstruction_error(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
 from onmf.sets import Sets
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
+
+log = logging.getLogger("onmf")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,9 @@ class Progress:
     W: Array  # the dictionary now
     H: Array | None = None  # the batch's coefficients as they were found while learning (OnlineNMF)
     raised: int = 0  # entries outside the domain that were raised, the first time that there are any
+    skipped: int = 0  # samples or batches left out so far
+    drift: float = 0.0  # from 0, new samples are fitted as well as earlier ones, to 1: the stream has changed
+    drifted: bool = False  # has this batch shown that it has?
 
 
 def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generator, n_samples: int | None) -> Learned:
@@ -180,9 +186,17 @@ def step(
         raised=learned.raised or raised > 0,
         zeros=learned.zeros or any_zeros(batch),
         ridge=min(learned.ridge, recipe.ridge),
+        drift=learned.drift.after(X.shape[0], result.loss),
     )
+    drift = after.drift
+    if drift.changed:
+        log.warning(
+            "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
+            *(history.samples, drift.changes),
+        )
     told = history.samples, total, result.state.steps, history.seconds, loss, W, H
-    return after, Progress(*told, raised=0 if learned.raised else raised)
+    news = 0 if learned.raised else raised, learned.skipped.count, drift.statistic, drift.changed
+    return after, Progress(*told, *news)
 
 
 def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, repeated: bool) -> BatchResult:

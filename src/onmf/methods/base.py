@@ -164,6 +164,11 @@ class Method(Choice):
         """How often the chunk after so many samples is looked at before the next one."""
         return 1
 
+    @property
+    def horizon(self) -> float:
+        """For how many samples the past is remembered where it is forgotten; else infinite."""
+        return np.inf
+
     def effort(self, clock: float) -> int:
         """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
         return 1

@@ -24,7 +24,7 @@ from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging, Growing, averaging
+from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -43,7 +43,7 @@ WORK = 8e4  # weights that a thread divides at a time
 class EM(Method, name="em"):
     """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
 
-    ``forgetting`` is a floor under the weight of 200 samples, or tau; ``max_iter`` coefficient steps per visit.
+    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit.
     Left to itself (None) the coefficient solver makes five steps, and two and four times as many once chunks weigh
     little: W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
     Early on haste costs little, since the dictionary moves on anyway.
@@ -64,6 +64,10 @@ class EM(Method, name="em"):
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
         Averaging(forgetting=self.forgetting)
+
+    @property
+    def horizon(self) -> float:
+        return remembered(self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)

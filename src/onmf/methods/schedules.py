@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 from onmf._support.checks import is_number
+
+SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Averaging:
 
     n samples weigh 1 - (1 - rho)^(n / chunk), as if they had come in chunks of this size: what is remembered of the
     past, measured in samples, depends neither on how a stream is cut nor on chunks that grow. sum rho = inf and
-    sum rho^2 < inf for exponents in (1/2, 1]. ``forgetting`` is a floor under rho, for streams that drift.
+    sum rho^2 < inf for exponents in (1/2, 1]. ``forgetting``, for streams that drift, is a floor under the weight of
+    1,000 samples, whatever the method and its chunks: after m thousand samples the past weighs (1 - forgetting)^m.
     """
 
     exponent: float = 0.6
@@ -49,8 +53,14 @@ class Averaging:
         if samples <= max(chunk, n):
             return n / samples  # before the first chunk is full: the plain mean
         t = samples / chunk
-        rho = max(((1 + self.delay) / (t + self.delay)) ** self.exponent, self.forgetting)
-        return float(rho if n == chunk else 1 - (1 - rho) ** (n / chunk))
+        rho = ((1 + self.delay) / (t + self.delay)) ** self.exponent
+        rho = rho if n == chunk else 1 - (1 - rho) ** (n / chunk)
+        return float(max(rho, 1 - (1 - self.forgetting) ** (n / SAMPLES)) if self.forgetting else rho)
+
+
+def remembered(forgetting: float) -> float:
+    """After how many samples what was learnt before weighs 1/e."""
+    return -SAMPLES / math.log1p(-forgetting) if forgetting else math.inf
 
 
 # Made once, checks included: it is asked for at every step.

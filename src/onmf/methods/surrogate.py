@@ -33,7 +33,7 @@ from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
-from onmf.methods.schedules import Averaging, Growing, averaging
+from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -69,7 +69,7 @@ class Floor:
 class Surrogate(Method, name="surrogate"):
     """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
 
-    ``forgetting`` is a floor under the weight of 30 samples, or tau, in the averages. Under squared l2 ``sparse`` data
+    ``forgetting`` is a floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data
     (None: as the first batch is) get larger chunks, and weights that fall faster: a sample of few entries says little,
     and what the fit leaves of it is noise.
     The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
@@ -111,6 +111,10 @@ class Surrogate(Method, name="surrogate"):
         """What the first batch has decided stays, if nothing else is asked for."""
         super().continued(before)
         return self if self.sparse is not None else replace(self, sparse=getattr(before, "sparse", None))
+
+    @property
+    def horizon(self) -> float:
+        return remembered(self.forgetting)
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent

@@ -13,7 +13,7 @@ from onmf import divergences, methods
 from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import Features, History, Learned, Position, Recipe, Skipped, continued
+from onmf.learner import Drift, Features, History, Learned, Position, Recipe, Skipped, continued
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -67,6 +67,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "position": where,
         "feature_names": learned.features.names,
         "source": _source_facts(learned.source),
+        "drift": dataclasses.asdict(learned.drift),
     }
     return arrays, facts
 
@@ -154,6 +155,7 @@ def _restored(
         position=None if facts["position"] is None else Position.restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
         source=None if source is None else Spec(source["scheme"], source["options"], names and _texts(names)),
+        drift=Drift(**facts["drift"]),
     )
     learned.require_sound()
     divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
