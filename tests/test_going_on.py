@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import soundfile
 import zarr
 from PIL import Image
 
@@ -308,6 +309,28 @@ def test_a_run_cut_anywhere_in_a_folder_that_grows_ends_with_the_same_bits(kind:
         with pytest.raises(CrashError):
             resumed(opened(folder, kind), run, **settings, callbacks=[crashing(batches)])
         require_same_learning(resumed(prefetch(opened(folder, kind)), run, **settings), whole)
+
+
+def test_recordings_and_batches_that_grow_may_come_in_a_folder_that_grows(tmp_path: Path, grown: None) -> None:
+    """Several times, with names that sort anywhere."""
+    folder, run, other = (tmp_path / name for name in ("data", "run", "other"))
+    folder.mkdir()
+
+    def record(name: str, frames: int) -> Source:
+        noise = np.random.default_rng(frames).uniform(-0.5, 0.5, 8 * (frames + 1))
+        soundfile.write(folder / f"{name}.wav", noise, 8000)
+        return open_source(f"audio:{folder}?window=16&hop=8")
+
+    seen = OnlineNMF(**GROWING).fit(record("m", 700), checkpoint=run).n_samples_seen_
+    for name, frames in (("z", 450), ("a", 500)):
+        source = record(name, frames)
+        shutil.copy(run, other)
+        with pytest.raises(CrashError):
+            resumed(source, run, **GROWING, callbacks=[crashing(2)])
+        whole = resumed(source, run, **GROWING)
+        require_same_learning(whole, resumed(source, other, **GROWING))
+        seen += frames
+        assert whole.n_samples_seen_ == seen
 
 
 @pytest.mark.parametrize("kind", ["parquet", "images", "text"])
