@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from onmf import OnlineNMF, Progress, Sets, load, methods, save
+from onmf import OnlineNMF, Progress, load, methods, save
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
 from onmf.methods.adaptive import FACTORS
@@ -270,18 +270,6 @@ def test_a_frozen_step_is_the_papers_in_the_metric(rng: np.random.Generator) -> 
         else:
             expected = DictionarySet().project(V, D)
         np.testing.assert_allclose(model.partial_fit(X[200:]).components_, expected, rtol=1e-9, atol=1e-12)
-
-
-@every_phase
-@pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2"])
-def test_the_dictionary_stays_in_a_set_that_becomes_smaller_on_the_way(
-    phase: str, divergence: str, rng: np.random.Generator
-) -> None:
-    X = data(PHASES[phase] + 20, rng)
-    model = model_of(divergence=divergence, sets=Sets(eps=1e-6)).fit(X[:-20])
-    model.set_params(sets=Sets(eps=0.9)).partial_fit(X[-20:])
-    assert DictionarySet(0.9).contains(model.components_)
-    assert np.isfinite(model.stationarity(X))
 
 
 @pytest.mark.parametrize("divergence", ["kl", "is", "hellinger"])

@@ -18,7 +18,7 @@ from .conftest import require_same_learning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::onmf.estimators.base.DomainWarning"),
+    pytest.mark.filterwarnings("ignore::onmf.DomainWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # numbers out of all proportion
 ]
 

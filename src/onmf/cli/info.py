@@ -40,7 +40,7 @@ def info(
         "type": str(W.dtype),
         "samples seen": learned.history.samples,
         "passes": learned.passes,
-        "batches skipped": learned.skipped.count,
+        "samples or batches skipped": learned.skipped.count,
         "dictionary updates": learned.state.steps,
         "scale (mean of the first batch)": learned.units.scale,
         "loss of the first batch": float(history["loss"][0]),

@@ -12,27 +12,26 @@ from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import learner, methods
+from onmf import learner
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.going_on import Beginning, kept_in
-from onmf.estimators.serving import Serving
-from onmf.estimators.shown import Shown
+from onmf.estimators.streamed import Streamed
 from onmf.estimators.warned import warn_raised
-from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner import Features, Progress, Reading, Recipe
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 from onmf.problem import Penalty
 from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.streams import Batches, Rows, Source, Spec
+from onmf.streams import Batches, Rows, Source
 from onmf.streams.iterable import is_stream
 from onmf.units import DataError, refuse_bad_entries
 
 log = logging.getLogger("onmf")
 
 
-class OnlineNMF(Serving):
+class OnlineNMF(Streamed):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -119,9 +118,6 @@ class OnlineNMF(Serving):
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
-
-    _learned: Learned | None = None
-    _unlearned: Skipped = Skipped()  # batches that were skipped before anything was learnt
 
     def __init__(
         self,
@@ -258,32 +254,6 @@ class OnlineNMF(Serving):
             self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
             raise
         return self
-
-    def _skip(self, error: Exception) -> None:
-        log.warning("Skipped a batch: %s", error)
-        if self._learned is None:
-            self._unlearned = self._unlearned.and_also(error)
-        else:
-            self._learned = replace(self._learned, skipped=self._learned.skipped.and_also(error))
-
-    # What was learnt from a stream
-
-    method_ = Shown[Learned, methods.Method](lambda learned: learned.method)
-    guarantee_ = Shown[Learned, str](learner.guarantee)
-    n_steps_ = Shown[Learned, int](lambda learned: learned.state.steps)
-    n_iter_ = Shown[Learned, int](lambda learned: learned.passes)
-    source_ = Shown[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
-    reconstruction_err_ = Shown[Learned, float](lambda learned: learned.reconstruction_error)
-
-    @property
-    def n_skipped_(self) -> int:
-        """Samples and batches left out under ``on_error="skip"``."""
-        return (self._learned.skipped if self._learned else self._unlearned).count
-
-    @property
-    def skipped_(self) -> list[str]:
-        """Why the last hundred of them were."""
-        return list((self._learned.skipped if self._learned else self._unlearned).reasons)
 
     # Plumbing
 
