@@ -39,6 +39,7 @@ MINUTES ?= 5
 soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and resumptions, damaged files (MINUTES=60: an hour)
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 	$(BIN)/python -m benchmarks.fuzz_models --files 20000
+	$(BIN)/python -m benchmarks.fuzz_readers --files 500
 
 .venv/plots.done: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -76,6 +76,15 @@ def arrow(path: Path) -> None:
         writer.write_table(data, max_chunksize=15)
 
 
+def arrow_stream(path: Path) -> None:
+    """Arrow's format for pipes."""
+    import pyarrow.ipc
+
+    data = pyarrow.table({f"f{k}": X[:, k] for k in range(F)})
+    with pyarrow.ipc.new_stream(path, data.schema) as writer:
+        writer.write_table(data, max_chunksize=15)
+
+
 def hdf5(path: Path) -> None:
     """One data set, in chunks."""
     import h5py
@@ -201,6 +210,7 @@ READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with 
     "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed]),
     "parquet": ("{}.parquet", parquet, [bytes_changed]),
     "arrow": ("{}.arrow", arrow, [bytes_changed]),
+    "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed]),
     "hdf5": ("{}.h5", hdf5, [bytes_changed, stored_numbers_changed]),
     "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), [bytes_changed, stored_numbers_changed]),
     "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), [bytes_changed, stored_numbers_changed]),
@@ -212,8 +222,15 @@ READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with 
     "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed]),
     "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed]),
     "text": ("{}.txt?words=8", lambda path: path.write_text("\n".join(texts())) and None, [bytes_changed]),
-    "JSON Lines": (
-        "{}.jsonl?words=8",
+    "JSON Lines, numbers": (
+        "{}.jsonl?features=" + ",".join(f"f{k}" for k in range(F)),
+        lambda path: (
+            path.write_text("\n".join(json.dumps({f"f{k}": x for k, x in enumerate(row)}) for row in X)) and None
+        ),
+        [bytes_changed],
+    ),
+    "JSON Lines, texts": (
+        "{}.jsonl?field=text&words=8",
         lambda path: path.write_text("\n".join(json.dumps({"text": text}) for text in texts())) and None,
         [bytes_changed],
     ),

@@ -461,14 +461,14 @@ def test_the_umask_of_the_process_is_never_changed(
     save(parts.load(), tmp_path / "m")
 
 
-def not_ordinary(folder: Path) -> dict[str, Path]:
+def not_ordinary(folder: Path, device: str) -> dict[str, Path]:
     """Whatever is no ordinary file, and links to it."""
     places = {"a named pipe": folder / "pipe", "a socket": folder / "socket", "a directory": folder / "directory"}
     os.mkfifo(places["a named pipe"])
     (folder / "directory").mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(places["a socket"]))
-    places["a device"] = Path(os.devnull)
+    places["a device"] = Path(device)
     for what, place in list(places.items()):
         (folder / f"link to {what}").symlink_to(place)
         places[f"{what};"] = folder / f"link to {what}"
@@ -481,7 +481,8 @@ def test_a_device_a_pipe_a_socket_or_a_directory_is_never_replaced(
 ) -> None:
     model = parts.load()
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
-    for what, place in not_ordinary(Path()).items():
+    master, terminal = os.openpty()  # a device beside which nothing can be written, whatever the code under test does
+    for what, place in not_ordinary(Path(), os.ttyname(terminal)).items():
         before = place.lstat()
         with pytest.raises(ModelFileError, match=rf"cannot write .*{what}"):
             save(model, place)
@@ -491,6 +492,8 @@ def test_a_device_a_pipe_a_socket_or_a_directory_is_never_replaced(
             with pytest.raises(ModelFileError, match=rf"cannot write .*{what}"):
                 OnlineNMF(2).fit(iter([]), checkpoint=place, resume=resume)  # before learning
         assert (place.lstat().st_ino, place.lstat().st_mode) == (before.st_ino, before.st_mode)
+    os.close(master)
+    os.close(terminal)
     assert sorted(path.name for path in tmp_path.iterdir() if not path.is_symlink()) == ["directory", "pipe", "socket"]
 
 
