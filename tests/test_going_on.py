@@ -531,6 +531,35 @@ def test_a_folder_that_grows_is_resumed_on_the_command_line(tmp_path: Path, comm
     assert onmf.load(tmp_path / "out").n_samples_seen_ == 55
 
 
+def test_the_words_of_a_folder_that_grows_stay_those_of_its_beginning(tmp_path: Path, command: Command) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"m{number}.txt").write_text("stone river cloud " * (number + 1) + "night")
+    fit = ["fit", f"text:{folder}?words=4&tfidf=yes", "-k", "2", "--seed", "0", "--out", tmp_path / "out"]
+    fit += ["--checkpoint", tmp_path / "run", "--resume"]
+    assert command(*fit)[0] == 0
+    before = onmf.load(tmp_path / "out").feature_names_in_.tolist()
+    (folder / "a.txt").write_text("piano piano piano piano piano bread " * 50 + "stone")
+    status, said = command(*fit)
+    assert (status, onmf.load(tmp_path / "out").n_samples_seen_) == (0, 13), said
+    assert onmf.load(tmp_path / "out").feature_names_in_.tolist() == before == ["cloud", "night", "river", "stone"]
+
+
+def test_pictures_that_join_a_folder_take_the_size_of_its_beginning(tmp_path: Path, command: Command) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    write_part(folder, "m", slice(0, 5), "images")
+    fit = ["fit", f"images:{folder}", "-k", "2", "--seed", "0", "--out", tmp_path / "out"]
+    fit += ["--checkpoint", tmp_path / "run", "--resume"]
+    assert command(*fit)[0] == 0
+    before = onmf.load(tmp_path / "out")
+    Image.new("L", (33, 44), 7).save(folder / "a.png")  # it comes first
+    assert command(*fit)[0] == 0
+    after = onmf.load(tmp_path / "out")
+    assert (after.n_samples_seen_, after.n_features_in_) == (before.n_samples_seen_ + 1, before.n_features_in_)
+
+
 @pytest.mark.parametrize("content", [b"", b"3", b'["a"]', b'[["a", -1, 2]]', b'[["a", "x"]]', b"\xff", b"[" * 5000])
 def test_a_list_of_files_that_makes_no_sense_is_damage(content: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "data"
