@@ -452,7 +452,7 @@ def test_other_data_are_not_gone_on_with(sparse: bool, tmp_path: Path) -> None:
     for other, words in (
         (data[:, :4], "the data have 4 features, those of the checkpoint 8"),
         (data[:40], "the data have 40 samples, those of the checkpoint 90"),
-        (iter([data]), "the data have an unknown number of samples, those of the checkpoint 90"),
+        (iter([data]), "this source can be read only once"),
         (2 * data, "the data are not those of the checkpoint: batch 2 of pass 2 differs from the one it has learnt"),
         (data[::-1], "the data are not those of the checkpoint"),
     ):

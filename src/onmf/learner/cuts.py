@@ -51,9 +51,8 @@ class Reading:
         return source.batch_size or self.batch_size
 
 
-Cut = tuple[
-    Any, Any, int | None
-]  # row numbers or names, the batch, and the rows of the leg before it if they are known
+# Row numbers or names, the batch, and the rows of the leg before it if they are known.
+Cut = tuple[Any, Any, int | None]
 
 
 def cuts(

@@ -54,9 +54,8 @@ def require_position(learned: Learned, source: Source, features: Features) -> No
     require_features(learned, features, "the checkpoint")
     _require_files(position, source)
     n_samples = legs(source, position, marked=True)[0][0].source.n_samples
-    if n_samples != position.n_samples:
-        now, then = ("an unknown number of" if n is None else n for n in (n_samples, position.n_samples))
-        raise ValueError(f"the data have {now} samples, those of the checkpoint {then}.")
+    if None not in (n_samples, position.n_samples) and n_samples != position.n_samples:
+        raise ValueError(f"the data have {n_samples} samples, those of the checkpoint {position.n_samples}.")
 
 
 def require_features(learned: Learned, features: Features, whose: str) -> None:

@@ -18,7 +18,7 @@ from onmf.streams import SourceError
 
 Files = tuple[tuple[str, int], ...]  # names and lengths in bytes
 DIGEST = re.compile("[0-9a-f]{32}")
-COUNTS = ("faults", "clock", "rows", "length", "files_before")
+COUNTS = ("faults", "clock", "rows", "length", "began", "files_before")
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,11 @@ class Position:
     mark: str | None = None  # a digest of all batches of this leg, by which they are recognised
     last: str | None = None  # that of the last batch alone
     faults: int = 0  # of the source, met and counted after that batch and before the next one
-    clock: int = 0  # samples of all passes that were read before this leg
+    clock: int = 0  # samples that were learnt from before this leg
     rows: int = 0  # samples in the batches of this leg
     length: int = 0  # of the last batch
     place: int | None = None  # rows of the leg before the last batch; None: the source has left out some
+    began: int = 0  # samples that were read and skipped before the first that were learnt from, in this leg
     files: Files | None = None  # of the pass, in their order, up to and with those of this leg
     files_before: int = 0  # this leg
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from onmf.learner.cuts import MOST_BYTES, Reading, cuts
 from onmf.learner.learned import Features, Learned, Skipped
-from onmf.learner.legs import legs
+from onmf.learner.legs import Leg, legs
 from onmf.learner.position import Marks, Position
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step
 from onmf.streams import Source, SourceError
@@ -37,7 +37,6 @@ def run(
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1.")
     drawing, shuffling = generators
-    total = _total(source, reading, learned)
     done = learned.position if learned else None
     if done is not None:
         shuffling = done.shuffling()
@@ -72,13 +71,14 @@ def run(
 
     def size(row_bytes: int) -> int:
         """Of the next batch: no smaller than a chunk, as far as that fits into memory."""
-        if done is not None and sought and count < done.batches:
-            return done.length
-        if learned is None or clock + read == 0:
+        if learned is None or clock + read <= began:
             return reading.batch_size
         return max(reading.batch_size, min(learned.method.usual_chunk(clock + read), MOST_BYTES // row_bytes))
 
     left, whole = legs(source, done, reading.marked)
+    total = _total(left, whole, reading, learned)
+    met = done is not None  # any batch, now or in an earlier run?
+    began = done.began if done else 0
     for number in range(done.passes if done else 1, reading.max_passes + 1):
         for leg in left:
             before = shuffling.bit_generator.state
@@ -86,12 +86,16 @@ def run(
             # Samples that were read in earlier legs and passes, and in the batches of this leg.
             clock = done.clock if done else learned.history.samples if learned else 0
             known, begins, count, read = done.batches if done else 0, 0, 0, 0
-            sought = done is not None and done.place is not None and leg.source.seeks and not reading.verify
-            if done is not None and done.place is not None and sought:  # only the last batch is read again
+            sought = False
+            if done is not None and done.place is not None and leg.source.seeks and not reading.verify:
+                sought = True  # only the last batch is read again
                 begins, count, read = done.place, known - 1, done.rows - done.length
             passing_over = known > 0
             marks = Marks(reading.marked)
             for rows, batch, place in cuts(leg.source, reading, order, fault, size, begins):
+                met = True
+                if learned is None:
+                    began = clock + read
                 count += 1
                 read += len(rows)
                 marks.add(batch)
@@ -111,6 +115,7 @@ def run(
                     rows=read,
                     length=len(rows),
                     place=place,
+                    began=began,
                     files=leg.files,
                     files_before=leg.before,
                 )
@@ -133,25 +138,24 @@ def run(
                 raise SourceError(
                     f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
                 )
-            if not count and number > 1:
+            if not count and number > 1 and not leg.before:
                 raise SourceError(
                     f"pass {number} found no batches: this source can be read only once; use max_passes=1."
                 )
-            done = None
+            done, began = None, 0
         left = [whole]
-    if learned is None:
+    if learned is None or not (met or news):
         reason = skipped.reasons[-1] if skipped.count else "There are no batches."
         raise DataError(f"No batch could be learnt from. {reason}")
     if news:
         yield learned, None
 
 
-def _total(source: Source, reading: Reading, learned: Learned | None) -> int | None:
-    """The samples of all passes, and of the data that the model knew before; None: not known."""
-    if source.n_samples is None:
-        return None
-    earlier = 0
-    if learned is not None:
-        done = learned.position
-        earlier = done.clock - (done.passes - 1) * source.n_samples if done else learned.history.samples
-    return max(0, earlier) + source.n_samples * reading.max_passes
+def _total(left: list[Leg], whole: Leg, reading: Reading, learned: Learned | None) -> int | None:
+    """The samples learnt from when all passes are over, and of the data that the model knew before; None: not known."""
+    done = learned.position if learned else None
+    before = done.clock if done else learned.history.samples if learned else 0
+    passes = [leg.source.n_samples for leg in left]
+    passes += [whole.source.n_samples] * (reading.max_passes - (done.passes if done else 1))
+    known = [n for n in passes if n is not None]
+    return before + sum(known) if len(known) == len(passes) else None

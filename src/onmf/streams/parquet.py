@@ -45,7 +45,8 @@ class Columns(Seeking):
                 raise SourceError(f"{path} has two columns of one name; rename one of them.")
         self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
-        self.dtype = number_type(data.schema, self.feature_names)
+        types = (number_type(each.physical_schema, self.feature_names) for each in fragments)
+        self.types = dict(zip(paths, types, strict=True))
         if not (self.n_samples and self.n_features):
             raise SourceError(
                 f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
@@ -55,12 +56,14 @@ class Columns(Seeking):
         some = copy(self)
         some.files = {name: (self.files or {})[name] for name in names}
         some.counts = {path: self.counts[path] for path in some.files.values()}
+        some.types = {path: self.types[path] for path in some.files.values()}
         some.n_samples = sum(some.counts.values())
         return some
 
     def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
         blocks = self._blocks_from(first, size, on_bad)
-        return numbered(self.where, blocks, self.feature_names or [], self.index_name, self.dtype, first)
+        dtype = np.result_type(*self.types.values())
+        return numbered(self.where, blocks, self.feature_names or [], self.index_name, dtype, first)
 
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         """Files and row groups that end before the first row are not read."""
@@ -100,7 +103,7 @@ def chosen(
 
     with reading(where, "as columns with names"):
         of_pandas = _index_columns(schema)
-        asked_for = {index, *(columns or ())}
+        asked_for = {index, *(columns or ()), *(drop or ())}
         names = [name for name in schema.names if name not in of_pandas or name in asked_for]
     places, _ = choose(where, names, columns, drop, index)
     features = [names[place] for place in places]
@@ -116,7 +119,7 @@ def chosen(
     return features, index
 
 
-def number_type(schema: Any, features: Sequence[str]) -> npt.DTypeLike:
+def number_type(schema: Any, features: Sequence[str]) -> np.dtype[Any]:
     """Of the columns, not of what a block holds: the same rows are the same numbers wherever reading begins."""
     return np.result_type(np.float32, *(schema.field(name).type.to_pandas_dtype() for name in features))
 

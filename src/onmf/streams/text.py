@@ -102,6 +102,10 @@ def documents(
     if stop not in (None, "english"):
         raise SourceError(f"{where}: stop must be english, the only list of stop words there is; got {stop!r}.")
     counted, n_samples = Words(hashed or HASHED, stop, ngrams), None
+    if like is not None and like.scheme not in (None, "text", "jsonl"):
+        raise SourceError(
+            f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
+        )
     if like is not None and like.names is not None:
         counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
     elif words is not None:
