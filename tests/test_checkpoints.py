@@ -590,7 +590,7 @@ def test_constants_that_shape_the_statistics_are_not_changed_on_the_way() -> Non
         ({"method": "paper:step=canonical,a=100"}, {"method__step": "canonical:a=10"}),
     ):
         model = OnlineNMF(2, random_state=0, **options).partial_fit(X).set_params(**change)
-        with pytest.raises(ValueError, match="cannot be changed while a model learns; call fit to begin anew"):
+        with pytest.raises(ValueError, match="cannot be changed while a model learns; keep it, or begin a new model"):
             model.partial_fit(X)
     OnlineNMF(2, method=EM(), random_state=0).partial_fit(X).set_params(method__tau=5).partial_fit(X)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf import BatchNMF, DataError, OnlineNMF, load, save
+from onmf import BatchNMF, DataError, OnlineNMF, Sets, load, save
 from onmf.divergences import Divergence, Huber
 from tests.conftest import F
 from tests.learning import DIVERGENCES as SERVED
@@ -159,3 +159,17 @@ def test_a_later_batch_that_overflows_is_skipped_under_every_divergence() -> Non
         require_finite_attributes(model)
         model.partial_fit(BASE)
         assert model.n_samples_seen_ + 40 * model.n_skipped_ == 160, name
+
+
+@pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2", "huber"])
+def test_samples_beyond_the_bound_of_the_coefficients_are_refused_by_row_not_cut_off(divergence: str) -> None:
+    X = np.random.default_rng(0).gamma(1.0, 1.0, (60, 6)) + 0.1
+    model = OnlineNMF(2, divergence=divergence, random_state=0, batch_size=30).fit(X)
+    large = np.vstack([X[:3], 1e12 * X[:1]])
+    kept = model.components_.copy()
+    for call in (model.transform, model.loss, model.partial_fit):
+        with pytest.raises(DataError, match=r"Row 3 .* beyond their upper bound, 1e\+08 times .*Sets\(U="):
+            call(large)
+    np.testing.assert_array_equal(model.components_, kept)
+    wide = model.set_params(sets=Sets(U=1e16)).transform(large)
+    np.testing.assert_allclose(wide[3], 1e12 * wide[0], rtol=1e-2)

@@ -560,7 +560,7 @@ def test_pictures_that_join_a_folder_take_the_size_of_its_beginning(tmp_path: Pa
     assert (after.n_samples_seen_, after.n_features_in_) == (before.n_samples_seen_ + 1, before.n_features_in_)
 
 
-@pytest.mark.parametrize("content", [b"", b"3", b'["a"]', b'[["a", -1, 2]]', b'[["a", "x"]]', b"\xff", b"[" * 5000])
+@pytest.mark.parametrize("content", [b"", b"3", b'["a"]', b'[["a", "x", 2]]', b'[["a", 1]]', b"\xff", b"[" * 5000])
 def test_a_list_of_files_that_makes_no_sense_is_damage(content: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

@@ -562,7 +562,9 @@ def test_what_cannot_be_changed_in_mid_stream_is_refused(name: str, setting: str
     X = data(40, rng)
     model = quick(name, usual(name)).partial_fit(X)
     W = model.components_.copy()
-    with pytest.raises(ValueError, match=f"{setting} cannot be changed while a model learns; call fit to begin anew"):
+    with pytest.raises(
+        ValueError, match=f"{setting} cannot be changed while a model learns; keep it, or begin a new model"
+    ):
         model.set_params(**{setting: FIXED[setting]}).partial_fit(X)
     np.testing.assert_array_equal(model.components_, W)
 
@@ -573,7 +575,7 @@ def test_another_method_in_mid_stream_is_refused(name: str, rng: np.random.Gener
     model = quick(name, usual(name)).partial_fit(X)
     begun = small(name).name
     other = "paper" if begun != "paper" else "surrogate"
-    with pytest.raises(ValueError, match=f"begun with method '{begun}' and cannot continue with '{other}'; call fit"):
+    with pytest.raises(ValueError, match=f"begun with method '{begun}' and cannot continue with '{other}'; keep it"):
         model.set_params(method=other).partial_fit(X)
 
 

@@ -107,7 +107,10 @@ def test_what_cannot_change_while_a_model_learns_is_refused(changed, name, rng):
     X = data(20, rng)
     model = quick().partial_fit(X)
     before = model._learned
-    with pytest.raises(ValueError, match=rf"^{name} cannot be changed while a model learns; call fit to begin anew\.$"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^{name} cannot be changed while a model learns; keep it, or begin a new model\.$",
+    ):
         model.set_params(**changed).partial_fit(X)
     assert model._learned is before
     assert np.isfinite(model.fit(X).components_).all()  # fit takes it
@@ -141,7 +144,7 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
     X = data(20, rng)
     model = quick(method=before).partial_fit(X)
     kept = model._learned
-    with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot continue with '\w+'; call fit"):
+    with pytest.raises(ValueError, match=r"begun with method '\w+' and cannot continue with '\w+'; keep it"):
         model.set_params(method=after).partial_fit(X)
     assert model._learned is kept
     assert model.set_params(method=kept.method).partial_fit(X).n_samples_seen_ == 40

@@ -106,7 +106,9 @@ def test_a_setting_that_changes_works_or_is_refused_by_name(case: str, tmp_path:
 
 def test_the_set_of_dictionaries_stays_and_that_of_coefficients_may_change() -> None:
     model = OnlineNMF(3, random_state=0).partial_fit(X)
-    with pytest.raises(ValueError, match="eps of sets cannot be changed while a model learns; call fit to begin anew"):
+    with pytest.raises(
+        ValueError, match="eps of sets cannot be changed while a model learns; keep it, or begin a new model"
+    ):
         model.set_params(sets=Sets(eps=0.5)).partial_fit(X)
     model.set_params(sets=Sets(eps_prime=1e-6)).partial_fit(X)
 

@@ -113,6 +113,21 @@ def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
     )
 
 
+def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
+    """Refuse samples so large that the upper bound has cut off their coefficients H (n, K), in internal units.
+
+    That is no fit. Where samples are not large, the atoms are at fault, and what there is of a fit is given.
+    """
+    for row in np.flatnonzero(H.max(axis=1, initial=0) >= high * (1 - 1e-6)):
+        if X[[row]].max() < 1e-3 * high * unit:
+            continue
+        raise DataError(
+            f"Row {row if rows is None else rows[row]} (counted from 0), its largest number {X[[row]].max():.3g}, "
+            f"needs coefficients beyond their upper bound, {high:.3g} times the unit of {unit:.3g} that this model was "
+            "begun with; rescale the data, or raise the bound: sets=Sets(U=...)."
+        )
+
+
 def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,7 +14,7 @@ import onmf
 from onmf import divergences, methods, streams
 from onmf.cli.app import app
 from onmf.cli.going_on import going_on
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, require_writable, seconds_of
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
 from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 from onmf.initial import INITS
 
@@ -39,7 +41,9 @@ EXAMPLES = (
 def fit(
     context: typer.Context,
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The model file to write; - is standard output.", show_default=False)
+    ],
     components: Annotated[
         int, typer.Option("--components", "-k", min=1, help="K, the number of atoms in the dictionary.")
     ] = 40,
@@ -87,8 +91,9 @@ def fit(
     metrics: Metrics = None,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
-    place = streams.path_of(data)
-    require_writable(out, place)
+    place, standard = streams.path_of(data), is_standard_output(out)
+    if not standard:
+        require_writable(out, place)
     settings: dict[str, Any] = {
         "n_components": components,
         "divergence": divergence,
@@ -123,7 +128,7 @@ def fit(
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
-            onmf.save(model, out)
+            _save(model, out)
         except KeyboardInterrupt:
             _tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
@@ -134,11 +139,23 @@ def fit(
     if model.n_skipped_:
         errors.print(f"onmf: {model.n_skipped_} samples or batches were skipped; the last: {model.skipped_[-1]}")
     history = model.history_
-    console.print(
-        f"{out}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
+    where = "standard output" if standard else out
+    (errors if standard else console).print(
+        f"{where}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
         f"samples in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
+
+
+def _save(model: onmf.OnlineNMF, out: Path) -> None:
+    """To a file, or to standard output once all of it is known to be there."""
+    if not is_standard_output(out):
+        onmf.save(model, out)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        onmf.save(model, Path(folder) / "model")
+        sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
+    sys.stdout.flush()
 
 
 def _source_in(checkpoint: Path) -> streams.Spec | None:
@@ -182,9 +199,9 @@ def _checkpoint(
         )
     seconds = seconds_of("30s" if every is None else every, "--every")
     require_writable(path, place)
-    if path.resolve() == out.resolve():
-        fail(f"--checkpoint and --out are both {out}; give them different names.")
     keep = onmf.Checkpoint(path, seconds, verify)
+    if out.resolve() in (path.resolve(), keep.previous.resolve()):
+        fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
     if keep.exists() and not resume:
         how = "continue it with --resume, or" if source.rewinds else f"go on from it with --from {path}, and"
         fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")
@@ -199,7 +216,7 @@ def _tell_of_interrupt(model: onmf.OnlineNMF, out: Path, keep: onmf.Checkpoint |
         how = f"the same command with --resume continues from {keep.path}"
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     else:
-        onmf.save(model, out)
+        _save(model, out)
         how = f"what was learnt is in {out}; --from {out} goes on from it with other data"
         errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
     raise typer.Exit(130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from onmf import streams
 console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
+STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
 DATA_HELP = (
     "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
@@ -44,6 +46,15 @@ def progress_line(title: str = "") -> Iterator[Callable[[onmf.Progress], None]]:
             bar.update(task, completed=report.samples, total=report.total, facts=facts)
 
         yield show
+
+
+def is_standard_output(out: Path) -> bool:
+    """Is the result to go there? Then it must not be closed."""
+    if str(out) not in STANDARD_OUTPUT:
+        return False
+    if sys.__stdout__ is None:  # what stands there instead is the null device
+        fail("standard output is closed; give --out the name of a file.")
+    return True
 
 
 def require_writable(out: Path, *inputs: Path) -> None:

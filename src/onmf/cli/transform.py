@@ -18,10 +18,9 @@ import typer
 import onmf
 from onmf import outputs, streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, one_line, require_writable
+from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 
-STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 READER_LEFT = 128 + 13  # as shells count a broken pipe
 OUT_HELP = f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output."
 EXAMPLES = (
@@ -55,13 +54,11 @@ def transform(
     if on_error not in ("raise", "skip"):
         fail(f"--on-error must be raise or skip, got {on_error!r}.")
     place = streams.path_of(data)
-    standard = str(out) in STANDARD_OUTPUT
+    standard = is_standard_output(out)
     kind = outputs.kind_of(Path("h.csv") if standard else out)
     if kind is None:
         fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
     kind.require(place)
-    if standard and sys.stdout is None:
-        fail("standard output is closed; give --out the name of a file.")
     if not standard:
         require_writable(out, place, model)
     nmf = onmf.load(model)

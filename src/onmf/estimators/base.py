@@ -25,7 +25,7 @@ from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.learner import Features, Fitted, Progress
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_infinite
+from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 
@@ -171,6 +171,8 @@ class NMF(TransformerMixin, BaseEstimator):
             with threads.taken_from_blas():
                 found = solver.solve(problem)
             refuse_infinite(found.H, given, fitted.units.mean, numbers)
+            if self.sets is None:  # a bound of the user's own is meant
+                refuse_bounded(found.H, problem.box.high, given, fitted.units.scale, numbers)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem

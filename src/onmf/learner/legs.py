@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
 
 from onmf.learner.learned import Features, Learned
 from onmf.learner.position import Files, Position
 from onmf.streams import Source
+
+ENDS = 2**16  # bytes of either end of a file
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg]
     """
     if source.files is None or not marked:
         return [Leg(source)], Leg(source)
-    now = lengths(source)
+    now = fingerprints(source)
     if done is None or done.files is None:
         leg = Leg(source, tuple(now.items()))
         return [leg], leg
@@ -38,9 +44,16 @@ def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg]
     return left, Leg(source.of_files(known + new), everything)
 
 
-def lengths(source: Source) -> dict[str, int]:
-    """The files of a source, and how long they are in bytes."""
-    return {name: path.stat().st_size for name, path in (source.files or {}).items()}
+def fingerprints(source: Source) -> dict[str, str]:
+    """The files of a source, and by what they are recognised: their lengths in bytes, their beginnings and ends."""
+    return {name: _fingerprint(path) for name, path in (source.files or {}).items()}
+
+
+def _fingerprint(path: Path) -> str:
+    with path.open("rb") as file:
+        beginning, length = file.read(ENDS), file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - ENDS))
+        return f"{length}:{xxhash.xxh3_64_hexdigest(beginning + file.read(ENDS))}"
 
 
 def require_position(learned: Learned, source: Source, features: Features) -> None:
@@ -71,12 +84,9 @@ def require_features(learned: Learned, features: Features, whose: str) -> None:
 
 def _require_files(position: Position, source: Source) -> None:
     """Refuse a folder in which a file has vanished or changed; new ones are welcome."""
-    now = lengths(source)
-    for name, length in position.files or ():
+    now = fingerprints(source)
+    for name, known in position.files or ():
         if name not in now:
             raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
-        if now[name] != length:
-            raise ValueError(
-                f"{name} has changed since the checkpoint, from {length} to {now[name]} bytes; "
-                "put it back as it was, or begin anew."
-            )
+        if now[name] != known:
+            raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")

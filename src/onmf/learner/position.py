@@ -16,7 +16,7 @@ import xxhash
 from onmf._support.checks import require_whole
 from onmf.streams import SourceError
 
-Files = tuple[tuple[str, int], ...]  # names and lengths in bytes
+Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
 DIGEST = re.compile("[0-9a-f]{32}")
 COUNTS = ("faults", "clock", "rows", "length", "began", "files_before")
 
@@ -79,7 +79,10 @@ class Position:
         """What ``stored`` came from, checked."""
         files: Files | None = None
         if "position.files" in arrays:
-            files = tuple((str(name), int(length)) for name, length in json.loads(arrays["position.files"].tobytes()))
+            found = json.loads(arrays["position.files"].tobytes())
+            files = tuple((name, known) for name, known in found)
+            if not all(isinstance(text, str) for file in files for text in file):
+                raise ValueError("its list of files does not hold texts")
         position = cls(**facts, files=files)
         position.shuffling()  # refuses what is not the state of a generator
         return position

@@ -35,7 +35,7 @@ def run(
     from there: the end is that of a run that was never interrupted, to the bit. Without a position, the data are new.
     """
     if reading.max_passes > 1 and not source.rewinds:
-        raise SourceError("this source can be read only once; use max_passes=1.")
+        raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
     drawing, shuffling = generators
     done = learned.position if learned else None
     if done is not None:

@@ -24,7 +24,7 @@ from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
 from onmf.sets import Sets
-from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
+from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
 
@@ -134,7 +134,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     }
     for name, unchanged in fixed.items():
         if not unchanged:
-            raise ValueError(f"{name} cannot be changed while a model learns; call fit to begin anew.")
+            raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
     method = recipe.method.continued(learned.method)
     require_served(method, learned.inside, recipe.sets)
     return replace(learned, method=method)
@@ -167,6 +167,8 @@ def step(
     W, scale = result.state.W, result.state.W.dtype.type(units.scale)
     H = result.H * scale
     refuse_infinite(H, X, units.mean, rows)
+    if recipe.sets == Sets():  # a bound of the user's own is meant
+        refuse_bounded(result.H, recipe.sets.coefficients.high, X, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not history.entries:
         to_beat = max(result.first_loss, rank_one_loss(inside, internal)) * unit

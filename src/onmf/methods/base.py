@@ -122,11 +122,13 @@ class Method(Choice):
         if type(self) is not type(before):
             raise ValueError(
                 f"this model was begun with method {before.name!r} and cannot continue with {self.name!r}; "
-                "call fit to begin anew."
+                "keep it, or begin a new model."
             )
         for name in self.fixed:
             if getattr(self, name) != getattr(before, name):
-                raise ValueError(f"the method's {name} cannot be changed while a model learns; call fit to begin anew.")
+                raise ValueError(
+                    f"the method's {name} cannot be changed while a model learns; keep it, or begin a new model."
+                )
         return self
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:

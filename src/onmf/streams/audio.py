@@ -30,22 +30,29 @@ class Spectrogram(Sequential):
             )
         self.where, self.paths, self.window, self.hop = paths[0], paths, window, hop
         self.chosen = {"hop": hop}
-        rates = {}
-        self.frames = {}
+        self.frames: dict[Path, int] = {}
+        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read: said when they are reached
+        rate = 0
         for path in paths:
-            with _opened(path) as file:
-                rates[path], length = file.samplerate, file.frames
+            try:
+                with _opened(path) as file:
+                    found, length = file.samplerate, file.frames
+            except SourceError as error:
+                self.frames[path], self.bad[path] = 0, error
+                continue
+            rate = rate or found
             self.frames[path] = 1 + (length - window) // hop if length >= window else 0
-            if rates[path] != rates[paths[0]]:
+            if found != rate:
                 raise SourceError(
-                    f"{path} has {rates[path]} samples per second, {paths[0]} has {rates[paths[0]]}; "
-                    "resample one of them."
+                    f"{path} has {found} samples per second, those before it have {rate}; resample one of them."
                 )
+        if len(self.bad) == len(paths):
+            raise self.bad[paths[0]]
         self.n_features = window // 2 + 1
         self.n_samples = sum(self.frames.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
-        self.feature_names = [f"{k * rates[paths[0]] / window:.6g} Hz" for k in range(self.n_features)]
+        self.feature_names = [f"{k * rate / window:.6g} Hz" for k in range(self.n_features)]
 
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
@@ -56,7 +63,12 @@ class Spectrogram(Sequential):
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
         for path in self.paths:
-            yield from self._spectra(path, size)
+            if path not in self.bad:
+                yield from self._spectra(path, size)
+            elif on_bad is None:
+                raise self.bad[path]
+            else:
+                on_bad(self.bad[path])
 
     def _spectra(self, path: Path, size: int) -> Iterator[npt.NDArray[Any]]:
         from scipy.signal import get_window  # takes a while to import

@@ -98,8 +98,9 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     shapes, names = scheme.shapes, None if like.names is None else list(like.names)
     if names is not None and scheme.options.get("columns") is list:
         shapes, like = shapes | {"columns"}, replace(like, options={**like.options, "columns": names})
-        if sorted(given.get("columns", ())) == sorted(names):
-            given = given | {"columns": names}
+    for option in ("columns", "features"):
+        if names is not None and sorted(given.get(option, ())) == sorted(names):
+            given = given | {option: names}
     values = like.applied(text, scheme.name, shapes, given)
     for name, value in values.items():
         if not is_value(kind := scheme.options[name], value):
