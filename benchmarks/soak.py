@@ -6,7 +6,7 @@ Rounds of two kinds follow each other until the time is up. *Streams*: one model
 some of them bad; it must stay feasible and finite, errors must leave it as it was, and memory must stay flat. *Kills*:
 a process that learns with checkpoints, from an array, a table with bad lines through a shuffle buffer, Parquet or
 AnnData, is killed at random moments and resumed until it is done, now and then on a disk that is full; the model must
-have the bits of an undisturbed run, and must have skipped the same lines. Prints one line a round and a summary; exit
+have the bits of an undisturbed run, and must have skipped the same lines. Prints one line per round and a summary; exit
 status 1 if anything went wrong.
 """
 

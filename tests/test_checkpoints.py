@@ -263,6 +263,18 @@ def test_the_file_before_the_last_takes_over(tmp_path: Path, caplog: pytest.LogC
         resumed(X, run, **SETTINGS)
 
 
+def test_the_command_says_once_that_the_file_before_the_last_takes_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, command: Callable[..., tuple[int, str]]
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    run, out = tmp_path / "run", tmp_path / "out"
+    arguments = ["fit", tmp_path / "x.npy", "-k", 2, "--seed", 0, "--checkpoint", run, "--every", "0s", "--out", out]
+    assert command(*arguments, "--batch-size", 20)[0] == 0
+    run.write_bytes(b"")
+    assert command(*arguments, "--batch-size", 20, "--resume")[0] == 0
+    assert caplog.text.count("Continuing from the previous one") == 1
+
+
 def test_a_checkpoint_in_which_one_bit_has_changed_gives_way_to_the_one_before_it(
     tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -725,7 +737,7 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
             [*base, "--checkpoint", tmp_path / "run", "--resume"],
             "batch_size None, not 20, max_passes 1, not 8, method",
         ),
-        ([*base, "--checkpoint", tmp_path / "x.npy"], "is an input"),
+        ([*base, "--checkpoint", tmp_path / "x.npy"], "is an input; give --checkpoint another name"),
         (["fit", f"npy:{tmp_path / 'x.npy'}", "--out", tmp_path / "x.npy"], "is an input"),
     ):
         status, errors = command(*arguments)

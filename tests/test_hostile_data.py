@@ -16,8 +16,23 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF
-from onmf.streams import Batches, Rows, SourceError, h5ad, open_source, probing
-from onmf.units import refuse_broken_structure
+from onmf.streams import (
+    Batches,
+    Rows,
+    Source,
+    SourceError,
+    h5ad,
+    open_source,
+    prefetch,
+    probing,
+    rebatch,
+    repeat,
+    scale,
+    shuffle,
+    take,
+)
+from onmf.streams.base import Numbered, OnBad
+from onmf.units import good_rows, refuse_broken_structure
 
 h5py = pytest.importorskip("h5py")
 
@@ -169,6 +184,45 @@ def test_no_way_into_the_library_takes_a_broken_sparse_matrix(make: Callable[[],
             call(make())
 
 
+class Damaged(Source):
+    """A user's source whose second batch is broken."""
+
+    n_features = F
+
+    def batches(self, size: int, rng: Any = None, on_bad: OnBad | None = None) -> Numbered:
+        for number, matrix in enumerate((scipy.sparse.csr_matrix(X), broken("csr", "indptr", 20, 10**9), X)):
+            yield np.arange(N * number, N * (number + 1)), matrix
+
+
+TOOLS: dict[str, Callable[[Source], Source]] = {
+    "none": lambda source: source,
+    "shuffle": lambda source: shuffle(source, 5),
+    "take": lambda source: take(source, N + N // 2),
+    "repeat": lambda source: repeat(source, 1),
+    "rebatch": lambda source: rebatch(source, 7),
+    "scale": lambda source: scale(source, 2.0),
+    "prefetch": prefetch,
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS.keys())
+def test_a_broken_batch_of_a_source_is_refused_or_skipped_as_a_whole(tool: Callable[[Source], Source]) -> None:
+    fitted = OnlineNMF(2, random_state=0).fit(X)
+    for call in (OnlineNMF(2).fit, lambda source: list(fitted.transform(source))):
+        with pytest.raises(SourceError, match="The sparse matrix is damaged"):
+            call(tool(Damaged()))
+    model = OnlineNMF(2, on_error="skip", random_state=0, batch_size=N, shuffle=False).fit(tool(Damaged()))
+    assert model.n_skipped_ == 1
+    assert "The sparse matrix is damaged" in model.skipped_[0]
+    assert model.n_samples_seen_ == (N + N // 2 if tool is TOOLS["take"] else 2 * N)
+
+
+def test_no_row_is_cut_out_of_a_broken_matrix() -> None:
+    kept, errors = good_rows(broken("csr", "indptr", 20, 10**9), np.arange(N))
+    assert kept == []
+    assert ["The sparse matrix is damaged" in str(error) for error in errors] == [True]
+
+
 def test_sound_sparse_matrices_of_every_format_pass_unchanged() -> None:
     for kind in ("csr", "csc", "bsr", "coo", "lil", "dok", "dia"):
         for make in (scipy.sparse.csr_matrix, scipy.sparse.csr_array):
@@ -209,7 +263,7 @@ def test_an_h5ad_that_sends_its_library_round_in_circles_is_refused(
     content[heap + 16 : heap + 32] = bytes(16)
     path.write_bytes(content)
     monkeypatch.setattr(probing, "PATIENCE", 2.0)
-    with pytest.raises(SourceError, match=r"x\.h5ad is damaged: after 2 seconds there is no end to reading it"):
+    with pytest.raises(SourceError, match=r"x\.h5ad is damaged: reading it did not finish within 2 seconds"):
         open_source(path)
 
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF, outputs
 from onmf.cli import main as cli
-from onmf.streams import Batches, Rows, Source, SourceError, open_source, register, registry, shuffle
+from onmf.streams import Batches, Rows, Source, SourceError, open_source, register, registry, repeat, shuffle
 from onmf.streams.base import Numbered, OnBad
 
 K, F, N = 3, 7, 250
@@ -255,6 +255,12 @@ def test_the_coefficients_of_cells_are_written_beside_them(tmp_path: Path, monke
         assert Path("x.h5ad").read_bytes() == before
         Path("y.h5ad").replace("x.h5ad")
         before = Path("x.h5ad").read_bytes()
+    Path("y.h5ad").unlink(missing_ok=True)
+    cells.varm["loadings"] = np.ones((F, F))
+    cells.write_h5ad("x.h5ad")
+    result = CliRunner().invoke(cli.app, ["transform", "m", "hdf5:x.h5ad?name=varm/loadings", "--out", "y.h5ad"])
+    assert f"x.h5ad has {N} cells, but {F} samples were read from it" in str(result.exception)
+    assert not Path("y.h5ad").exists()
     np.save("x.npy", X)
     result = CliRunner().invoke(cli.app, ["transform", "m", "x.npy", "--out", "y.h5ad"])
     assert "x.npy is not an .h5ad file" in str(result.exception)
@@ -355,3 +361,26 @@ def test_shuffled_rows_stay_as_they_come(model: OnlineNMF) -> None:
     H = np.concatenate([block for _, block in model.served(source, 20, on_bad=lambda _: None)])
     order = np.concatenate([rows for rows, _ in shuffle(Told(), buffer=50, seed=1).batches(20)])
     assert np.allclose(H, model.transform(X)[order], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 20])
+def test_no_rows_are_made_up_where_the_source_is_out_of_order(model: OnlineNMF, size: int) -> None:
+    for source in (repeat(Rows(X[:50]), 2), shuffle(Rows(X[:50])), shuffle(repeat(Rows(X[:50]), 2), buffer=10)):
+        parts = [block for _, block in model.served(source, size, on_bad=lambda _: None)]
+        assert not np.isnan(np.concatenate(parts)).any()
+        assert sum(map(len, parts)) == source.n_samples
+
+
+def test_a_batch_that_is_skipped_leaves_as_many_rows_of_nan_as_it_has(model: OnlineNMF) -> None:
+    broken = scipy.sparse.csr_matrix(X[:30])
+    broken.indptr[5] = 10**9
+    batches = [X[:20], X[:7, :3], X[20:60], broken, X[60:70], "none", X[:4].tolist(), [[1.0], [2.0, 3.0]]]
+    said: list[str] = []
+    found = list(model.served(Batches(batches), 25, on_bad=lambda error: said.append(str(error))))
+    H, expected = np.concatenate([block for _, block in found]), model.transform(X)
+    assert np.concatenate([rows for rows, _ in found]).tolist() == list(range(len(H)))
+    lost = [*range(20, 27), *range(67, 97), 111, 112]
+    assert np.flatnonzero(np.isnan(H).any(axis=1)).tolist() == lost
+    assert len(said) == 4
+    kept = np.delete(np.arange(113), lost)
+    assert np.allclose(H[kept], expected[[*range(70), *range(4)]], rtol=1e-6)

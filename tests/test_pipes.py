@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,43 @@ def test_arrays_that_cannot_be_streamed_are_refused(
     standard_input(content)
     with pytest.raises(SourceError, match=words):
         whole(open_source("npy:-"))
+
+
+@pytest.mark.parametrize(("version", "fine"), [((1, 0), True), ((2, 0), True), ((3, 0), True), ((4, 0), False)])
+def test_headers_of_arrays_are_read_alike_from_pipes_and_archives(
+    tmp_path: Path, standard_input: Callable[[bytes], None], version: tuple[int, int], fine: bool
+) -> None:
+    content = saved(X) if version == (1, 0) else of_version(X, version)
+    standard_input(content)
+    with contextlib.nullcontext() if fine else pytest.raises(SourceError, match=r"of version \(4, 0\)"):
+        np.testing.assert_array_equal(whole(open_source("npy:-")), X)
+    matrix = scipy.sparse.csr_matrix(X)
+    parts = {"format": np.array(b"csr"), "shape": np.array(X.shape), "indices": matrix.indices, "indptr": matrix.indptr}
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(f"{name}.npy", saved(part))
+        archive.writestr("data.npy", saved(matrix.data) if version == (1, 0) else of_version(matrix.data, version))
+    with contextlib.nullcontext() if fine else pytest.raises(SourceError, match=r"of version \(4, 0\)"):
+        np.testing.assert_array_equal(whole(open_source(tmp_path / "x.npz")), X)
+
+
+def of_version(array: np.ndarray, version: tuple[int, int]) -> bytes:
+    """As NumPy writes it: from version 2 on the length of the header takes four bytes."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, (2, 0))
+    return file.getvalue().replace(bytes((2, 0)), bytes(version), 1)
+
+
+def test_the_cure_for_a_broken_arrow_stream_is_about_pipes_for_pipes_alone(
+    tmp_path: Path, standard_input: Callable[[bytes], None]
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.arrow").write_bytes(b"no stream")
+    standard_input(b"no stream")
+    for spelling, told in ((f"{tmp_path}/x.arrow", False), ("arrow:-", True)):
+        with pytest.raises(SourceError, match="cannot be read as an Arrow stream") as error:
+            open_source(spelling)
+        assert ("a pipe takes" in str(error.value)) == told
 
 
 def test_an_arrow_stream_in_a_file_can_be_read_again(tmp_path: Path) -> None:

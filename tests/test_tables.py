@@ -100,6 +100,8 @@ def test_a_column_that_is_missing_or_asked_for_twice_is_refused_by_name(kind: st
     ):
         with pytest.raises(SourceError, match=words):
             open_source(f"{path}?{options}")
+    with pytest.raises(SourceError, match="has no columns left"):
+        choose(path, ["a", "b"], [])
     with pytest.raises(SourceError, match=r"columns="):
         collected(open_source(f"{path}?drop=id").batches(5))  # the time is no number
 
@@ -304,6 +306,14 @@ def test_one_bad_row_of_an_iterator_or_an_array_costs_itself_alone(caplog: pytes
             assert (model.n_samples_seen_, model.n_skipped_) == (898, 2)
 
 
+def test_a_cell_that_is_too_long_costs_its_row_alone(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3," + "x" * 200_000 + "\n5,6\n")
+    said: list[str] = []
+    rows, found = collected(open_source(tmp_path / "x.csv").batches(5, on_bad=lambda error: said.append(str(error))))
+    assert (rows, found.tolist()) == ([0, 2], [[1, 2], [5, 6]])
+    assert ["row 1 cannot be read: field larger than field limit (131072)." in each for each in said] == [True]
+
+
 # JSON lines
 
 
@@ -319,6 +329,7 @@ def test_json_lines_of_numbers(tmp_path: Path) -> None:
         ("features=a,a", "asked for twice"),
         ("features=a&field=b", "give one of them"),
         ("index=id", "choose their fields by features="),
+        ("features=a&index=name", r"row 0 \(counted from 0\) has no field 'name', which names the rows"),
     ):
         with pytest.raises(SourceError, match=words):
             collected(open_source(f"{tmp_path}/x.jsonl?{options}").batches(5))

@@ -125,6 +125,35 @@ def test_a_reader_who_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
     assert captured.get().count("Broken pipe") == 1
 
 
+@pytest.mark.parametrize("command", ["fit", "transform"])
+def test_a_reader_of_standard_error_who_goes_away_costs_no_results(folder: Path, command: str) -> None:
+    """A real pipe whose other end is closed from the beginning."""
+    assert fit(folder).exit_code == 0
+    model, out = folder / "m.safetensors", folder / "again.safetensors"
+    ways = {
+        "fit": ["fit", folder / "x.npy", "-k", 3, "--metrics", 0, "--out", out],
+        "transform": ["transform", model, folder / "x.npy", "--batch-size", 20, "--out", "-"],
+    }
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "onmf", *map(str, ways[command]), "--log-every", "0.01s"],
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            text=True,
+            check=False,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    if command == "fit":
+        assert onmf.load(out).n_samples_seen_ == 6000
+    else:
+        assert done.stdout.count("\n") == 6001
+
+
 def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
     watch = Watch()
     watch(progress())
@@ -175,6 +204,16 @@ def test_what_cannot_be_watched_is_refused_before_learning(
     assert (folder / "x.npy").read_bytes() == before
 
 
+def test_the_model_to_go_on_from_is_no_log(folder: Path) -> None:
+    assert fit(folder).exit_code == 0
+    model = folder / "m.safetensors"
+    before = model.read_bytes()
+    result = run("fit", folder / "x.npy", "--from", model, "--log-json", model, "--out", folder / "next.safetensors")
+    assert result.exit_code == 2
+    assert "m.safetensors is a file of the run itself" in result.stderr
+    assert model.read_bytes() == before
+
+
 def test_a_taken_port_is_refused_before_learning(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -218,7 +257,7 @@ def test_metrics_without_their_library_name_the_cure(folder: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     result = fit(folder, "--metrics", 0)
     assert result.exit_code == 2
-    assert "--metrics needs prometheus_client: pip install 'onmf[metrics]'." in result.stderr
+    assert "--metrics needs prometheus_client; install onmf[metrics]." in result.stderr
 
 
 def test_a_stream_that_falls_silent_is_seen_to(tmp_path: Path) -> None:

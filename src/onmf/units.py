@@ -131,6 +131,10 @@ def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -
 def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:
+        refuse_broken_structure(X)
+    except DataError as error:
+        return [], [error]  # no row can be cut out of it
+    try:
         refuse_bad_entries(X, rows)
     except DataError:
         pass

@@ -123,7 +123,7 @@ def fit(
         nonlocal learnt
         learnt = True
 
-    files = [place, out, *([] if checkpoint is None else [checkpoint])]
+    files = [place, out, *(each for each in (checkpoint, start) if each is not None)]
     with watched(log_every, log_json, metrics, *files) as show:
         model.set_params(callbacks=[show, note])
         try:
@@ -160,12 +160,10 @@ def _save(model: onmf.OnlineNMF, out: Path) -> None:
 
 def _source_in(checkpoint: Path) -> streams.Spec | None:
     """How the features of a run that goes on were made: a vocabulary, for one, stays when the texts become more."""
-    from onmf.persistence import model
     from onmf.persistence.file import ModelFileError
 
-    for path in (checkpoint, onmf.Checkpoint(checkpoint).previous):
-        with suppress(ModelFileError):
-            return model.read(path)[1].source
+    with suppress(ModelFileError):  # which the run itself meets, and says
+        return onmf.Checkpoint(checkpoint).read()[1].source
     return None
 
 
@@ -198,7 +196,7 @@ def _checkpoint(
             f"to go on with what comes next, use --from {path} instead of --resume, and another --checkpoint."
         )
     seconds = seconds_of("30s" if every is None else every, "--every")
-    require_writable(path, place)
+    require_writable(path, place, option="--checkpoint")
     keep = onmf.Checkpoint(path, seconds, verify)
     if out.resolve() in (path.resolve(), keep.previous.resolve()):
         fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")

@@ -30,7 +30,7 @@ def serving(address: str, figures: Callable[[], Any]) -> Iterator[None]:
         from prometheus_client import CollectorRegistry, start_http_server
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     except ModuleNotFoundError:
-        fail("--metrics needs prometheus_client: pip install 'onmf[metrics]'.")
+        fail("--metrics needs prometheus_client; install onmf[metrics].")
 
     class Run:
         """What the library asks for the figures."""

@@ -18,9 +18,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import onmf
 from onmf import streams
 
+
+class FallsSilent(Console):
+    """A console that falls silent when nobody reads it any more, and leaves the run and its results alone.
+
+    Rich's own would end the process, and turn standard output away although that may have another reader.
+    """
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        # What Python still holds of standard error is not wanted either, and must not fail when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 # No markup and no emoji: file names and messages are printed as they are.
 console = Console(markup=False, emoji=False, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+errors = FallsSilent(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
@@ -57,13 +70,13 @@ def is_standard_output(out: Path) -> bool:
     return True
 
 
-def require_writable(out: Path, *inputs: Path) -> None:
+def require_writable(out: Path, *inputs: Path, option: str = "--out") -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
     from onmf.persistence.file import require_replaceable  # not needed for --help
 
     place = require_replaceable(out)
     if place in {Path(os.path.realpath(path)) for path in inputs}:  # unlike resolve, in spite of links in a circle
-        fail(f"{out} is an input; give --out another name.")
+        fail(f"{out} is an input; give {option} another name.")
     if not place.parent.is_dir():
         fail(f"cannot write {out}: {out.parent} does not exist.")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import warnings
@@ -21,8 +20,10 @@ from onmf.cli.app import app
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
 
-READER_LEFT = 128 + 13  # as shells count a broken pipe
-OUT_HELP = f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output."
+OUT_HELP = (
+    f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
+    "Text has nine digits of each number."
+)
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
@@ -38,7 +39,7 @@ def transform(
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024, of a stream 100"),
+        typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
     on_error: Annotated[
         str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
@@ -48,7 +49,9 @@ def transform(
     metrics: Metrics = None,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come."""
-    from onmf.estimators.serving import usual_size  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.serving import usual_size
+    from onmf.learner import Features
     from onmf.persistence import file
 
     if on_error not in ("raise", "skip"):
@@ -62,15 +65,11 @@ def transform(
     if not standard:
         require_writable(out, place, model)
     nmf = onmf.load(model)
-    names = getattr(nmf, "feature_names_in_", None)
     source = streams.open_source(data, like=nmf.source_)
-    if source.n_features != nmf.n_features_in_:
-        fail(f"{data} has {source.n_features} features, but {model} was learnt from {nmf.n_features_in_}.")
-    if names is not None and source.feature_names is not None and source.feature_names != names.tolist():
-        fail(f"the feature names of {data} differ from those that {model} was learnt from, or are in another order.")
+    learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
+    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
     faults = _Faults()
     with (
-        _reader_may_leave(standard),
         _first_warnings(),
         watched(log_every, log_json, metrics, place, model, out) as show,
         ExitStack() as stack,
@@ -91,6 +90,7 @@ def transform(
             fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
         if source.n_samples not in (None, done) and not faults.first:
             fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
+        output.require_whole()
     if faults.first:
         lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
         errors.print(f"onmf: {faults.gaps} of the {done} rows are NaN{lost}; the first reason: {faults.first}")
@@ -109,18 +109,6 @@ class _Faults:
     def add(self, error: ValueError) -> None:
         self.first = self.first or error
         self.unread += isinstance(error, streams.SourceError)
-
-
-@contextmanager
-def _reader_may_leave(standard: bool) -> Iterator[None]:
-    """A reader of standard output that has seen enough, such as ``head``, ends the command without a word."""
-    try:
-        yield
-    except BrokenPipeError:
-        if not standard:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes when it ends
-        raise typer.Exit(READER_LEFT) from None
 
 
 @contextmanager

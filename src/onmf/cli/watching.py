@@ -142,7 +142,7 @@ def watched(
 
 
 class Journal:
-    """Appends figures to a file, a line each. A disk that is full costs lines and one warning, not the run."""
+    """Appends figures to a file, one line each. A disk that is full costs lines and one warning, not the run."""
 
     def __init__(self, path: Path, files: tuple[Path, ...]) -> None:
         if path.resolve() in {each.resolve() for each in files}:

@@ -225,8 +225,7 @@ class NMF(TransformerMixin, BaseEstimator):
         # scikit-learn writes down the features that it finds: on a stand-in, so that a refused X changes nothing here.
         found = type(type(self).__name__, (BaseEstimator,), {})()
         X = validate_data(found, X, reset=True, **options)
-        names = getattr(found, "feature_names_in_", None)
-        return X, Features(found.n_features_in_, None if names is None else tuple(map(str, names)))
+        return X, Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None))
 
     # scikit-learn's conventions
 

@@ -29,7 +29,7 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
             )
         if X.X is None:
             raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
-        X, features = X.X, Features(X.n_vars, tuple(map(str, X.var_names)))
+        X, features = X.X, Features.of(X.n_vars, X.var_names)
     if not is_array_like(X):
         raise TypeError(
             f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "

@@ -274,8 +274,7 @@ class OnlineNMF(Streamed):
         """X as a source of batches, and its features."""
         if isinstance(X, Source) or is_stream(X):
             source = X if isinstance(X, Source) else Batches(X)
-            names = source.feature_names
-            return source, Features(source.n_features, None if names is None else tuple(map(str, names)))
+            return source, Features.of(source.n_features, source.feature_names)
         X, features = self._validated(X, reset=True)
         if self.on_error == "raise":
             refuse_bad_entries(X)

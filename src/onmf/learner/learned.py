@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class Features:
 
     number: int
     names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, number: int, names: Iterable[Any] | None) -> Features:
+        """With names of whatever type as texts."""
+        return cls(number, None if names is None else tuple(map(str, names)))
 
     def __post_init__(self) -> None:
         if self.names is not None and len(self.names) != self.number:

@@ -48,6 +48,10 @@ class Output(ABC):
     def write(self, H: Array, names: Sequence[str] | None) -> None:
         """Append rows, and hand them on at once."""
 
+    def require_whole(self) -> None:
+        """Refuse, once all rows are written, what they are not enough or too many for."""
+        return
+
     @abstractmethod
     def close(self) -> None:
         """Complete the file."""

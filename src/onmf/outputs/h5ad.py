@@ -19,6 +19,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
     def __init__(self, place: Path, heading: Heading) -> None:
         import h5py
 
+        self.data = heading.data
         shutil.copyfile(heading.data, place)
         self.file = h5py.File(place, "r+")
         if "obsm" not in self.file:
@@ -42,6 +43,20 @@ class H5ad(Output, suffixes=[".h5ad"]):
         first = len(self.H)
         self.H.resize(first + len(H), axis=0)
         self.H[first:] = H
+
+    def require_whole(self) -> None:
+        cells, rows = self._cells(), len(self.H)
+        if cells not in (None, rows):
+            raise ValueError(
+                f"{self.data} has {cells} cells, but {rows} samples were read from it; its X and layers hold the cells."
+            )
+
+    def _cells(self) -> int | None:
+        """As many as have names; None where the file does not tell."""
+        obs = self.file.get("obs")
+        if hasattr(obs, "keys"):
+            obs = obs.get(obs.attrs.get("_index", "_index"))
+        return len(obs) if getattr(obs, "shape", None) else None
 
     def close(self) -> None:
         self.file.close()

@@ -85,7 +85,9 @@ class Checkpoint:
                 f"{path} holds an earlier run; continue it with resume=True (--resume), or choose another file."
             )
         file.clear_away(path)
-        found, then, learned = self._last_good(divergences.get(settings["divergence"]))
+        found, fault, then, learned = self._last_good(divergences.get(settings["divergence"]))
+        if fault is not None:
+            log.warning("%s Continuing from the previous one, %s.", fault, found)
         _require_same(path, then, settings)
         if found == self.previous:  # it takes the place of the damaged file: the next one must not push it out
             if path.exists():
@@ -117,18 +119,17 @@ class Checkpoint:
 
     def read(self, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
         """The settings and what was learnt; from the file before the last if the last one is lost or damaged."""
-        return self._last_good(own)[1:]
+        return self._last_good(own)[2:]
 
-    def _last_good(self, own: Divergence | None) -> tuple[Path, dict[str, Any], Learned]:
+    def _last_good(self, own: Divergence | None) -> tuple[Path, ModelFileError | None, dict[str, Any], Learned]:
+        """The file, what is wrong with the one after it if there is, and what is in it."""
         if not self.exists():
             raise ModelFileError(f"there is no checkpoint {self.path} to go on from.")
         try:
-            return Path(self.path), *model.read(self.path, own)
+            return Path(self.path), None, *model.read(self.path, own)
         except ModelFileError as error:
             with contextlib.suppress(ModelFileError):
-                found = self.previous, *model.read(self.previous, own)
-                log.warning("%s Continuing from the previous one, %s.", error, self.previous)
-                return found
+                return self.previous, error, *model.read(self.previous, own)
             raise
 
     def _beside(self, suffix: str) -> Path:

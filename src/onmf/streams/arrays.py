@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from onmf.streams.base import Source, SourceError, reading, require_filled, require_matrix
-from onmf.streams.npy_stream import ArraysFromPipe
+from onmf.streams.npy_stream import ArraysFromPipe, header
 from onmf.streams.pipes import is_pipe
 from onmf.streams.registry import register
 from onmf.streams.rows import MappedRows, Rows
@@ -50,7 +50,7 @@ def _require_plausible(path: Path, file: Any) -> None:
         sizes = {}
         for member in archive.infolist():
             with archive.open(member) as content:
-                shape, dtype = _header(content)
+                shape, _, dtype = header(content.read(np.lib.format.MAGIC_LEN), content)
             sizes[member.filename] = math.prod(shape)
             if math.prod(shape) * dtype.itemsize > min(member.file_size, MOST_DEFLATED * member.compress_size):
                 raise SourceError(f"{path} is damaged: {member.filename} is shorter than its header says.")
@@ -60,10 +60,3 @@ def _require_plausible(path: Path, file: Any) -> None:
             rows, columns = (int(length) for length in np.lib.format.read_array(content, allow_pickle=False))
     require_filled(path, (rows, columns), sizes["data.npy"])
     file.seek(0)
-
-
-def _header(content: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(content)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(content)
-    return shape, dtype

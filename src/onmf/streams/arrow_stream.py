@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,18 +29,19 @@ class RecordBatches(Sequential):
     ) -> None:
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
         if self.rewinds:
-            with reading(path, "as an Arrow stream"), path.open("rb") as file:
+            with self._reading(), path.open("rb") as file:
                 schema = self._reader(file).schema
         else:
-            self._unread = self._reader(bytes_of(path, self))
+            with self._reading():
+                self._unread = self._reader(bytes_of(path, self))
             schema = self._unread.schema
         self.feature_names, self.index_name = chosen(self.where, schema, columns, drop, index)
         self.n_features, self.dtype = len(self.feature_names), number_type(schema, self.feature_names)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self.where, self._blocks(size, on_bad), self.feature_names or [], self.index_name, self.dtype)
+        return numbered(self.where, self._blocks(), self.feature_names or [], self.index_name, self.dtype)
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+    def _blocks(self) -> Iterator[Any]:
         if not self.rewinds:
             yield from self._unread
             return
@@ -49,8 +51,10 @@ class RecordBatches(Sequential):
     def _reader(self, file: BinaryIO) -> Any:
         import pyarrow
 
-        with reading(self.where, "as an Arrow stream", CURE):
-            return pyarrow.ipc.open_stream(file)
+        return pyarrow.ipc.open_stream(file)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return reading(self.where, "as an Arrow stream", "" if self.rewinds else CURE)
 
 
 @register(

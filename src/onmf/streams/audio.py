@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.streams.base import OnBad, Sequential, Source, SourceError, matching, named, reading
+from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, numbered, reading
 from onmf.streams.registry import register
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus")
@@ -61,7 +61,10 @@ class Spectrogram(Sequential):
         some.n_samples = sum(self.frames[path] for path in some.paths)
         return some
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        return numbered(self._blocks(size))
+
+    def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
         for path in self.paths:
             if path not in self.bad:
                 yield from self._spectra(path, size)

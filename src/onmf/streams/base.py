@@ -14,14 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.units import refuse_broken_structure
+from onmf.units import DataError, refuse_broken_structure
 
 if TYPE_CHECKING:
     from onmf.streams.spec import Spec
 
 
 class SourceError(ValueError):
-    """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure."""
+    """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure.
+
+    ``rows`` says how many samples it costs if the rest is read without them.
+    """
+
+    def __init__(self, message: str = "", rows: int = 1) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 LONG = 10**7  # rows or columns, of which most must not be empty
@@ -53,8 +60,9 @@ class Source(ABC):
         """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
-        ``on_bad`` has been told why; without it the error is raised. A source that ``seeks`` leaves out the ``first``
-        rows of the pass, and is asked for whole batches of them; the others are never asked.
+        ``on_bad`` has been told why, one by one or with the number of ``rows``; without it the
+        error is raised. A source that ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole
+        batches of them; the others are never asked.
         """
 
     def of_files(self, names: Sequence[str]) -> Source:
@@ -62,7 +70,7 @@ class Source(ABC):
         raise NotImplementedError(f"{type(self).__name__} has files but cannot read some of them alone.")
 
 
-class Sequential(Source):
+class Ordered(Source):
     """Rows that come in one order, in blocks of any length; ``where`` names them in messages."""
 
     where: str | Path
@@ -79,31 +87,33 @@ class Sequential(Source):
         if self._begun and not self.rewinds:
             raise SourceError(f"{self.where} can be read only once; use max_passes=1, or write it to a file first.")
         self._begun = True
-        return recut(self._from(first, size, on_bad), size)
+        return recut(sound(self._from(first, size, on_bad), on_bad), size)
+
+    @abstractmethod
+    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
+        """The rows from the ``first`` onward with their numbers, best ``size`` of them at a time."""
+
+
+class Sequential(Ordered):
+    """Rows that have to be read from the first one onward."""
 
     def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
         if first:
             raise SourceError(f"{self.where} can be read from its beginning only, not from row {first}.")
         return self._numbered(size, on_bad)
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self._blocks(size, on_bad))
-
     @abstractmethod
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        """One pass: consecutive rows, best ``size`` of them at a time."""
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """One pass: rows with their numbers, best ``size`` of them at a time."""
 
 
-class Seeking(Sequential):
-    """Rows in one order that can be read from any of them onward."""
+class Seeking(Ordered):
+    """Rows that can be read from any of them onward."""
 
     seeks = True
 
     def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
         return numbered(self._blocks_from(first, size, on_bad), first)
-
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        return self._blocks_from(0, size, on_bad)
 
     @abstractmethod
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
@@ -111,8 +121,26 @@ class Seeking(Sequential):
 
 
 def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-    """``source.batches`` from that row onward; a source that does not seek, perhaps a user's, need not know of it."""
-    return source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
+    """``source.batches`` from that row onward, none of them damaged: whoever reads any source reads it through this.
+
+    A source that does not seek, perhaps a user's, need not know of ``first``.
+    """
+    found = source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
+    return sound(found, on_bad)
+
+
+def sound(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | None) -> Numbered:
+    """Batches that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
+    for rows, batch in batches:
+        try:
+            refuse_broken_structure(batch)
+        except DataError as error:
+            refused = SourceError(f"a batch cannot be read: {error}", len(rows))
+            if on_bad is None:
+                raise refused from None
+            on_bad(refused)
+        else:
+            yield rows, batch
 
 
 def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
@@ -132,7 +160,6 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
     waiting: list[Any] = []
     count = wanted = 0
     for rows, batch in batches:
-        refuse_broken_structure(batch)  # before scipy cuts and stacks it
         start, skip = skip, 0
         while start < len(rows):
             if not waiting:

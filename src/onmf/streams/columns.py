@@ -36,9 +36,9 @@ def choose(
     left_out = {row_names, *map(place, drop or ())}
     places = [each for each in range(len(names)) if each not in left_out]
     if columns is not None and list(columns) != [names[each] for each in places]:  # equal names are not looked up
-        name, asked = Counter(columns).most_common(1)[0]
-        if asked > 1:
-            raise SourceError(f"{where}: the column {name!r} is asked for {asked} times.")
+        for name, asked in Counter(columns).most_common(1):
+            if asked > 1:
+                raise SourceError(f"{where}: the column {name!r} is asked for {asked} times.")
         places = [each for each in map(place, columns) if each not in left_out]
     if not places:
         raise SourceError(f"{where} has no columns left to learn from; its columns are {_shown(names)}.")

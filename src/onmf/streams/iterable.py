@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import is_array_like
-from onmf.streams.base import OnBad, Sequential, SourceError, each_readable, require_matrix
+from onmf.streams.base import Numbered, OnBad, Sequential, SourceError, require_matrix
 from onmf.units import DataError, refuse_broken_structure
 
 
@@ -29,9 +29,25 @@ class Batches(Sequential):
         self.n_features = int(_rows(first).shape[1])
         self._unread = chain([first], self._unread)
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
         unread, self._unread = self._unread, None
-        return each_readable(self._like_the_first, self._again() if unread is None else unread, on_bad)
+        return self._readable(self._again() if unread is None else unread, on_bad)
+
+    def _readable(self, batches: Iterable[Any], on_bad: OnBad | None) -> Numbered:
+        """A bad batch is left out alone; the rows after it keep their numbers."""
+        first = 0
+        for batch in batches:
+            try:
+                rows = self._like_the_first(batch)
+            except SourceError as error:
+                if on_bad is None:
+                    raise
+                error.rows = _count(batch)
+                on_bad(error)
+                first += error.rows
+            else:
+                yield np.arange(first, first + rows.shape[0]), rows
+                first += rows.shape[0]
 
     def _like_the_first(self, batch: Any) -> Any:
         rows = _rows(batch)
@@ -44,6 +60,15 @@ def is_stream(X: Any) -> bool:
     """An iterator, or an iterable that is neither a sequence nor an array, such as a data loader."""
     plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
+
+
+def _count(batch: Any) -> int:
+    """The rows of a batch that cannot be read; none where it has no such shape."""
+    try:
+        shape = np.shape(batch)
+    except ValueError:  # lists of different lengths
+        return len(batch)
+    return int(shape[0]) if len(shape) == 2 else 0
 
 
 def _rows(batch: Any) -> Any:

@@ -35,9 +35,6 @@ class Objects(Sequential):
             rows, numbers = zip(*block, strict=True)
             yield _as_rows(rows), np.array(numbers)
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
-        return (block for _, block in self._numbered(size, on_bad))
-
     def _lines(self) -> Iterator[str]:
         with reading(self.where, "as text", "give it as UTF-8"):
             yield from (line for line in lines(self.path) if line.strip())
@@ -50,7 +47,11 @@ class Objects(Sequential):
             found = None
         if not isinstance(found, dict):
             raise SourceError(f"{self.where}: row {row} (counted from 0) is not a JSON object in a line of its own.")
-        name = row if self.index_name is None else str(found.get(self.index_name, ""))
+        if self.index_name is not None and found.get(self.index_name) is None:
+            raise SourceError(
+                f"{self.where}: row {row} (counted from 0) has no field {self.index_name!r}, which names the rows."
+            )
+        name = row if self.index_name is None else str(found[self.index_name])
         return name, [self._number(name, found, feature) for feature in self.feature_names or ()]
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:

@@ -11,10 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams.base import OnBad, Sequential, SourceError, reading, require_matrix
+from onmf.streams.base import Numbered, OnBad, Sequential, SourceError, numbered, reading, require_matrix
 from onmf.streams.pipes import bytes_of, name_of
 
 PIECE = 2**24  # bytes to ask for at a time: a header may promise more than there is memory
+
+
+def header(start: bytes | bytearray, rest: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is stored by columns, and type of an array: of its first MAGIC_LEN bytes and the file after."""
+    version = np.lib.format.read_magic(io.BytesIO(start))
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(rest)
+    if version not in ((2, 0), (3, 0)):  # which differ in names of fields alone, and numbers have none
+        raise ValueError(f"its format is of version {version}")
+    return np.lib.format.read_array_header_2_0(rest)
 
 
 class ArraysFromPipe(Sequential):
@@ -31,7 +41,10 @@ class ArraysFromPipe(Sequential):
         self._first = found
         self.n_features = found[0][1]
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        return numbered(self._blocks(size))
+
+    def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
         found: tuple[tuple[int, int], np.dtype[Any]] | None = self._first
         before = 0
         while found is not None:
@@ -56,11 +69,7 @@ class ArraysFromPipe(Sequential):
             start = self._bytes(np.lib.format.MAGIC_LEN)
             if not start:
                 return None
-            version = np.lib.format.read_magic(io.BytesIO(start))
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            if version not in read:
-                raise SourceError(f"{self.where} is an array of format {version}, which is not one of plain numbers.")
-            shape, by_columns, dtype = read[version](self._stream)
+            shape, by_columns, dtype = header(start, self._stream)
         require_matrix(self.where, SimpleNamespace(shape=shape, dtype=dtype))
         if by_columns:
             raise SourceError(

@@ -27,6 +27,6 @@ def require_harmless(path: Path, look: str, *arguments: str) -> None:
     try:
         done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{path} is damaged: after {PATIENCE:g} seconds there is no end to reading it.") from None
+        raise SourceError(f"{path} is damaged: reading it did not finish within {PATIENCE:g} seconds.") from None
     if done.returncode < 0:
         raise SourceError(f"{path} is damaged: the library that reads it crashes.")

@@ -89,11 +89,11 @@ class Table(Sequential):
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
         """A bad line is left out alone; the rows after it keep their numbers."""
         first = 0
-        for block in self._blocks(size, on_bad):
+        for block in self._blocks(size):
             yield from self._read(first, block, on_bad)
             first += len(block)
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[str]]:
+    def _blocks(self, size: int) -> Iterator[list[str]]:
         samples = islice(self._lines(), int(self.has_header), None) if self.rewinds else self._unread
         row = 0
         while True:
@@ -155,8 +155,10 @@ class Table(Sequential):
 
     def _what_is_wrong(self, number: int, line: str) -> str:
         """With a line that is not ``n_fields`` values, those of the features numbers."""
-        with reading(self.where, f"at row {number}"):
+        try:
             fields = self._fields(line)
+        except csv.Error as error:
+            return f"row {number} cannot be read: {error}"
         if len(fields) != self.n_fields:
             return f"row {number} has {len(fields)} values, the first has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"

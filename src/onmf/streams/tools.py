@@ -63,7 +63,7 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
         rng = np.random.default_rng(seed) if rng is None else rng
         rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
         waiting: Any = None
-        for number, batch in source.batches(size, on_bad=on_bad):
+        for number, batch in read_from(source, size, None, on_bad, 0):
             rows = np.concatenate([rows, number])
             waiting = batch if waiting is None else stacked([waiting, batch])
             while len(rows) >= buffer + size:
@@ -88,7 +88,7 @@ def repeat(source: Source, passes: int) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for _ in range(passes):
-            yield from source.batches(size, rng, on_bad)
+            yield from read_from(source, size, rng, on_bad, 0)
 
     n = None if source.n_samples is None else passes * source.n_samples
     return Derived(source, batches, partial(repeat, passes=passes), n_samples=n, seeks=False)
@@ -100,7 +100,7 @@ def take(source: Source, n: int) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         left = n
-        for rows, batch in source.batches(size, on_bad=on_bad):
+        for rows, batch in read_from(source, size, None, on_bad, 0):
             yield rows[:left], batch[:left]
             left -= len(rows)
             if left <= 0:
@@ -127,7 +127,7 @@ def rebatch(source: Source, size: int) -> Source:
     _require(source, size=size)
 
     def batches(_: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-        return recut(source.batches(size, rng, on_bad), size)
+        return recut(read_from(source, size, rng, on_bad, 0), size)
 
     return Derived(source, batches, partial(rebatch, size=size), batch_size=size, seeks=False)
 
