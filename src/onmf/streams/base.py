@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.units import refuse_broken_structure
+from onmf.streams.native import native
 
 if TYPE_CHECKING:
     from onmf.streams.spec import Spec
@@ -132,7 +132,7 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
     waiting: list[Any] = []
     count = wanted = 0
     for rows, batch in batches:
-        refuse_broken_structure(batch)  # before scipy cuts and stacks it
+        batch = native(batch)  # before scipy cuts and stacks it
         start, skip = skip, 0
         while start < len(rows):
             if not waiting:
