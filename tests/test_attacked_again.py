@@ -130,3 +130,21 @@ def test_indices_of_two_types_are_sound(kind: str) -> None:
 def test_npz_in_half_precision_is_read(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "half.npz", odd("csr", np.float16))
     assert OnlineNMF(2).fit(open_source(tmp_path / "half.npz")).n_samples_seen_ == 40
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, before the refusal
+@pytest.mark.parametrize("init", ["kmeans++", "nndsvda", "samples"])
+@pytest.mark.parametrize("divergence", ["is", "alpha:-2", "kl"])
+def test_numbers_that_no_start_can_be_made_of_are_a_fault_of_their_batch(divergence: str, init: str) -> None:
+    huge = np.full((8, 6), 1.7e308)
+    model = OnlineNMF(2, divergence=divergence, init=init, scale="none", on_error="skip", batch_size=8)
+    with pytest.raises(DataError, match=r"No batch could be learnt from.*rescale or clip them"):
+        model.fit(huge)
+    model.fit(Batches([huge, X + 0.1]))
+    assert (model.n_samples_seen_, model.n_skipped_) == (40, 1)
+
+
+def test_an_initial_dictionary_that_does_not_fit_is_no_fault_of_the_batch() -> None:
+    with pytest.raises(ValueError, match="the initial dictionary must have shape") as caught:
+        OnlineNMF(2, init=np.ones((2, 5)), on_error="skip").fit(X)
+    assert not isinstance(caught.value, DataError)
