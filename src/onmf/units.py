@@ -21,6 +21,7 @@ import scipy
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
+from onmf._support.structure import fault_of_structure
 from onmf.divergences import Divergence
 
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
@@ -31,40 +32,9 @@ class DataError(ValueError):
 
 
 def refuse_broken_structure(X: Any) -> None:
-    """Refuse a sparse matrix whose indices point outside of it: compiled code would follow them into foreign memory.
-
-    Unlike scipy's ``check_format`` this changes nothing in X.
-    """
-    kind = getattr(X, "format", None) if scipy.sparse.issparse(X) else None
-    if kind in ("csr", "csc", "bsr"):
-        rows, columns = X.shape[-2:] if X.ndim > 1 else (1, X.shape[0])
-        height, width = X.blocksize if kind == "bsr" else (1, 1)
-        starts, ends = (columns, rows) if kind == "csc" else (rows // height, columns // width)
-        reason = _fault_of_structure(X.indptr, X.indices, len(X.data), starts, ends)
-    elif kind == "coo":
-        reason = None
-        for index, length in zip(X.coords if hasattr(X, "coords") else (X.row, X.col), X.shape, strict=True):
-            if len(index) != len(X.data) or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < length):
-                reason = f"an index lies outside of 0 to {length - 1}, or there are more indices than entries"
-    else:
-        return
-    if reason:
+    """Refuse a sparse matrix whose indices point outside of it: compiled code would follow them into foreign memory."""
+    if reason := fault_of_structure(X):
         raise DataError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
-
-
-def _fault_of_structure(indptr: Any, indices: Any, entries: int, starts: int, ends: int) -> str | None:
-    """What is wrong with a compressed matrix of ``starts`` rows (of columns, if it is CSC) and ``ends`` columns."""
-    if indptr.ndim != 1 or indices.ndim != 1 or len(indptr) != starts + 1:
-        return f"indptr has {indptr.size} entries where {starts + 1} belong"
-    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
-        return f"its indices are of type {indptr.dtype} and {indices.dtype}"
-    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
-        return "indptr decreases, or does not begin with 0"
-    if len(indices) < indptr[-1] or entries < indptr[-1]:
-        return f"indptr announces {indptr[-1]} entries, but there are {min(entries, len(indices))}"
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < ends:
-        return f"an index lies outside of 0 to {ends - 1}"
-    return None
 
 
 def refuse_bad_entries(X: Any, rows: Any = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from onmf._support.arrays import is_array_like
 from onmf.learner import Features
 from onmf.streams import Source
-from onmf.units import refuse_broken_structure
+from onmf.streams.native import native
 
 
 def matrix_of(X: Any) -> tuple[Any, Features | None]:
@@ -35,8 +35,7 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
             f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "
             "a sparse matrix or a data frame, or a file through onmf.streams.open_source."
         )
-    refuse_broken_structure(X)
-    return X, features
+    return native(X), features
 
 
 def require_same_features(found: Features, learnt: Features, data: str = "X", model: str = "the model") -> None:

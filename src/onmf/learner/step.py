@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,8 +91,18 @@ class Progress:
     drifted: bool = False  # has this batch shown that it has?
 
 
-def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generator, n_samples: int | None) -> Learned:
-    """Units, divergence, method and initial dictionary from the first batch, before anything is learnt from it."""
+def begin(
+    recipe: Recipe,
+    batch: Any,
+    features: Features,
+    rng: np.random.Generator,
+    n_samples: int | None,
+    rows: Any = None,
+) -> Learned:
+    """Units, divergence, method and initial dictionary from the first batch, before anything is learnt from it.
+
+    ``rows`` are the numbers of its samples, for messages.
+    """
     batch = as_floats(batch)
     units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
@@ -98,9 +110,11 @@ def begin(recipe: Recipe, batch: Any, features: Features, rng: np.random.Generat
     shape = recipe.n_components, batch.shape[1]
     method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
     require_served(method, inside, recipe.sets)
-    internal, _ = units.inside(method.stored(divergence, batch), divergence)
-    with threads.taken_from_blas():
-        W = initial_dictionary(recipe.init, internal, recipe.n_components, rng, ratios=not divergence.domain.x.closed)
+    internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
+    start = partial(initial_dictionary, recipe.init, internal, recipe.n_components, rng)
+    given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
+    with threads.taken_from_blas(), _faults_of_batch(rows):
+        W = start(ratios=not divergence.domain.x.closed) if given is None else given
         state = method.start(inside, W, recipe.sets.dictionaries)
         problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge))
         state = method.first_look(problem, state)
@@ -202,28 +216,33 @@ def step(
 
 
 def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, repeated: bool) -> BatchResult:
-    """Learn from X, in internal units; whatever its numbers do to the arithmetic is an error of this batch."""
+    """Learn from X, in internal units."""
     method = learned.method
+    with threads.taken_from_blas(), _faults_of_batch(rows):
+        return learn(
+            method,
+            learned.inside,
+            learned.state,
+            X,
+            box=recipe.sets.coefficients,
+            penalty=method.penalty(recipe.ridge),
+            reservoir=recipe.remembered,
+            adapt=adapt,
+            repeated=repeated,
+            exchanges=True,
+        )
+
+
+@contextmanager
+def _faults_of_batch(rows: Any) -> Iterator[None]:
+    """Whatever the numbers of a batch do to the arithmetic is an error of this batch."""
     try:
-        with threads.taken_from_blas():
-            return learn(
-                method,
-                learned.inside,
-                learned.state,
-                X,
-                box=recipe.sets.coefficients,
-                penalty=method.penalty(recipe.ridge),
-                reservoir=recipe.remembered,
-                adapt=adapt,
-                repeated=repeated,
-                exchanges=True,
-            )
+        yield
+    except DataError:
+        raise
     except (ArithmeticError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise unlearnable(
-            f"cannot be computed with ({str(error).rstrip('.') or type(error).__name__})", rows
-        ) from error
+        cause = str(error).rstrip(".") or type(error).__name__
+        raise unlearnable(f"cannot be computed with ({cause})", rows) from error
 
 
 def any_zeros(batch: Any) -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 import scipy
 
 from onmf.streams.base import Source, SourceError, reading, require_filled, require_matrix
+from onmf.streams.native import native
 from onmf.streams.npy_stream import ArraysFromPipe, header
 from onmf.streams.pipes import is_pipe
 from onmf.streams.registry import register
 from onmf.streams.rows import MappedRows, Rows
-from onmf.units import refuse_broken_structure
 
 MOST_DEFLATED = 1100  # bytes that one byte of a zip file can stand for: 1032 at most, and the header
 
@@ -38,8 +38,7 @@ def npz(path: Path) -> Source:
     with reading(path, "as a sparse matrix", cure), path.open("rb") as file:
         _require_plausible(path, file)
         X = scipy.sparse.load_npz(file)  # from our own handle: NumPy leaves its own open when the file is broken
-        refuse_broken_structure(X)  # before it is converted
-        X = X.tocsr()
+        X = native(X)
     require_matrix(path, X)
     return Rows(X)
 

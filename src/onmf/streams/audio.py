@@ -62,9 +62,9 @@ class Spectrogram(Sequential):
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self._blocks(size))
+        return numbered(self._blocks(size, on_bad))
 
-    def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
         for path in self.paths:
             if path not in self.bad:
                 yield from self._spectra(path, size)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.units import DataError, refuse_broken_structure
+from onmf.streams.native import native
+from onmf.units import DataError
 
 if TYPE_CHECKING:
     from onmf.streams.spec import Spec
@@ -133,14 +134,14 @@ def sound(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | None)
     """Batches that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
     for rows, batch in batches:
         try:
-            refuse_broken_structure(batch)
+            sound_batch = native(batch)
         except DataError as error:
             refused = SourceError(f"a batch cannot be read: {error}", len(rows))
             if on_bad is None:
                 raise refused from None
             on_bad(refused)
         else:
-            yield rows, batch
+            yield rows, sound_batch
 
 
 def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:

@@ -11,7 +11,8 @@ import scipy
 
 from onmf._support.arrays import is_array_like
 from onmf.streams.base import Numbered, OnBad, Sequential, SourceError, require_matrix
-from onmf.units import DataError, refuse_broken_structure
+from onmf.streams.native import native
+from onmf.units import DataError
 
 
 class Batches(Sequential):
@@ -75,11 +76,10 @@ def _rows(batch: Any) -> Any:
     if not is_array_like(batch):
         raise SourceError(f"a batch of type {type(batch).__name__} does not turn into an array; pass arrays.")
     try:
-        refuse_broken_structure(batch)
-        rows = batch if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
+        rows = native(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
     except DataError as error:
         raise SourceError(f"a batch cannot be read: {error}") from None
     except (ValueError, TypeError, RuntimeError) as error:
         raise SourceError(f"a batch of type {type(batch).__name__} is not an array: {error}") from None
     require_matrix("a batch", rows, empty=True)
-    return rows.tocsr() if hasattr(rows, "tocsr") else rows
+    return rows

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matrix, require_unchanged
-from onmf.units import refuse_broken_structure
+from onmf.streams.native import native
 
 
 class Rows(Source):
@@ -20,8 +19,7 @@ class Rows(Source):
 
     def __init__(self, X: Any) -> None:
         require_matrix("the argument of Rows", X, empty=True)
-        refuse_broken_structure(X)
-        self.X = X.tocsr() if scipy.sparse.issparse(X) else X
+        self.X = native(X)
         self.n_samples, self.n_features = X.shape
 
     def batches(
