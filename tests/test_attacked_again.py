@@ -264,6 +264,9 @@ def test_a_text_column_in_a_later_file_is_found_when_opening(tmp_path: Path) -> 
     parquet.write_table(pa.table({"a": [1.0, 2.0], "b": ["x", "y"]}), tmp_path / "2.parquet")
     with pytest.raises(SourceError, match=r"2.parquet: the column 'b' is of type string; keep only"):
         open_source(f"parquet:{tmp_path}")
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": pa.nulls(2)}), tmp_path / "2.parquet")
+    model = OnlineNMF(1, on_error="skip", batch_size=2).fit(open_source(f"parquet:{tmp_path}"))  # gaps: samples' faults
+    assert model.n_samples_seen_ == 2
 
 
 def test_npz_of_three_dimensions_gets_no_advice_about_pickles(tmp_path: Path) -> None:

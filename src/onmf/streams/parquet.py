@@ -46,7 +46,9 @@ class Columns(Seeking):
         self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
         for fragment in fragments:
-            _require_numbers(fragment.path, fragment.physical_schema, self.feature_names)
+            schema = fragment.physical_schema  # in which a column of nothing but gaps may have no type
+            typed = [name for name in self.feature_names if not pyarrow.types.is_null(schema.field(name).type)]
+            _require_numbers(fragment.path, schema, typed)
         types = (number_type(each.physical_schema, self.feature_names) for each in fragments)
         self.types = dict(zip(paths, types, strict=True))
         if not (self.n_samples and self.n_features):
