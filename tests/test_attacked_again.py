@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import typer
 
 from onmf import DataError, OnlineNMF
+from onmf.cli import terminal
+from onmf.cli.watching import watched
 from onmf.persistence.file import ModelFileError
 from onmf.persistence.lock import alone_with
-from onmf.streams import Batches, open_source
+from onmf.streams import Batches, SourceError, open_source
 
 X = np.random.default_rng(0).random((40, 6)) * (np.random.default_rng(1).random((40, 6)) > 0.3)
 FORMATS = ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"]
@@ -148,3 +152,130 @@ def test_an_initial_dictionary_that_does_not_fit_is_no_fault_of_the_batch() -> N
     with pytest.raises(ValueError, match="the initial dictionary must have shape") as caught:
         OnlineNMF(2, init=np.ones((2, 5)), on_error="skip").fit(X)
     assert not isinstance(caught.value, DataError)
+
+
+def test_hdf5_that_was_never_finished_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("some", (40, 6), dtype="f8", chunks=(10, 6))[:20] = X[:20]
+        file.create_dataset("none", (40, 6), dtype="f8")
+        file.create_dataset("all", data=X, chunks=(7, 4))
+    for name in ("some", "none", "all"):
+        open_source(f"{tmp_path / 'x.h5'}?name={name}")
+    some, none = (record.getMessage() for record in caplog.records)
+    assert "(some): 2 of 4 chunks are not there and are read as 0.0" in some
+    assert "(none): 1 of 1 chunks are not there" in none
+    assert some.endswith("it was never finished: write it again.")
+
+
+def test_hdf5_made_of_other_files_needs_all_of_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    h5py = pytest.importorskip("h5py")
+    layout = h5py.VirtualLayout((40, 6), dtype="f8")
+    for part, rows in (("a", slice(20)), ("b", slice(20, 40))):
+        layout[rows] = h5py.VirtualSource(f"{part}.h5", "X", (20, 6))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_virtual_dataset("all", layout)
+    for part, name in (("a", "X"), ("b", "other")):
+        with h5py.File(tmp_path / f"{part}.h5", "w") as file:
+            file[name] = X[:20]
+    with pytest.raises(SourceError, match=r"1 of 2 are not there, the first b.h5 \(X\); copy them"):
+        open_source(tmp_path / "x.h5")
+    (tmp_path / "a.h5").unlink()
+    with pytest.raises(SourceError, match=r"2 of 2 are not there, the first a.h5 \(X\); copy them"):
+        open_source(tmp_path / "x.h5")
+    for part in "ab":
+        with h5py.File(tmp_path / f"{part}.h5", "w") as file:
+            file["X"] = X[:20]
+    assert OnlineNMF(2).fit(open_source(tmp_path / "x.h5")).n_samples_seen_ == 40
+    assert not caplog.records
+
+
+OPTIONS = {
+    "columns=\n": "columns must be texts between commas, on one line, got '\\n'",
+    "columns=a\n,b": "columns must be texts between commas, on one line",
+    "columns=a&columns=b": "the option columns is given twice; write it once",
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_odd_options_are_refused_in_one_sentence(tmp_path: Path, option: str) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SourceError, match=re.escape(OPTIONS[option])):
+        open_source(f"{tmp_path / 't.csv'}?{option}")
+
+
+@pytest.mark.parametrize("text", ["", "csv:"])
+def test_no_name_is_not_a_directory(text: str) -> None:
+    with pytest.raises(SourceError, match="names no file; give a file"):
+        open_source(text)
+
+
+def test_rows_are_compared_with_the_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2,3\n")
+    with pytest.raises(SourceError, match="row 0 has 3 values, the header has 2"):
+        list(open_source(tmp_path / "t.csv").batches(10))
+
+
+def test_a_log_in_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        terminal.errors.capture() as captured,
+        pytest.raises(typer.Exit),
+        watched("never", tmp_path / "pipe", None),
+    ):
+        pass
+    assert "is a pipe that nobody reads; start its reader first." in " ".join(captured.get().split())
+
+
+def h5ad(path: Path, **changed: Any) -> Path:
+    h5py = pytest.importorskip("h5py")
+    matrix = sp.csr_matrix(X)
+    parts = {"indptr": matrix.indptr, "indices": matrix.indices, "data": matrix.data, "shape": [40, 6]} | changed
+    with h5py.File(path, "w") as file:
+        file["var/_index"] = [f"gene{number}" for number in range(6)]
+        file["var"].attrs["_index"] = "_index"
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", parts.pop("shape")
+        for name, part in parts.items():
+            group[name] = part
+    return path
+
+
+def test_positions_in_h5ad_are_whole_numbers(tmp_path: Path) -> None:
+    matrix = sp.csr_matrix(X)
+    assert OnlineNMF(2).fit(open_source(h5ad(tmp_path / "sound.h5ad"))).n_samples_seen_ == 40
+    odd_parts = {"indptr": matrix.indptr + 0.0, "indices": matrix.indices + 0.0, "shape": [40.5, 6.0]}
+    for name, part in odd_parts.items():
+        with pytest.raises(SourceError, match=r"is damaged.*whole numbers"):
+            open_source(h5ad(tmp_path / f"{name}.h5ad", **{name: part}))
+
+
+def test_zarr_that_claims_more_than_there_is_memory_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(str(tmp_path / "x.zarr"), shape=(10**12, 10**6), chunks=(10**12, 10**6), dtype="f8")
+    with pytest.raises(SourceError, match="it needs more memory than there is; perhaps it is damaged") as caught:
+        next(iter(open_source(tmp_path / "x.zarr").batches(10**9)))
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_a_text_column_in_a_later_file_is_found_when_opening(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": [1, 2]}), tmp_path / "1.parquet")
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": ["x", "y"]}), tmp_path / "2.parquet")
+    with pytest.raises(SourceError, match=r"2.parquet: the column 'b' is of type string; keep only"):
+        open_source(f"parquet:{tmp_path}")
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": pa.nulls(2)}), tmp_path / "2.parquet")
+    model = OnlineNMF(1, on_error="skip", batch_size=2).fit(open_source(f"parquet:{tmp_path}"))  # gaps: samples' faults
+    assert model.n_samples_seen_ == 2
+
+
+def test_npz_of_three_dimensions_gets_no_advice_about_pickles(tmp_path: Path) -> None:
+    matrix = sp.csr_matrix(X)
+    parts = {"indptr": matrix.indptr, "indices": matrix.indices, "data": matrix.data}
+    np.savez(tmp_path / "x.npz", format=b"csr", shape=[40, 6, 1], **parts)
+    with pytest.raises(SourceError, match="is damaged: its shape is 3 numbers, not two"):
+        open_source(tmp_path / "x.npz")
+    np.savez(tmp_path / "dense.npz", X)
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path / "dense.npz")
+    assert "pickle" not in str(caught.value)

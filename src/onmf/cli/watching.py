@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -148,8 +149,10 @@ class Journal:
         if path.resolve() in {each.resolve() for each in files}:
             fail(f"--log-json {path} is a file of the run itself; give it another name.")
         try:
-            self.file = path.open("ab", buffering=0)
+            self.file = open(path, "ab", buffering=0, opener=_without_waiting)  # noqa: SIM115 (closed by __exit__)
         except OSError as error:
+            if error.errno == errno.ENXIO:
+                fail(f"--log-json {path} is a pipe that nobody reads; start its reader first.")
             fail(f"cannot write {path}: {error.strerror}.")
         self.path, self.torn, self.warned = path, False, False
         self.lock = threading.Lock()
@@ -167,15 +170,21 @@ class Journal:
         with self.lock:
             content, reason = b"\n" * self.torn + line, ""
             try:
-                written = self.file.write(content) or 0
-                self.torn = 0 < written < len(content)
-                reason = "" if written == len(content) else "the disk is full"
+                written = self.file.write(content)
+                self.torn = 0 < (written or 0) < len(content)
+                if written != len(content):
+                    reason = "its reader does not keep up" if written is None else "the disk is full"
             except OSError as error:
                 reason = error.strerror or str(error)
             if reason and not self.warned:
                 self.warned = True
                 with contextlib.suppress(OSError, ValueError):
                     errors.print(f"onmf: cannot write {self.path}: {reason}; the run goes on without these lines.")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe must hold up the run neither until somebody reads it, nor when it is full."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def memory_in_use() -> int:

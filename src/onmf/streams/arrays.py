@@ -53,8 +53,11 @@ def _require_plausible(path: Path, file: Any) -> None:
             sizes[member.filename] = math.prod(shape)
             if math.prod(shape) * dtype.itemsize > min(member.file_size, MOST_DEFLATED * member.compress_size):
                 raise SourceError(f"{path} is damaged: {member.filename} is shorter than its header says.")
-        if not {"shape.npy", "data.npy"} <= sizes.keys() or sizes["shape.npy"] != 2:
+        if not {"shape.npy", "data.npy"} <= sizes.keys():
+            file.seek(0)
             return  # scipy says what is missing
+        if sizes["shape.npy"] != 2:
+            raise SourceError(f"{path} is damaged: its shape is {sizes['shape.npy']} numbers, not two.")
         with archive.open("shape.npy") as content:
             rows, columns = (int(length) for length in np.lib.format.read_array(content, allow_pickle=False))
     require_filled(path, (rows, columns), sizes["data.npy"])

@@ -191,7 +191,7 @@ def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad:
         try:
             result = read(item)
         except SourceError as error:
-            if on_bad is None:
+            if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                 raise
             on_bad(error)
         else:
@@ -203,8 +203,12 @@ def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
     """Turn whatever a library raises while it reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
     try:
         yield
-    except (SourceError, MemoryError):
+    except SourceError:
         raise
+    except MemoryError as error:  # kept as the cause: the machine may be at fault, not the file
+        raise SourceError(
+            f"{where} cannot be read {how}: it needs more memory than there is; perhaps it is damaged."
+        ) from error
     except Exception as error:  # whatever the library trips over, the file is at fault
         cause = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
         cure = f"; {cure}" if cure and not isinstance(error, OSError) else ""

@@ -91,11 +91,17 @@ def _by_columns(where: str, group: Any) -> Source:
 
 def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
     """The shape and the three arrays of a compressed matrix, as far as their headers can be trusted."""
-    shape = tuple(int(length) for length in group.attrs.get("shape", ()))
+    lengths = np.asarray(group.attrs.get("shape", ()))
+    shape = tuple(int(length) for length in lengths.ravel()) if lengths.dtype.kind in "iu" else ()
     arrays = [group.get(name) for name in ("indptr", "indices", "data")]
     if len(shape) != 2 or min(shape) < 0 or any(len(getattr(array, "shape", None) or ()) != 1 for array in arrays):
-        raise SourceError(f"{where} is damaged: a sparse matrix has a shape, indptr, indices and data.")
+        raise SourceError(
+            f"{where} is damaged: a sparse matrix has a shape of two whole numbers, indptr, indices and data."
+        )
     indptr, indices, data = arrays
+    for name, kind in (("indptr", indptr.dtype), ("indices", indices.dtype)):
+        if kind.kind not in "iu":
+            raise SourceError(f"{where} is damaged: its {name} are of type {kind}, not whole numbers.")
     lines = shape[1] if group.attrs.get("encoding-type") == "csc_matrix" else shape[0]
     if indptr.shape[0] != lines + 1 or indices.shape != data.shape or data.shape[0] > shape[0] * shape[1]:
         raise SourceError(

@@ -47,6 +47,8 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
         path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
     name, colon, rest = path.partition(":")
     known = {scheme.name: scheme for scheme in schemes()}
+    if not (rest if colon and name in known else path):
+        raise SourceError(f"{text!r} names no file; give a file or folder of samples.")
     if colon and name in known and not Path(path).exists():
         scheme, path = known[name], rest
     else:
@@ -58,6 +60,8 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
             raise SourceError(
                 f"{text}: {part!r} is not an option; write NAME=VALUE after the question mark, with & between options."
             )
+        if name in options:
+            raise SourceError(f"{text}: the option {name} is given twice; write it once.")
         options[name] = value
     try:
         return scheme, Path(path).expanduser(), options

@@ -45,6 +45,10 @@ class Columns(Seeking):
                 raise SourceError(f"{path} has two columns of one name; rename one of them.")
         self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index)
         self.n_features = len(self.feature_names)
+        for fragment in fragments:
+            schema = fragment.physical_schema  # in which a column of nothing but gaps may have no type
+            typed = [name for name in self.feature_names if not pyarrow.types.is_null(schema.field(name).type)]
+            _require_numbers(fragment.path, schema, typed)
         types = (number_type(each.physical_schema, self.feature_names) for each in fragments)
         self.types = dict(zip(paths, types, strict=True))
         if not (self.n_samples and self.n_features):
@@ -99,8 +103,6 @@ def chosen(
     where: str | Path, schema: Any, columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
 ) -> tuple[list[str], str | None]:
     """The features, all of numbers, and the column that names the rows; that of pandas names them only if asked to."""
-    from pyarrow.types import is_boolean, is_floating, is_integer
-
     with reading(where, "as columns with names"):
         of_pandas = _index_columns(schema)
         asked_for = {index, *(columns or ()), *(drop or ())}
@@ -110,13 +112,19 @@ def chosen(
     twice = next((name for name in features if schema.get_field_index(name) < 0), None)
     if twice is not None:
         raise SourceError(f"{where} has several columns named {twice!r}; give each a name of its own.")
+    _require_numbers(where, schema, features)
+    return features, index
+
+
+def _require_numbers(where: str | Path, schema: Any, features: Sequence[str]) -> None:
+    from pyarrow.types import is_boolean, is_floating, is_integer
+
     for field in map(schema.field, features):
         if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
             raise SourceError(
                 f"{where}: the column {field.name!r} is of type {field.type}; keep only columns of numbers, or choose "
                 "them by columns= or drop=."
             )
-    return features, index
 
 
 def number_type(schema: Any, features: Sequence[str]) -> np.dtype[Any]:
@@ -133,15 +141,11 @@ def numbered(
     first: int = 0,
 ) -> Numbered:
     """The rows of record batches, each of which is checked first: what a damaged one points at is foreign memory."""
-    try:
-        with reading(where, "to the end"):
-            for block in blocks:
-                block.select(features if index is None else [*features, index]).validate(full=True)
-                yield _rows(block, index, first), _matrix(block, features, dtype)
-                first += block.num_rows
-    except MemoryError as error:
-        cause = str(error) or "out of memory"
-        raise SourceError(f"{where} cannot be read after row {first}: {cause}; perhaps it is damaged.") from None
+    with reading(where, "to the end"):
+        for block in blocks:
+            block.select(features if index is None else [*features, index]).validate(full=True)
+            yield _rows(block, index, first), _matrix(block, features, dtype)
+            first += block.num_rows
 
 
 def _matrix(block: Any, features: list[str], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -17,7 +17,13 @@ Opener = TypeVar("Opener", bound=Callable[..., Source])
 # How options are annotated, and what they are: an int | float stays whole if it is written so, and thus a count.
 REQUIRED: dict[Any, type] = {int: int, float: float, int | float: float, str: str, bool: bool, list[str]: list}
 KINDS = REQUIRED | {annotation | None: kind for annotation, kind in REQUIRED.items()}
-MEANT: dict[type, str] = {int: "a whole number", float: "a number", bool: "yes or no", str: "a text", list: "texts"}
+MEANT: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "yes or no",
+    str: "a text",
+    list: "texts between commas, on one line",
+}
 
 _registry: dict[str, Scheme] = {}
 
@@ -101,7 +107,7 @@ def read_value(kind: type, text: str) -> Any:
     if kind is str:
         return text
     if kind is list:
-        return next(csv.reader([text], skipinitialspace=True))  # a text that holds a comma is quoted
+        return _texts(text)
     if kind is bool and text in ("yes", "no"):
         return text == "yes"
     if kind in (int, float) and text.isdecimal():
@@ -109,6 +115,17 @@ def read_value(kind: type, text: str) -> Any:
     if kind is float and math.isfinite(number := float(text)):
         return number
     raise ValueError(text)
+
+
+def _texts(text: str) -> list[str]:
+    """Between commas; one that holds a comma is quoted."""
+    try:
+        found = next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:  # a line end that is not quoted
+        found = []
+    if not found:
+        raise ValueError(text)
+    return found
 
 
 def is_value(kind: type, value: Any) -> bool:

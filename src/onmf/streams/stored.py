@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,12 +50,7 @@ def zarr(path: Path, name: str | None = None) -> Source:
         witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
         source = Sliced(str(inside), X, witness)
         missing = X.nchunks - X.nchunks_initialized
-    if missing:  # which is how Zarr keeps chunks of nothing but the fill value: no fault as such
-        log.warning(
-            "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
-            "files are missing: copy it again.",
-            *(inside, missing, X.nchunks, X.fill_value),
-        )
+    _say_missing(inside, missing, X.nchunks, X.fill_value, "files are missing: copy it again")
     return source
 
 
@@ -73,7 +70,53 @@ def hdf5(path: Path, name: str | None = None) -> Source:
                 )
                 raise SourceError(f"{path} holds {what}; name one: hdf5:{path}?name=NAME.")
             name = names[0]
-        return Sliced(f"{path} ({name})", _array(file[name], path, "hdf5"), path)
+        where, X = f"{path} ({name})", _array(file[name], path, "hdf5")
+        source = Sliced(where, X, path)
+        if X.is_virtual:
+            _require_parts(where, path, X)
+        else:
+            chunks = math.prod(-(-length // step) for length, step in zip(X.shape, X.chunks or X.shape, strict=True))
+            there = (
+                X.id.get_num_chunks()
+                if X.chunks
+                else int(X.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED)
+            )
+            _say_missing(where, chunks - there, chunks, X.fillvalue, "it was never finished: write it again")
+    return source
+
+
+def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: str) -> None:
+    """Say it once: no fault as such, since chunks of nothing but the fill value are kept in this way too."""
+    if missing:
+        log.warning(
+            "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
+            "%s.",
+            *(where, missing, chunks, fill, cure),
+        )
+
+
+def _require_parts(where: str, path: Path, X: Any) -> None:
+    """Refuse a data set made of others of which some are not there: the HDF5 library would read them as zeros."""
+    import h5py
+
+    names = {(each.file_name, each.dset_name) for each in X.virtual_sources()}
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(path.parent))
+    missing = []
+    for name, inside in sorted(names):
+        if "%" in name:  # a series of files that may go on
+            continue
+        places = path.parent / name, Path(prefix) / name, path.parent / Path(name).name
+        found = path if name == "." else next(filter(Path.is_file, places), None)
+        if found is not None:
+            with h5py.File(found, "r") as file:
+                if inside in file:
+                    continue
+        missing.append(f"{name} ({inside})")
+    if missing:
+        raise SourceError(
+            f"{where} is made of parts of which {len(missing)} of {len(names)} are not there, the first {missing[0]}; "
+            "copy them to where it expects them."
+        )
 
 
 def _array(X: Any, path: Path, scheme: str) -> Any:

@@ -160,7 +160,8 @@ class Table(Sequential):
         except csv.Error as error:
             return f"row {number} cannot be read: {error}"
         if len(fields) != self.n_fields:
-            return f"row {number} has {len(fields)} values, the first has {self.n_fields}"
+            first = "the header" if self.has_header else "the first"
+            return f"row {number} has {len(fields)} values, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
         for column in self.places:
             field = fields[column]
