@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from onmf._support.arrays import Array, dense
-from onmf._support.checks import require_at_least, require_whole
+from onmf._support.checks import MOST, require_at_least, require_whole
 from onmf._support.constants import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
@@ -38,6 +38,8 @@ class State:
         """Refuse invalid counts, as a damaged file may hold."""
         require_whole(0, samples=self.samples, steps=self.steps)
         require_at_least(0, clock=self.clock)
+        if self.clock >= MOST:
+            raise ValueError(f"clock must be less than {MOST}, got {self.clock}.")
 
     def copy(self, layout: Literal["C", "F"] = "C") -> State:
         """The same with a memory of its own, W atom by atom (C) or feature by feature (F).

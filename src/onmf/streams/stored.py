@@ -17,6 +17,8 @@ from onmf.streams.registry import register
 
 log = logging.getLogger("onmf")
 
+MOST_BYTES = 2**30  # of a chunk of Zarr
+
 
 class Sliced(Seeking):
     """A matrix that gives slices of its rows; in order, because reading single rows of chunked files is slow.
@@ -48,6 +50,11 @@ def zarr(path: Path, name: str | None = None) -> Source:
         X = _array(found if name is None else found[name], path, "zarr")
         inside = path if name is None else path / name
         witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
+        if (bytes_needed := math.prod(X.chunks) * X.dtype.itemsize) > MOST_BYTES:
+            raise SourceError(
+                f"{inside} has chunks of {bytes_needed / 1e9:.3g} GB, each of which would be read whole; store it in "
+                "smaller chunks, unless it is damaged."
+            )
         source = Sliced(str(inside), X, witness)
         missing = X.nchunks - X.nchunks_initialized
     _say_missing(inside, missing, X.nchunks, X.fill_value, "files are missing: copy it again")
