@@ -569,6 +569,7 @@ def test_wide_and_nearly_empty_npz_are_read(tmp_path: Path) -> None:
 
 
 def test_a_zarr_array_whose_chunks_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
     zarr.create_array(str(tmp_path / "x.zarr"), shape=(10**9, 6), chunks=(10**8, 6), dtype="f8")
     with pytest.raises(SourceError, match=r"chunks of 4\.8 GB, each of which would be read whole; store it in smaller"):
         open_source(tmp_path / "x.zarr")

@@ -155,7 +155,7 @@ def _total(left: list[Leg], whole: Leg, reading: Reading, learned: Learned | Non
     """The samples learnt from when all passes are over, and of the data that the model knew before; None: not known."""
     done = learned.position if learned else None
     before = done.clock if done else learned.history.samples if learned else 0
-    passes = [leg.source.n_samples for leg in left]
-    passes += [whole.source.n_samples] * (reading.max_passes - (done.passes if done else 1))
-    known = [n for n in passes if n is not None]
-    return before + sum(known) if len(known) == len(passes) else None
+    remaining = reading.max_passes - (done.passes if done else 1)
+    rows = [leg.source.n_samples for leg in (*left, whole)]
+    known = [n for n in rows if n is not None]
+    return before + sum(known[:-1]) + remaining * known[-1] if len(known) == len(rows) else None
