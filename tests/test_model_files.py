@@ -847,6 +847,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "position.mark": (3, "", "x" * 32, []),
     "position.last": (3, "", "x" * 32, []),
     "position.clock": WHOLE,
+    "position.began": WHOLE,
     "position.rows": WHOLE,
     "position.length": (*WHOLE, 10**9),
     "position.place": tuple(value for value in WHOLE if value is not None),
