@@ -51,7 +51,10 @@ class Newton(CoefficientSolver, name="newton"):
 
         if isinstance(problem, GramProblem):
             return self._least_squares(problem)
-        if not problem.divergence.domain.x.closed:
+        if problem.divergence.partial:
+            if not problem.divergence.robust:
+                H = Multiplicative(max_iter=RATIO_STEPS).solve(problem, H).H
+        elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
             H = nnls_on_gram(problem.W @ problem.W.T, problem.X @ problem.W.T)

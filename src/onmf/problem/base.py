@@ -150,11 +150,23 @@ class Problem(ABC):
 
     def start(self, H0: Array | None = None) -> Array:
         """A fresh array in the box: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
-        H = _uniform(self.totals, self.mass)
+        H = self._uniform()
         if H0 is not None:
-            carries = H0 @ self.mass >= CARRIES * self.totals
+            carries = self.carried(H0) >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
         return self.box.project(H)
+
+    def carried(self, H: Array) -> Array:
+        """sum_f (hW)_f per sample."""
+        return H @ self.mass
+
+    def _uniform(self) -> Array:
+        """The same coefficient for all atoms, such that the fit has the sample's mass."""
+        return _uniform(self.totals, self.mass)
+
+    def gathered(self, entries: Array) -> Array:
+        """sum_f e_f W_kf per sample and atom, of numbers e that the samples have where they have their fits."""
+        return entries @ self.W.T
 
     def blocks(self) -> list[slice]:
         """Samples for one thread to solve side by side; many if dense, as packed products of atoms serve them all."""
