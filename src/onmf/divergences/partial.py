@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known
 from onmf.divergences.base import TINY, Divergence
 
 

@@ -102,7 +102,9 @@ class InUnits(Divergence):
 
     def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Divergence:
         outside = self._outside(X) if isinstance(X, Known) else self.unit * X
-        return replace(self, inner=self.inner.adapted(outside, self.unit * Y, weight, *(() if samples is None else (samples,))))
+        return replace(
+            self, inner=self.inner.adapted(outside, self.unit * Y, weight, *(() if samples is None else (samples,)))
+        )
 
     def for_data(self, mean: float, n_features: int) -> Self:
         return replace(self, inner=self.inner.for_data(self.unit * mean, n_features))

@@ -38,14 +38,27 @@ __all__ = [
 ]
 
 
-def pose(divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY) -> Problem:
-    """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2)."""
+def pose(
+    divergence: Divergence,
+    X: Any,
+    W: Array,
+    box: Box = DEFAULT_BOX,
+    penalty: Penalty = NO_PENALTY,
+    weights: Array | None = None,
+) -> Problem:
+    """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2).
+
+    ``weights`` are those of the samples, for whoever learns W from them.
+    """
     kind: type[Problem] = DenseProblem
     if isinstance(X, Known):
         kind = SparseKnownProblem if X.sparse else KnownProblem
     elif scipy.sparse.issparse(X):
         kind = GramProblem if _separable_least_squares(divergence) else SparseProblem
-    return kind(divergence, X, W, box, penalty)
+    problem = kind(divergence, X, W, box, penalty)
+    if weights is not None:
+        problem.weights = weights
+    return problem
 
 
 def takes_sparse(divergence: Divergence) -> bool:

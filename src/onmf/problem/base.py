@@ -24,7 +24,8 @@ class Problem(ABC):
     """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
 
     # Attributes with one row per sample, if they exist: ``rows`` takes some of each.
-    per_sample = frozenset({"X", "totals", "scale", "reach", "prices", "products"})
+    per_sample = frozenset({"X", "weights", "totals", "scale", "reach", "prices", "products"})
+    weights: Array | None = None  # of the samples, where they differ: no matter for coefficients, but for W
 
     def __init__(
         self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
@@ -67,6 +68,17 @@ class Problem(ABC):
     def n(self) -> int:
         """The number of samples."""
         return int(self.X.shape[0])
+
+    @property
+    def weight(self) -> float:
+        """How many samples they count for."""
+        return self.n if self.weights is None else float(self.weights.sum(dtype=np.float64))
+
+    def weighed(self, rows: Array) -> Array:
+        """Numbers of the samples (n, ...), each row times the weight of its sample."""
+        if self.weights is None:
+            return rows
+        return rows * self.weights.astype(rows.dtype, copy=False).reshape((-1,) + (1,) * (rows.ndim - 1))
 
     @property
     def K(self) -> int:

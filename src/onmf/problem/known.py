@@ -86,4 +86,3 @@ class SparseKnownProblem(_OwnMass):
 
     def blocks(self) -> list[slice]:
         return threads.by_work(self.n, float(self.X.X.nnz) / max(self.n, 1) * self.K, 6e4)
-
