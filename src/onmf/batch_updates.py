@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array, dense, row_sums
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import total
 from onmf.problem import SparseProblem, uniform_start
@@ -31,14 +31,33 @@ PATIENCE = 10  # iterations over which the loss has to fall
 
 
 class Updates(ABC):
-    """The samples, in blocks given by a function of their rows, and how one iteration goes over them."""
+    """The samples, in blocks given by a function of their rows, and how one iteration goes over them.
 
-    def __init__(self, divergence: Divergence, rows: Callable[[slice], Any], blocks: list[slice]) -> None:
-        self.divergence, self.rows, self.blocks = divergence, rows, blocks
+    ``samples`` are the weights of the samples, if they differ: how often each counts in the loss and the dictionary.
+    """
+
+    def __init__(
+        self,
+        divergence: Divergence,
+        rows: Callable[[slice], Any],
+        blocks: list[slice],
+        samples: Array | None = None,
+    ) -> None:
+        self.divergence, self.rows, self.blocks, self.samples = divergence, rows, blocks, samples
 
     def start(self, W: Array) -> Array:
         """Coefficients to begin with: the same for all atoms, such that the fit has the sample's mass."""
         return np.concatenate([uniform_start(self.rows(block), W) for block in self.blocks])
+
+    def _counted(self, h: Array, rows: slice) -> Array:
+        """The coefficients of some samples as the dictionary's sums count them."""
+        return h if self.samples is None else h * self.samples[rows, None].astype(h.dtype)
+
+    def _summed(self, losses: Array, rows: slice) -> float:
+        """The losses of some samples, each as often as it counts."""
+        if self.samples is None:
+            return float(losses.sum(dtype=np.float64))
+        return float(self.samples[rows] @ losses)
 
     @abstractmethod
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
@@ -46,19 +65,34 @@ class Updates(ABC):
 
 
 class DenseUpdates(Updates):
-    """P and N on dense blocks of samples."""
+    """P and N on dense blocks of samples.
+
+    The loss is a ``constant``, that of the samples alone, and what changes; of samples with weights it is computed as
+    a whole.
+    """
 
     def __init__(
-        self, divergence: Divergence, rows: Callable[[slice], Any], shape: tuple[int, int], size: int = 0
+        self,
+        divergence: Divergence,
+        rows: Callable[[slice], Any],
+        shape: tuple[int, int],
+        size: int = 0,
+        samples: Array | None = None,
     ) -> None:
-        super().__init__(divergence, rows, threads.blocks(shape[0], size or max(32, IN_CACHE // shape[1])))
-        self.constant = sum(threads.each(lambda block: divergence.loss_of_samples(rows(block)), self.blocks))
+        super().__init__(divergence, rows, threads.blocks(shape[0], size or max(32, IN_CACHE // shape[1])), samples)
+        self.constant = self._constant()
+
+    def _constant(self) -> float | None:
+        """None: the loss is computed as a whole."""
+        if self.samples is not None:
+            return None
+        return sum(threads.each(lambda block: self.divergence.loss_of_samples(self.rows(block)), self.blocks))
 
     def exact_loss(self, H: Array, W: Array) -> float:
         """The loss to the last digit."""
 
         def block(some: slice) -> float:
-            return float(self.divergence.value(dense(self.rows(some)), fit(H[some], W)).sum(dtype=np.float64))
+            return self._summed(self.divergence.value(dense(self.rows(some)), fit(H[some], W)), some)
 
         return sum(threads.each(block, self.blocks))
 
@@ -68,9 +102,12 @@ class DenseUpdates(Updates):
         groups = threads.by_work(len(self.blocks), len(H) / len(self.blocks) * W.size, 1e6)
         found = threads.each(lambda group: self._group(new, W, self.blocks[group], dictionary), groups)
         changing, above, below = (sum(parts[1:], start=parts[0]) for parts in zip(*found, strict=True))
-        loss, below = self.constant + changing, self._denominator(below, W)
-        if loss <= NEARLY_EXACT[W.itemsize] * (abs(self.constant) + abs(changing) + len(H) * W.shape[1]):
-            loss = self.exact_loss(H, W)  # entries are of order one, so that terms that cancel may be of that size each
+        loss, below = (self.constant or 0.0) + changing, self._denominator(below, W)
+        # Entries are of order one, so that terms that cancel may be of that size each.
+        if self.constant is not None and loss <= NEARLY_EXACT[W.itemsize] * (
+            abs(self.constant) + abs(changing) + len(H) * W.shape[1]
+        ):
+            loss = self.exact_loss(H, W)
         return loss, new, W * self.divergence.multiplicative_factor(ratio(above, below)) if dictionary else W
 
     def _denominator(self, below: Array, W: Array) -> Array:
@@ -84,14 +121,20 @@ class DenseUpdates(Updates):
         for block in blocks:
             X, h = self.rows(block), H[block]
             Y = fit(h, W)
-            P, N = divergence.multiplicative_parts(X, Y)
-            loss += divergence.loss_of_fits(X, Y, P, N)
+            P, N = self._parts(X, Y)
+            by_parts = self.constant is not None
+            loss += divergence.loss_of_fits(X, Y, P, N) if by_parts else self._summed(divergence.value(X, Y), block)
             h *= divergence.multiplicative_factor(ratio(P @ Wt, mass if N is None else N @ Wt))
             if dictionary:
-                P, N = divergence.multiplicative_parts(X, fit(h, W))
+                P, N = self._parts(X, fit(h, W))
+                h = self._counted(h, block)
                 above += h.T @ P
                 below = below + (h.sum(axis=0)[:, None] if N is None else h.T @ N)
         return loss, above, below
+
+    def _parts(self, X: Any, Y: Array) -> tuple[Array, Array | None]:
+        """P and N; N = None stands for ones."""
+        return self.divergence.multiplicative_parts(X, Y)
 
 
 class GramUpdates(DenseUpdates):
@@ -100,12 +143,18 @@ class GramUpdates(DenseUpdates):
     Lee and Seung's updates; the loss is ||X||^2 / 2 - <X W', H> + <H W W', H> / 2.
     """
 
-    def __init__(self, X: Any) -> None:
-        sparse = scipy.sparse.issparse(X)
+    def __init__(self, X: Any, samples: Array | None = None) -> None:
+        self.X, sparse = X, scipy.sparse.issparse(X)
         size = max(128, IN_CACHE // (max(1, X.nnz // X.shape[0]) if sparse else X.shape[1]))
         parts = {rows.start: X[rows] for rows in threads.blocks(X.shape[0], size)}
-        super().__init__(SquaredL2(), lambda rows: parts[rows.start], X.shape, size)
-        self.constant = 0.5 * float(np.square(X.data if sparse else X, dtype=np.float64).sum())
+        super().__init__(SquaredL2(), lambda rows: parts[rows.start], X.shape, size, samples)
+
+    def _constant(self) -> float:
+        X, sparse = self.X, scipy.sparse.issparse(self.X)
+        if self.samples is None:
+            return 0.5 * float(np.square(X.data if sparse else X, dtype=np.float64).sum())
+        squares = X.multiply(X) if sparse else np.square(X)
+        return 0.5 * float(self.samples @ row_sums(squares))
 
     def _group(self, H: Array, W: Array, blocks: list[slice], dictionary: bool) -> tuple[float, Array, Array]:
         Q = W @ W.T
@@ -113,11 +162,12 @@ class GramUpdates(DenseUpdates):
         for block in blocks:
             X, h = self.rows(block), H[block]
             B, HQ = X @ W.T, h @ Q
-            loss += total(h, 0.5 * HQ - B)
+            loss += total(self._counted(h, block), 0.5 * HQ - B)
             h *= ratio(B, HQ)
             if dictionary:
-                above += h.T @ X
-                gram += h.T @ h
+                counted = self._counted(h, block)
+                above += counted.T @ X
+                gram += counted.T @ h
         return loss, above, gram
 
     def _denominator(self, below: Array, W: Array) -> Array:
@@ -130,14 +180,13 @@ class SparseUpdates(Updates):
     The entries are kept by columns, too, since the dictionary's sums go over the samples of a feature.
     """
 
-    def __init__(self, divergence: Divergence, X: Any, order: float) -> None:
-        super().__init__(divergence, lambda _: X, [slice(0, X.shape[0])])
-        self.X, self.order = X, order
-        self.columns = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc().T
+    def __init__(self, divergence: Divergence, X: Any, order: float, samples: Array | None = None) -> None:
+        super().__init__(divergence, lambda _: X, [slice(0, X.shape[0])], samples)
+        self.X, self.order, self.columns = X, order, by_columns(X)
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Rows for the coefficients, features for the dictionary."""
-        from onmf.kernels import gather, multiplicative_iteration
+        from onmf.kernels import multiplicative_iteration
 
         X, (n, K) = self.X, H.shape
         problem = SparseProblem(self.divergence, X, W)
@@ -146,14 +195,28 @@ class SparseUpdates(Updates):
         settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
         rows = threads.by_work(n, X.nnz / n * K, 1e5)
         threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
-        loss = float(problem.loss(H, Y).sum(dtype=np.float64))
+        loss = self._summed(problem.loss(H, Y), slice(None))
         if not dictionary:
             return loss, new, W
-        sums = np.empty_like(problem.Wt)
-        features = threads.by_work(len(sums), X.nnz / len(sums) * K, 1e5)
-        threads.each(lambda some: gather(self.columns, P, new, sums, some.start, some.stop), features)
-        factor = self.divergence.multiplicative_factor(ratio(sums, new.sum(axis=0)))
+        counted = self._counted(new, slice(None))
+        sums = gathered(self.columns, P, counted)
+        factor = self.divergence.multiplicative_factor(ratio(sums, counted.sum(axis=0)))
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
+
+
+def by_columns(X: Any) -> Any:
+    """The places of a CSR matrix's entries among its ``data``, a row per feature."""
+    return scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc().T
+
+
+def gathered(columns: Any, entries: Array, H: Array) -> Array:
+    """E'H (F, K) of the ``entries`` of a sparse matrix E, which lie ``by_columns``."""
+    from onmf.kernels import gather
+
+    sums = np.empty((columns.shape[0], H.shape[1]), dtype=H.dtype)
+    features = threads.by_work(len(sums), columns.nnz / len(sums) * H.shape[1], 1e5)
+    threads.each(lambda some: gather(columns, entries, H, sums, some.start, some.stop), features)
+    return sums
 
 
 def fit(H: Array, W: Array) -> Array:

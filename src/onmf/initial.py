@@ -72,8 +72,8 @@ def _far_from_each_other(places: Any, K: int, rng: np.random.Generator, counts: 
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
 
     Among equally good candidates, such as the two of an isolated pair, the first one drawn is taken: rounding, and
-    with it the units of the data, must not decide. A row may count as several; whole ``counts`` lead to the rows that so
-    many copies of them would.
+    with it the units of the data, must not decide. A row may count as several; whole ``counts`` lead to the rows that
+    so many copies of them would.
     """
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 

@@ -195,7 +195,7 @@ class Units:
         if divergence.domain.x.closed:
             return internal, 0
         least = FLOOR * np.maximum(internal.mean(axis=1), self.mean / self.scale)
-        least = np.repeat(least, np.diff(X.X.indptr)) if X.sparse else least[:, None]
+        least = X.spread(least)
         known = 1 if X.sparse else X.present > 0
         raised = int(np.count_nonzero((values < least) & known))
         return Known(X.like(np.maximum(values, least).astype(X.dtype)), X.weights), raised

@@ -67,6 +67,10 @@ class Known:
         """Numbers like ``values``, each times its weight."""
         return values if self.weights is None else self.weights * values
 
+    def spread(self, rows: Array) -> Array:
+        """A number per sample, as numbers like ``values`` are computed with."""
+        return np.repeat(rows, np.diff(self.X.indptr)) if self.sparse else rows[:, None]
+
     def like(self, values: Array) -> Any:
         """Numbers like ``values`` as a matrix of the shape of X."""
         if not self.sparse:

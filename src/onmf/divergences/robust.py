@@ -63,6 +63,19 @@ class L1(Separable, name="l1"):
         weight = 1.0 / np.hypot(Y - X, s)
         return weight * X, weight * Y
 
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        """The means are those of what is known."""
+        R = Y - X.values
+        size = np.abs(R)
+        least = 0.05 * Known(X.like(size), X.weights).mean(axis=1) + 1e-6 * X.mean(axis=1)
+        weight = X.weighted(1.0 / np.maximum(size, X.spread(least) + np.finfo(X.dtype).tiny))
+        return R * weight, weight
+
+    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
+        s = X.spread(SMOOTHING * X.mean(axis=1)) + np.finfo(X.dtype).tiny
+        weight = X.weighted(1.0 / np.hypot(Y - X.values, s))
+        return weight * X.values, weight * Y
+
 
 @dataclass(frozen=True)
 class L2(Divergence, name="l2"):

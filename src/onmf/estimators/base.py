@@ -235,10 +235,14 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
         check_is_fitted(self)
-        missing, implicit = checked_missing(self.missing, self.implicit)
         X, _ = self._validated(X, reset=False)
+        return self._meant(X, sample_weight, weights)
+
+    def _meant(self, X: Any, sample_weight: Any, weights: Any) -> Any:
+        """X as the settings and the weights mean it, without bad entries."""
+        missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
-        refuse_bad_entries(X)
+        refuse_bad_entries(X, None if sample_weight is None else np.flatnonzero(sample_weight))
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
@@ -317,6 +321,7 @@ class NMF(TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = isinstance(self.missing, str) and self.missing == "nan"
         tags.input_tags.positive_only = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

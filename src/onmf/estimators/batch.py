@@ -16,17 +16,20 @@ from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array, dense
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.known import Known, Weighted, apart, without_holes
 from onmf._support.seeds import generators
+from onmf.batch_known import KnownUpdates, SparseKnownUpdates
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
 from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
-from onmf.learner import Features, Fitted, Progress
+from onmf.learner import Coverage, Features, Fitted, Progress
+from onmf.learner.step import require_weighed
 from onmf.methods import State
 from onmf.sets import Sets
-from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
+from onmf.units import DataError, Units, checked_clip, refuse_infinite
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 
@@ -36,12 +39,13 @@ class Factorised(Fitted):
     """What the iterations have come to."""
 
     H: Array  # in the data's units
+    weight: float  # of all samples
     converged: bool
 
     @property
     def reconstruction_error(self) -> float:
         """sqrt(2 sum of d(x || hW)) at the last iteration."""
-        return float(np.sqrt(2 * len(self.H)) * np.sqrt(self.history.entries[-1][2]))
+        return float(np.sqrt(2 * self.weight) * np.sqrt(self.history.entries[-1][2]))
 
 
 class BatchNMF(Serving):
@@ -68,6 +72,10 @@ class BatchNMF(Serving):
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
+    missing : {None, "nan"}, default None
+        "nan": entries that are NaN are unknown, and everything is learnt from the others; None: they are an error.
+    implicit : {"zero", "missing"}, default "zero"
+        What a sparse X does not store: zeros, or entries that are unknown, as in ratings.
     sets : Sets or None, default None
         The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
@@ -84,7 +92,7 @@ class BatchNMF(Serving):
     components_ : array (K, F)
         The dictionary W, entries in [0, 1].
     coefficients_ : array (n, K)
-        The H of the last iteration. ``transform`` solves for them precisely instead.
+        The H of the last iteration, of the samples that have a weight. ``transform`` solves for them precisely instead.
     divergence_ : Divergence
         The divergence in the data's units, with all parameters known.
     scale_ : float
@@ -113,6 +121,8 @@ class BatchNMF(Serving):
         tol: float = 1e-5,
         update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
+        missing: str | None = None,
+        implicit: str = "zero",
         sets: Sets | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
@@ -127,6 +137,8 @@ class BatchNMF(Serving):
         self.tol = tol
         self.update_dictionary = update_dictionary
         self.clip = clip
+        self.missing = missing
+        self.implicit = implicit
         self.sets = sets
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
@@ -134,19 +146,27 @@ class BatchNMF(Serving):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was."""
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
+        """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was.
+
+        A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
+        shape of X, weigh its entries: an entry of weight zero is missing.
+        """
         self._check_settings()
         X, features = self._validated(X, reset=True)
-        refuse_bad_entries(X)
-        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
+        X, samples = apart(self._meant(X, sample_weight, weights))
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True, samples=samples)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
+        if isinstance(X, Known):
+            require_weighed(divergence)
         self._sets.require_positive_fit(divergence)
         before = self._learned
         try:
             with threads.taken_from_blas():
-                self._factorise(X, units, divergence, features)
+                self._factorise(X, samples, units, divergence, features)
             self._warn_unless_converged()
+            if isinstance(X, Known) and (gaps := Coverage.of(X).warning):
+                warnings.warn(gaps, UserWarning, stacklevel=2)
         except Exception:
             self._learned = before
             raise
@@ -162,19 +182,23 @@ class BatchNMF(Serving):
                 stacklevel=3,
             )
 
-    def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
+    def _factorise(
+        self, X: Any, samples: Array | None, units: Units, divergence: Divergence, features: Features
+    ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, C, n = divergence.in_units(units.scale), self._sets.dictionaries, X.shape[0]
-        updates, internal, raised = _updates(X, units, divergence, inside)
-        rng = generators(self.random_state)[0]
-        first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
+        weight = n if samples is None else float(samples.sum())
+        updates, shown, raised = _updates(X, samples, units, divergence, inside)
+        shown, counts = apart(shown)
+        rng, ratios = generators(self.random_state)[0], not divergence.domain.x.closed
+        first = initial_dictionary(self.init, shown, self.n_components, rng, ratios, counts)
         if not self.update_dictionary and first.max() > 1:
             raise ValueError(
                 "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
             )
         W = C.rescale_into(first.astype(X.dtype, copy=False))
         fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
-        unit = divergence.loss_unit(units.scale) / n
+        unit = divergence.loss_unit(units.scale) / weight
         listeners, now = self._listeners(), None
         seconds = 0.0
         try:
@@ -194,12 +218,12 @@ class BatchNMF(Serving):
                 waited += time.perf_counter() - reached
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
-                self._learned = self._kept(fitted, now)
+                self._learned = self._kept(fitted, now, weight)
         refuse_infinite(self.coefficients_, X, units.mean)
         if raised:
             warn_raised(divergence, raised)
 
-    def _kept(self, fitted: Fitted, now: Iterate) -> Factorised:
+    def _kept(self, fitted: Fitted, now: Iterate, weight: float) -> Factorised:
         """An iterate as the result, its atoms divided by their largest weights."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
         if self.update_dictionary:
@@ -207,7 +231,7 @@ class BatchNMF(Serving):
         W = fitted.state.C.project(now.W / size[:, None])
         H = now.H * (size * now.H.dtype.type(fitted.units.scale))
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
-        return Factorised(**(vars(fitted) | {"state": state}), H=H, converged=now.converged)
+        return Factorised(**(vars(fitted) | {"state": state}), H=H, weight=weight, converged=now.converged)
 
     coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
     n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)
@@ -225,21 +249,53 @@ class BatchNMF(Serving):
             )
 
 
-def _updates(X: Any, units: Units, divergence: Divergence, inside: Divergence) -> tuple[Updates, Any, int]:
+def _updates(
+    X: Any, samples: Array | None, units: Units, divergence: Divergence, inside: Divergence
+) -> tuple[Updates, Any, int]:
     """The samples as the updates take them, those that the start looks at, and how many entries were raised.
 
     Sparse data under a divergence that needs all entries are densified block by block, in every iteration again.
     """
+    if isinstance(X, Known):
+        return _known_updates(X, samples, units, divergence, inside)
     order, gram = inside.alpha_order, inside.quadratic and inside.metric is None
     if scipy.sparse.issparse(X) and order is None and not gram:
-        filled = np.flatnonzero(np.diff(X.indptr))
-        first, _ = units.inside(dense(X[filled[:: -(-len(filled) // FIRST)]]), divergence)
-        blocks = DenseUpdates(inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape)
+        some = _some_rows(X)
+        first, _ = units.inside(dense(X[some]), divergence)
+        blocks = DenseUpdates(
+            inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape, samples=samples
+        )
         raised = sum(units.inside(dense(X[rows]), divergence)[1] for rows in blocks.blocks)
-        return blocks, first, raised
+        return blocks, _with_weights(first, samples, some), raised
     internal, raised = units.inside(X, divergence)
+    first = _with_weights(internal, samples)
     if gram:
-        return GramUpdates(internal), internal, raised
+        return GramUpdates(internal, samples), first, raised
     if scipy.sparse.issparse(internal) and order is not None:
-        return SparseUpdates(inside, internal, order), internal, raised
-    return DenseUpdates(inside, lambda rows: internal[rows], internal.shape), internal, raised
+        return SparseUpdates(inside, internal, order, samples), first, raised
+    return DenseUpdates(inside, lambda rows: internal[rows], internal.shape, samples=samples), first, raised
+
+
+def _known_updates(
+    X: Known, samples: Array | None, units: Units, divergence: Divergence, inside: Divergence
+) -> tuple[Updates, Any, int]:
+    """The same of samples that are known in part; the start looks at some of them, completed."""
+    internal, raised = units.inside(X, divergence)
+    if not X.sparse:
+        first = _with_weights(without_holes(internal), samples)
+        return KnownUpdates(inside, lambda rows: internal[rows], X.shape, samples), first, raised
+    some = _some_rows(X.X)
+    first = _with_weights(without_holes(internal[some]), samples, some)
+    if inside.separable:
+        return SparseKnownUpdates(inside, internal, samples), first, raised
+    return KnownUpdates(inside, lambda rows: internal[rows].densified(), X.shape, samples), first, raised
+
+
+def _some_rows(X: Any) -> Any:
+    """Rows of a sparse matrix that have entries: evenly spaced, as many as the start may densify."""
+    filled = np.flatnonzero(np.diff(X.indptr))
+    return filled[:: -(-len(filled) // FIRST)]
+
+
+def _with_weights(X: Any, samples: Array | None, rows: Any = slice(None)) -> Any:
+    return X if samples is None else Weighted(X, samples[rows])

@@ -44,6 +44,10 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
             return map(self.transform, X)
         return super().transform(X, weights=weights)
 
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
+        """``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
+        return self.fit(X, y, weights=weights, **fit_params).transform(X, weights=weights)
+
     def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
         """The coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
 

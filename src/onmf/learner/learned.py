@@ -91,6 +91,11 @@ class Coverage:
     features: Mask
     blank: int = 0
 
+    @classmethod
+    def of(cls, X: Known) -> Coverage:
+        """Of one batch alone."""
+        return cls(np.zeros(X.shape[1], dtype=bool)).after(X)
+
     def after(self, X: Known) -> Coverage:
         """With one more batch."""
         nothing = int(np.count_nonzero(X.weight(axis=1) == 0))
