@@ -497,7 +497,7 @@ def test_a_table_in_another_encoding_is_refused(tmp_path: Path, content: bytes) 
     assert "cannot be read as text" in refusal(written(tmp_path, content))
 
 
-@pytest.mark.parametrize("bad", ["1,2", "1,2,3,4", "1,two,3", "1,,3", "1;2;3"])
+@pytest.mark.parametrize("bad", ["1,2", "1,2,3,4", "1,two,3", "1;2;3"])
 def test_a_line_that_is_not_numbers_of_the_right_count_is_refused_by_its_row(tmp_path: Path, bad: str) -> None:
     lines = ["a,b,c", *["1,2,3"] * 7]
     lines[5] = bad  # row 4, the second of its block of three
@@ -511,11 +511,13 @@ def test_a_whole_block_of_another_width_is_refused_by_its_row(tmp_path: Path) ->
 
 
 def test_a_gap_in_the_first_line_does_not_make_it_a_line_of_names(tmp_path: Path) -> None:
-    refusal(written(tmp_path, "1,,3\n4,5,6\n"))
+    found = whole(open_source(written(tmp_path, "1,,3\n4,5,6\n")))
+    np.testing.assert_array_equal(found, [[1, np.nan, 3], [4, 5, 6]])
 
 
 def test_a_line_of_gaps_in_a_tsv_is_a_row_of_missing_values_and_not_a_blank_line(tmp_path: Path) -> None:
-    refusal(written(tmp_path, "1\t2\n\t\n3\t4\n", "data.tsv"))
+    found = whole(open_source(written(tmp_path, "1\t2\n\t\n3\t4\n", "data.tsv")))
+    np.testing.assert_array_equal(found, [[1, 2], [np.nan, np.nan], [3, 4]])
 
 
 @quiet

@@ -137,8 +137,8 @@ def test_columns_without_names_are_chosen_by_number_or_take_the_names(tmp_path: 
 
 
 def test_equal_names_are_fine_as_long_as_none_of_them_is_asked_for(tmp_path: Path) -> None:
-    assert choose("x", ["a", "a", "b"], columns=["a", "a", "b"]) == ([0, 1, 2], None)
-    assert choose("x", ["a", "a", "b"], columns=["b"]) == ([2], None)
+    assert choose("x", ["a", "a", "b"], columns=["a", "a", "b"]) == ([0, 1, 2], None, None)
+    assert choose("x", ["a", "a", "b"], columns=["b"]) == ([2], None, None)
     with pytest.raises(SourceError, match="has 2 columns named 'a'"):
         choose("x", ["a", "a", "b"], columns=["a"])
 
@@ -325,7 +325,7 @@ def test_json_lines_of_numbers(tmp_path: Path) -> None:
         assert collected(source.batches(5))[1].tolist() == [[1, 1], [2.5, 300]]
     assert collected(open_source(f"{tmp_path}/x.jsonl?features=a&index=id").batches(1))[0] == ["7", "x"]
     for options, words in (
-        ("features=a,z", "there is no value at row 0, field 'z'; fill in or drop missing values"),
+        ("features=a,z", "there is no value at row 0, field 'z'; what is missing is null"),
         ("features=a,a", "asked for twice"),
         ("features=a&field=b", "give one of them"),
         ("index=id", "choose their fields by features="),

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf import DataError, OnlineNMF
+from onmf._support.known import Known
 from onmf.divergences import (
     Alpha,
     Beta,
@@ -42,7 +43,7 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.nan, "NaN in the data at row 3, column 2 .*fill or drop missing values first"),
+        (np.nan, "NaN in the data at row 3, column 2 .*fill or drop it, or learn from the rest with missing='nan'"),
         (np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
         (-np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
         (-0.25, "Negative values in data, the first -0.25, at row 3, column 2 .*shift or clip them first"),
@@ -289,6 +290,7 @@ every_unit = pytest.mark.parametrize("unit", [0.03, 7.0])
 ITS_OWN = {
     "alpha_order": "promises the value of an alpha-divergence, which the loss unit changes",
     "absolute_deviations": "promises the value of the l1 distance, which the loss unit changes",
+    "partial": "Partial is around it, not inside",
     "special_case": "special cases are homogeneous",
     "parse": "belongs to the class, and InUnits has no name to register",
     "usage": "the same",
@@ -316,7 +318,9 @@ def test_all_that_divergences_are_asked_for_is_asked_of_the_one_in_units(name: s
     divergence = InUnits(Spied(), 2.0, 3.0)
     X, Y, P, N, ratio = rng.uniform(0.5, 2, (5, 3, F))
     arguments = {"X": X, "Y": Y, "P": P, "N": N, "ratio": ratio}
-    arguments |= {"weight": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F}
+    arguments |= {"weight": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F, "samples": None, "newton": True}
+    if name.startswith("weighted_"):
+        arguments["X"] = Known(X, ratio)
     divergence.inner.asked.clear()
     attribute = getattr(divergence, name)
     if callable(attribute):

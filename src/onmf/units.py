@@ -59,7 +59,7 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     first = np.lexsort((column, row if number.dtype == object else number))[0]  # names have no order
     number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
-        what, cure = "NaN in the data", "drop or fill what is missing, or say missing='nan' to learn from the rest"
+        what, cure = "NaN in the data", "fill or drop it, or learn from the rest with missing='nan' (--missing nan)"
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:

@@ -31,6 +31,9 @@ EXAMPLES = (
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
+    "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
+    "`onmf fit ratings.npz --implicit missing -k 10 --out tastes.safetensors`\n\n"
+    "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
@@ -60,6 +63,15 @@ def fit(
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)
     ] = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            help="nan: NaN and empty cells are unknown, and all is learnt from the rest.", show_default="an error"
+        ),
+    ] = None,
+    implicit: Annotated[
+        str, typer.Option(help="What sparse data do not store: zero, or missing (unknown, as in ratings).")
+    ] = "zero",
     shuffle: Annotated[
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
@@ -104,6 +116,8 @@ def fit(
         "init": init,
         "ridge": ridge,
         "clip": clip,
+        "missing": missing,
+        "implicit": implicit,
         "reservoir": reservoir,
         "on_error": on_error,
         "random_state": seed,

@@ -42,6 +42,7 @@ def info(
         "passes": learned.passes,
         "samples or batches skipped": learned.skipped.count,
         "dictionary updates": learned.state.steps,
+        **_gaps(learned.coverage),
         "scale (mean of the first batch)": learned.units.scale,
         "loss of the first batch": float(history["loss"][0]),
         "loss of the last batch": float(history["loss"][-1]),
@@ -57,6 +58,16 @@ def info(
     for name, value in facts.items():
         table.add_row(name, (", ".join(_pairs(value)) or "defaults") if isinstance(value, dict) else _short(value))
     console.print(table)
+
+
+def _gaps(coverage: Any) -> dict[str, int]:
+    """Of a model that was learnt from data with missing entries: what nothing was known of."""
+    if coverage is None:
+        return {}
+    return {
+        "features never known": int(np.count_nonzero(~coverage.features)),
+        "samples of which nothing was known": coverage.blank,
+    }
 
 
 def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def transform(
     log_json: LogJson = None,
     metrics: Metrics = None,
 ) -> None:
-    """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come."""
+    """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come.
+
+    A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
+    """
     from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features

@@ -26,8 +26,10 @@ class RecordBatches(Sequential):
         columns: Sequence[str] | None = None,
         drop: Sequence[str] | None = None,
         index: str | None = None,
+        weight: str | None = None,
     ) -> None:
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
+        self.weight, self.weighted = weight, weight is not None
         if self.rewinds:
             with self._reading(), path.open("rb") as file:
                 schema = self._reader(file).schema
@@ -35,11 +37,12 @@ class RecordBatches(Sequential):
             with self._reading():
                 self._unread = self._reader(bytes_of(path, self))
             schema = self._unread.schema
-        self.feature_names, self.index_name = chosen(self.where, schema, columns, drop, index)
+        self.feature_names, self.index_name = chosen(self.where, schema, columns, drop, index, weight)
         self.n_features, self.dtype = len(self.feature_names), number_type(schema, self.feature_names)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self.where, self._blocks(), self.feature_names or [], self.index_name, self.dtype)
+        names = self.feature_names or [], self.index_name, self.weight
+        return numbered(self.where, self._blocks(), *names, self.dtype, on_bad)
 
     def _blocks(self) -> Iterator[Any]:
         if not self.rewinds:
@@ -66,12 +69,16 @@ class RecordBatches(Sequential):
     shapes=["columns"],
 )
 def arrow(
-    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+    path: Path,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
+    index: str | None = None,
+    weight: str | None = None,
 ) -> Source:
     """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
     if is_pipe(path) or (path.is_file() and _is_stream(path)):
-        return RecordBatches(path, columns=columns, drop=drop, index=index)
-    return Columns(path, "arrow", columns=columns, drop=drop, index=index)
+        return RecordBatches(path, columns=columns, drop=drop, index=index, weight=weight)
+    return Columns(path, "arrow", columns=columns, drop=drop, index=index, weight=weight)
 
 
 def _is_stream(path: Path) -> bool:

@@ -1,14 +1,19 @@
-"""Which columns of a table are features, in which order, and which one names the rows."""
+"""Which columns of a table are features, in which order, which one names the rows and which one weighs them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from onmf._support.arrays import Mask
 from onmf.streams.base import SourceError
 
 SHOWN = 12  # names in a message
+WEIGHTS = "weights are finite numbers that are not negative, and zero leaves a sample out"
 
 
 def choose(
@@ -17,10 +22,12 @@ def choose(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     index: str | None = None,
-) -> tuple[list[int], int | None]:
-    """The places of the features, and that of the row names.
+    weight: str | None = None,
+) -> tuple[list[int], int | None, int | None]:
+    """The places of the features, that of the row names and that of the weights.
 
-    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index``.
+    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index`` nor the
+    ``weight``.
     """
     known = dict(zip(names, range(len(names)), strict=True))
     times = Counter(names)
@@ -32,8 +39,8 @@ def choose(
             raise SourceError(f"{where} has {times[name]} columns named {name!r}; give each a name of its own.")
         return known[name]
 
-    row_names = None if index is None else place(index)
-    left_out = {row_names, *map(place, drop or ())}
+    row_names, weights = (None if name is None else place(name) for name in (index, weight))
+    left_out = {row_names, weights, *map(place, drop or ())}
     places = [each for each in range(len(names)) if each not in left_out]
     if columns is not None and list(columns) != [names[each] for each in places]:  # equal names are not looked up
         for name, asked in Counter(columns).most_common(1):
@@ -42,7 +49,13 @@ def choose(
         places = [each for each in map(place, columns) if each not in left_out]
     if not places:
         raise SourceError(f"{where} has no columns left to learn from; its columns are {_shown(names)}.")
-    return places, row_names
+    return places, row_names, weights
+
+
+def bad_weights(weights: Any) -> Mask:
+    """Which of these are none?"""
+    with np.errstate(invalid="ignore"):
+        return ~(np.isfinite(weights) & (weights >= 0))
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.known import Weighted
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
+from onmf.streams.columns import WEIGHTS, bad_weights
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
@@ -19,13 +21,21 @@ from onmf.streams.text import SHAPES, documents
 
 
 class Objects(Sequential):
-    """The numbers in some fields of each object; ``index`` is the field that names the rows."""
+    """The numbers in some fields of each object; ``index`` is the field that names the rows, ``weight`` weighs them.
 
-    def __init__(self, path: Path, features: list[str], index: str | None = None) -> None:
+    A null becomes NaN, which the learner takes for unknown or refuses.
+    """
+
+    def __init__(self, path: Path, features: list[str], index: str | None = None, weight: str | None = None) -> None:
         self.where, self.path, self.index_name = name_of(path), path, index
+        self.weight, self.weighted = weight, weight is not None
         self.rewinds = not is_pipe(path)
         if len(set(features)) < len(features):
             raise SourceError(f"{self.where}: a feature is asked for twice in {', '.join(features)}.")
+        if weight in features:
+            raise SourceError(
+                f"{self.where}: {weight!r} cannot be both a feature and the weight; leave out one of them."
+            )
         self.feature_names, self.n_features = features, len(features)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
@@ -33,7 +43,8 @@ class Objects(Sequential):
         samples = each_readable(self._sample, enumerate(self._lines()), on_bad)
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
-            yield _as_rows(rows), np.array(numbers)
+            X = np.array(numbers)
+            yield _as_rows(rows), Weighted(X[:, :-1], X[:, -1]) if self.weighted else X
 
     def _lines(self) -> Iterator[str]:
         with reading(self.where, "as text", "give it as UTF-8"):
@@ -52,18 +63,28 @@ class Objects(Sequential):
                 f"{self.where}: row {row} (counted from 0) has no field {self.index_name!r}, which names the rows."
             )
         name = row if self.index_name is None else str(found[self.index_name])
-        return name, [self._number(name, found, feature) for feature in self.feature_names or ()]
+        numbers = [self._number(name, found, feature) for feature in self.feature_names or ()]
+        return name, numbers if self.weight is None else [*numbers, self._weight(name, found, self.weight)]
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
         value = found.get(feature)
+        if value is None and feature in found:
+            return np.nan
         if not isinstance(value, (int, float)):
             what = f"{json.dumps(value)[:40]} is not a number" if feature in found else "there is no value"
-            cure = "choose fields of numbers by features=" if feature in found else "fill in or drop missing values"
+            cure = "choose fields of numbers by features=" if feature in found else "what is missing is null"
             raise SourceError(f"{self.where}: {what} at row {row}, field {feature!r}; {cure}.")
         try:
             return float(value)
         except OverflowError:
             return np.inf  # which the learner refuses by row and column
+
+    def _weight(self, row: int | str, found: dict[str, Any], weight: str) -> float:
+        number = self._number(row, found, weight)
+        if bad_weights(number):
+            what = f"{json.dumps(found[weight])[:40]} is no weight"
+            raise SourceError(f"{self.where}: {what} at row {row}, field {weight!r}; {WEIGHTS}.")
+        return number
 
 
 def _as_rows(rows: tuple[int | str, ...]) -> npt.NDArray[Any]:
@@ -76,6 +97,7 @@ def json_lines(
     path: Path,
     features: list[str] | None = None,
     index: str | None = None,
+    weight: str | None = None,
     field: str | None = None,
     words: int | None = None,
     hashed: int | None = None,
@@ -94,9 +116,10 @@ def json_lines(
     if features is None and not of_text and like is not None and like.names is not None:
         features = None if "ngrams" in like.options else list(like.names)  # a model of texts has words, not fields
     if features is None:
-        if index is not None:
-            raise SourceError(f"{name_of(path)}: index= names rows of numbers; choose their fields by features=.")
+        if index is not None or weight is not None:
+            what = "index= names" if weight is None else "weight= weighs"
+            raise SourceError(f"{name_of(path)}: {what} rows of numbers; choose their fields by features=.")
         return documents(path, **{"field": "text", **of_text}, like=like)
     if of_text:
         raise SourceError(f"{name_of(path)}: features= are numbers and field= is a text; give one of them.")
-    return Objects(path, features, index)
+    return Objects(path, features, index, weight)

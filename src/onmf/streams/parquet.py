@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.known import Weighted
 from onmf.streams.base import Numbered, OnBad, Seeking, Source, SourceError, matching, named, reading
-from onmf.streams.columns import choose
+from onmf.streams.columns import WEIGHTS, bad_weights, choose
 from onmf.streams.registry import register
 
 
@@ -26,10 +27,11 @@ class Columns(Seeking):
         columns: Sequence[str] | None = None,
         drop: Sequence[str] | None = None,
         index: str | None = None,
+        weight: str | None = None,
     ) -> None:
         import pyarrow.dataset
 
-        self.where, self.kind = path, kind
+        self.where, self.kind, self.weight, self.weighted = path, kind, weight, weight is not None
         paths = matching(path, [f".{kind}"], deep=True)
         if not path.is_file():
             self.files = named(path, paths)
@@ -43,11 +45,12 @@ class Columns(Seeking):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
             if len(set(data.schema.names)) < len(data.schema.names):
                 raise SourceError(f"{path} has two columns of one name; rename one of them.")
-        self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index)
+        self.feature_names, self.index_name = chosen(path, data.schema, columns, drop, index, weight)
         self.n_features = len(self.feature_names)
         for fragment in fragments:
             schema = fragment.physical_schema  # in which a column of nothing but gaps may have no type
-            typed = [name for name in self.feature_names if not pyarrow.types.is_null(schema.field(name).type)]
+            read = [*self.feature_names, *([] if weight is None else [weight])]
+            typed = [name for name in read if not pyarrow.types.is_null(schema.field(name).type)]
             _require_numbers(fragment.path, schema, typed)
         types = (number_type(each.physical_schema, self.feature_names) for each in fragments)
         self.types = dict(zip(paths, types, strict=True))
@@ -67,7 +70,8 @@ class Columns(Seeking):
     def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
         blocks = self._blocks_from(first, size, on_bad)
         dtype = np.result_type(*self.types.values())
-        return numbered(self.where, blocks, self.feature_names or [], self.index_name, dtype, first)
+        names = self.feature_names or [], self.index_name, self.weight
+        return numbered(self.where, blocks, *names, dtype, on_bad, first)
 
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         """Files and row groups that end before the first row are not read."""
@@ -95,24 +99,30 @@ class Columns(Seeking):
         ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
         group = int(np.searchsorted(ends, first, side="right"))
         groups = list(range(group, len(ends)))
-        wanted = [*(self.feature_names or ()), *([] if self.index_name is None else [self.index_name])]
+        others = [name for name in (self.index_name, self.weight) if name is not None]
+        wanted = list(dict.fromkeys([*(self.feature_names or ()), *others]))
         return int(ends[group - 1]) if group else 0, _row_groups(path, groups, wanted, size)
 
 
 def chosen(
-    where: str | Path, schema: Any, columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
+    where: str | Path,
+    schema: Any,
+    columns: Sequence[str] | None,
+    drop: Sequence[str] | None,
+    index: str | None,
+    weight: str | None,
 ) -> tuple[list[str], str | None]:
     """The features, all of numbers, and the column that names the rows; that of pandas names them only if asked to."""
     with reading(where, "as columns with names"):
         of_pandas = _index_columns(schema)
-        asked_for = {index, *(columns or ()), *(drop or ())}
+        asked_for = {index, weight, *(columns or ()), *(drop or ())}
         names = [name for name in schema.names if name not in of_pandas or name in asked_for]
-    places, _ = choose(where, names, columns, drop, index)
+    places, _, _ = choose(where, names, columns, drop, index, weight)
     features = [names[place] for place in places]
     twice = next((name for name in features if schema.get_field_index(name) < 0), None)
     if twice is not None:
         raise SourceError(f"{where} has several columns named {twice!r}; give each a name of its own.")
-    _require_numbers(where, schema, features)
+    _require_numbers(where, schema, features if weight is None else [*features, weight])
     return features, index
 
 
@@ -137,19 +147,38 @@ def numbered(
     blocks: Iterable[Any],
     features: list[str],
     index: str | None,
+    weight: str | None,
     dtype: npt.DTypeLike,
+    on_bad: OnBad | None,
     first: int = 0,
 ) -> Numbered:
     """The rows of record batches, each of which is checked first: what a damaged one points at is foreign memory."""
     with reading(where, "to the end"):
         for block in blocks:
-            block.select(features if index is None else [*features, index]).validate(full=True)
-            yield _rows(block, index, first), _matrix(block, features, dtype)
+            others = {name for name in (index, weight) if name is not None}
+            block.select([*features, *sorted(others)]).validate(full=True)
+            rows, X = _rows(block, index, first), _matrix(block, features, dtype)
+            yield (rows, X) if weight is None else _weighted(where, rows, X, block.column(weight), on_bad)
             first += block.num_rows
 
 
+def _weighted(
+    where: str | Path, rows: npt.NDArray[Any], X: npt.NDArray[Any], column: Any, on_bad: OnBad | None
+) -> tuple[npt.NDArray[Any], Weighted]:
+    """The rows with their weights; those whose weight is none are left out once it has been said."""
+    weights = _numbers(column.to_numpy(zero_copy_only=False)).astype(np.float64)
+    bad = bad_weights(weights)
+    for row in np.flatnonzero(bad):
+        what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is no weight"
+        error = SourceError(f"{where}: {what} at row {rows[row]}; {WEIGHTS}.")
+        if on_bad is None:
+            raise error
+        on_bad(error)
+    return (rows[~bad], Weighted(X[~bad], weights[~bad])) if bad.any() else (rows, Weighted(X, weights))
+
+
 def _matrix(block: Any, features: list[str], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Columns side by side. Gaps become NaN, which the learner refuses by row and column."""
+    """Columns side by side. Gaps become NaN, which the learner takes for unknown or refuses."""
     columns = [_numbers(column.to_numpy(zero_copy_only=False)) for column in block.select(features).columns]
     return np.stack(columns, axis=1).astype(dtype, copy=False)
 
@@ -194,15 +223,23 @@ def _index_columns(schema: Any) -> list[Any]:
 
 @register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
 def parquet(
-    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+    path: Path,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
+    index: str | None = None,
+    weight: str | None = None,
 ) -> Source:
     """A Parquet file, or those in a folder or matching a pattern."""
-    return Columns(path, "parquet", columns=columns, drop=drop, index=index)
+    return Columns(path, "parquet", columns=columns, drop=drop, index=index, weight=weight)
 
 
 @register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
 def feather(
-    path: Path, columns: list[str] | None = None, drop: list[str] | None = None, index: str | None = None
+    path: Path,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
+    index: str | None = None,
+    weight: str | None = None,
 ) -> Source:
     """A Feather file, or those in a folder or matching a pattern."""
-    return Columns(path, "feather", columns=columns, drop=drop, index=index)
+    return Columns(path, "feather", columns=columns, drop=drop, index=index, weight=weight)

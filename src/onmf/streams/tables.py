@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.known import Weighted
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
-from onmf.streams.columns import choose
+from onmf.streams.columns import WEIGHTS, bad_weights, choose
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 
@@ -27,7 +29,8 @@ class Table(Sequential):
 
     ``header``, yes or no, decides where names look like numbers, as years do. ``columns`` are the features, by name and
     in this order, or by number where there are no names; ``drop`` are columns that are none, and ``index`` is the one
-    that names the rows. Where there are no names, but just as many columns as are asked for, they take those names.
+    that names the rows, ``weight`` the one that says how often each counts. Where there are no names, but just as many
+    columns as are asked for, they take those names. Gaps become NaN, which the learner takes for unknown or refuses.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class Table(Sequential):
         columns: Sequence[str] | None = None,
         drop: Sequence[str] | None = None,
         index: str | None = None,
+        weight: str | None = None,
     ) -> None:
         self.where, self.path, self.delimiter = name_of(path), path, delimiter
+        self.gap = re.compile(f"(^|{delimiter}) *(?={delimiter}|$)")
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
         self.rewinds = not is_pipe(path)
@@ -55,7 +60,7 @@ class Table(Sequential):
         self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
         self.names = fields if self.has_header else None
         self.n_fields = len(fields)
-        self._choose(fields, columns, drop, index)
+        self._choose(fields, columns, drop, index, weight)
         if others is None:
             self._unread = found if self.has_header else chain([first], found)
         else:
@@ -64,25 +69,30 @@ class Table(Sequential):
                 raise SourceError(f"{self.where} has a line of names but no samples.")
 
     def _choose(
-        self, fields: list[str], columns: Sequence[str] | None, drop: Sequence[str] | None, index: str | None
+        self,
+        fields: list[str],
+        columns: Sequence[str] | None,
+        drop: Sequence[str] | None,
+        index: str | None,
+        weight: str | None,
     ) -> None:
         names = fields if self.has_header else [str(number) for number in range(self.n_fields)]
         unnamed = self.has_header and fields[0] in UNNAMED and all(fields[1:])
-        if unnamed and fields[0] not in [*(columns or ()), *(drop or ()), index]:
+        if unnamed and fields[0] not in [*(columns or ()), *(drop or ()), index, weight]:
             what = "it names the rows and is no feature" if index is None else "it is left out"
             log.warning("%s: the first column has no name, as pandas writes row names; %s.", self.where, what)
             drop, index = [fields[0], *(drop or ())], fields[0] if index is None else index
         self.feature_names = None
         if columns is not None and not self.has_header and not set(columns) & set(names):
-            self.places, self.index = choose(self.where, names, None, drop, index)
+            self.places, self.index, self.weight = choose(self.where, names, None, drop, index, weight)
             if len(columns) == len(self.places):
                 self.feature_names = list(columns)
         if self.feature_names is None:
-            self.places, self.index = choose(self.where, names, columns, drop, index)
+            self.places, self.index, self.weight = choose(self.where, names, columns, drop, index, weight)
             self.feature_names = [fields[place] for place in self.places] if self.has_header else None
         if self.index is not None and self.has_header and fields[self.index] not in UNNAMED:
             self.index_name = fields[self.index]
-        self.n_features = len(self.places)
+        self.n_features, self.weighted = len(self.places), self.weight is not None
         if self.feature_names is None and self.n_features < self.n_fields:
             self.chosen = {"columns": [str(place) for place in self.places]}
 
@@ -125,21 +135,41 @@ class Table(Sequential):
         yield from self._read(first, block[:half], on_bad)
         yield from self._read(first + half, block[half:], on_bad)
 
-    def _numbers(self, block: list[str]) -> npt.NDArray[Any]:
-        every = self.places == list(range(self.n_fields))
+    def _numbers(self, block: list[str]) -> Any:
+        try:
+            X = self._loaded(block)
+        except ValueError:
+            X = self._loaded(list(map(self._without_gaps, block)))
+        if self.weight is None:
+            return X
+        if bad_weights(X[:, -1]).any():
+            raise ValueError(WEIGHTS)
+        return Weighted(X[:, :-1], X[:, -1])
+
+    def _loaded(self, block: list[str]) -> npt.NDArray[Any]:
+        """The features, and the weights after them."""
+        wanted = self.places if self.weight is None else [*self.places, self.weight]
+        every = wanted == list(range(self.n_fields))
         X = np.loadtxt(
             block,
             delimiter=self.delimiter,
             ndmin=2,
             comments=None,
             quotechar='"',
-            usecols=None if every else self.places,
+            usecols=None if every else wanted,
         )
         # Of columns that are not asked for, it does not say how many there are.
         odd = () if every else (line for line in block if line.count(self.delimiter) != self.n_fields - 1)
-        if X.shape != (len(block), self.n_features) or any(len(self._fields(line)) != self.n_fields for line in odd):
+        if X.shape != (len(block), len(wanted)) or any(len(self._fields(line)) != self.n_fields for line in odd):
             raise ValueError("a line is shorter or longer than the others")
         return X
+
+    def _without_gaps(self, line: str) -> str:
+        """The line with the word nan wherever nothing stands between delimiters."""
+        if '"' not in line:
+            return self.gap.sub(r"\1nan", line.rstrip("\r\n"))
+        fields = ['"' + field.replace('"', '""') + '"' if field else "nan" for field in self._fields(line)]
+        return self.delimiter.join(fields)
 
     def _rows(self, first: int, block: list[str]) -> npt.NDArray[Any]:
         """Row numbers, or the names of the rows where a column holds them."""
@@ -154,7 +184,7 @@ class Table(Sequential):
         return names
 
     def _what_is_wrong(self, number: int, line: str) -> str:
-        """With a line that is not ``n_fields`` values, those of the features numbers."""
+        """With a line that is not ``n_fields`` values, those of the features numbers or gaps."""
         try:
             fields = self._fields(line)
         except csv.Error as error:
@@ -163,14 +193,15 @@ class Table(Sequential):
             first = "the header" if self.has_header else "the first"
             return f"row {number} has {len(fields)} values, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
-        for column in self.places:
+        for column in [*self.places, *([] if self.weight is None else [self.weight])]:
             field = fields[column]
-            if not is_number(field):
-                what = f"{field!r} is not a number" if field else "a value is missing"
-                name = f" ({self.names[column]})" if self.names else ""
+            name = f" ({self.names[column]})" if self.names else ""
+            if field and not is_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
-                cure = cure if field else "fill in or drop missing values first"
-                return f"{what} at {row}, column {column}{name} (counted from 0); {cure}"
+                return f"{field!r} is not a number at {row}, column {column}{name} (counted from 0); {cure}"
+            if column == self.weight and (not field or bad_weights(float(field))):
+                what = f"{field!r} is no weight" if field else "a weight is missing"
+                return f"{what} at {row}, column {column}{name} (counted from 0); {WEIGHTS}"
         return f"{row} cannot be read as numbers"
 
     def _lines(self) -> Iterator[str]:
@@ -188,9 +219,10 @@ def comma_separated(
     columns: list[str] | None = None,
     drop: list[str] | None = None,
     index: str | None = None,
+    weight: str | None = None,
 ) -> Source:
     """Numbers separated by commas."""
-    return Table(path, ",", header, columns=columns, drop=drop, index=index)
+    return Table(path, ",", header, columns=columns, drop=drop, index=index, weight=weight)
 
 
 @register("tsv", [".tsv"], takes=["standard input"], shapes=["columns"])
@@ -200,9 +232,10 @@ def tab_separated(
     columns: list[str] | None = None,
     drop: list[str] | None = None,
     index: str | None = None,
+    weight: str | None = None,
 ) -> Source:
     """Numbers separated by tabs."""
-    return Table(path, "\t", header, columns=columns, drop=drop, index=index)
+    return Table(path, "\t", header, columns=columns, drop=drop, index=index, weight=weight)
 
 
 def is_number(text: str) -> bool:

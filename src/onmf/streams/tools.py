@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.known import Weighted, apart
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
@@ -27,6 +28,7 @@ FACTS = (
     "files",
     "spec",
     "index_name",
+    "weighted",
 )
 
 
@@ -117,7 +119,9 @@ def scale(source: Source, factor: float) -> Source:
     require_at_least(0, factor=factor)
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-        return ((rows, batch * float(factor)) for rows, batch in read_from(source, size, rng, on_bad, first))
+        for rows, batch in read_from(source, size, rng, on_bad, first):
+            X, weights = apart(batch)
+            yield rows, X * float(factor) if weights is None else Weighted(X * float(factor), weights)
 
     return Derived(source, batches, partial(scale, factor=factor))
 
