@@ -242,7 +242,7 @@ class NMF(TransformerMixin, BaseEstimator):
         """X as the settings and the weights mean it, without bad entries."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
-        refuse_bad_entries(X, None if sample_weight is None else np.flatnonzero(sample_weight))
+        refuse_bad_entries(X, None if sample_weight is None else np.flatnonzero(np.asarray(sample_weight)))
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
