@@ -205,8 +205,8 @@ class Surrogate(Method, name="surrogate"):
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> None:
-            news = Ht @ T[:, f] if b is None else np.ascontiguousarray(b[:, f])
-            A = None if shared else outer @ C[:, f]
+            news = np.ascontiguousarray(Ht @ T[:, f] if b is None else b[:, f])
+            A = None if shared else np.ascontiguousarray(outer @ C[:, f])
             if A is not None and "a" in memory:
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
