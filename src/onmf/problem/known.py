@@ -37,6 +37,9 @@ class _OwnMass(Problem):
 class KnownProblem(_OwnMass, DenseProblem):
     """Dense samples with weights: fits are made everywhere, and count where something is known."""
 
+    def _hessians(self, curvatures: Array) -> Array:
+        return _regular(super()._hessians(curvatures), self.K)
+
 
 class SparseKnownProblem(_OwnMass):
     """Sparse samples that are known where they have an entry, at O(known K): Y and the curvatures live there."""
@@ -72,10 +75,7 @@ class SparseKnownProblem(_OwnMass):
 
         M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
         sampled_hessians(self.X.X, curvatures, self.Wt, M)
-        # A sample with fewer entries than atoms has singular Hessians.
-        diagonal = packed_diagonal(self.K)
-        M[:, diagonal] += 1e-4 * M[:, diagonal].mean(axis=1, keepdims=True) + float(np.finfo(M.dtype).tiny)
-        return M
+        return _regular(M, self.K)
 
     def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
         indptr = self.X.X.indptr
@@ -86,3 +86,10 @@ class SparseKnownProblem(_OwnMass):
 
     def blocks(self) -> list[slice]:
         return threads.by_work(self.n, float(self.X.X.nnz) / max(self.n, 1) * self.K, 6e4)
+
+
+def _regular(M: Array, K: int) -> Array:
+    """Packed Hessians, in place: those of a sample with fewer entries than atoms are singular."""
+    diagonal = packed_diagonal(K)
+    M[:, diagonal] += 1e-4 * M[:, diagonal].mean(axis=1, keepdims=True) + float(np.finfo(M.dtype).tiny)
+    return M
