@@ -26,6 +26,8 @@ def initial_dictionary(
     require_init(init)
     if init == "kmeans++":
         return _spread_samples(X, K, rng, ratios, weights)
+    if init == "nndsvda" and weights is not None:  # X'X is then that of so many copies
+        X = (scipy.sparse.diags_array(np.sqrt(weights)) @ X).astype(X.dtype)
     return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
 
 

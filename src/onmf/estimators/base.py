@@ -23,7 +23,7 @@ from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
-from onmf.estimators.weights import weighted
+from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.problem import Penalty, Problem, pose
@@ -242,7 +242,7 @@ class NMF(TransformerMixin, BaseEstimator):
         """X as the settings and the weights mean it, without bad entries."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
-        refuse_bad_entries(X, None if sample_weight is None else np.flatnonzero(np.asarray(sample_weight)))
+        refuse_bad_entries(X, given_rows(sample_weight))
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:

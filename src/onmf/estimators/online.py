@@ -19,7 +19,7 @@ from onmf.divergences import Divergence
 from onmf.estimators.going_on import Beginning, kept_in
 from onmf.estimators.streamed import Streamed
 from onmf.estimators.warned import warn_raised
-from onmf.estimators.weights import weighted
+from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Progress, Reading, Recipe
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
@@ -240,6 +240,7 @@ class OnlineNMF(Streamed):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
         recipe, learned = self._recipe(), self._learned
+        rows = given_rows(sample_weight)
         try:
             X, features = self._validated(X, reset=learned is None)
             X = as_known(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)
@@ -250,11 +251,11 @@ class OnlineNMF(Streamed):
             return self
         try:
             if learned is None:
-                refuse_bad_entries(X)
-                learned = learner.begin(recipe, X, features, generators(self.random_state)[0], None)
+                refuse_bad_entries(X, rows)
+                learned = learner.begin(recipe, X, features, generators(self.random_state)[0], None, rows)
             else:
                 learned = learner.continued(recipe, learned)
-            learned, progress = learner.step(recipe, learned, X)
+            learned, progress = learner.step(recipe, learned, X, rows)
         except DataError as error:
             if self.on_error == "raise":
                 raise
@@ -300,5 +301,5 @@ class OnlineNMF(Streamed):
         X, features = self._validated(X, reset=True)
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
-            refuse_bad_entries(X)
+            refuse_bad_entries(X, given_rows(weights[0]))
         return Rows(X), features

@@ -24,6 +24,11 @@ def weighted(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Any:
     return Weighted(X, samples)
 
 
+def given_rows(sample_weight: Any) -> Any:
+    """The numbers that the samples with a weight had in X, for messages; None: no sample is left out."""
+    return None if sample_weight is None else np.flatnonzero(np.asarray(sample_weight))
+
+
 def _samples(sample_weight: Any, n: int) -> Array:
     samples = np.asarray(sample_weight)
     if samples.dtype.kind not in "buif" or samples.shape != (n,):
