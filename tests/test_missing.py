@@ -1,0 +1,316 @@
+"""Missing values: everything sees only what is there, whatever stands in the holes and however X is stored."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from onmf import BatchNMF, DataError, OnlineNMF, load, save
+from onmf.divergences import Divergence
+from onmf.streams import Batches
+from tests.conftest import F, LogCosh, example_id, examples, require_same_learning
+from tests.learning import METHODS, PAIRS, K, assert_same_bits, data, mixed, quick
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+N = 60
+WEIGHING = [name for name in METHODS if name not in ("lefevre", "guan", "wang", "canonical")]
+ONLINE = [(name, label, d) for name, label, d in PAIRS if name in WEIGHING and d.weighs_entries]
+every_pair = pytest.mark.parametrize(
+    ("method", "divergence"), [pytest.param(name, d, id=f"{name}-{label}") for name, label, d in ONLINE]
+)
+every_weighed = pytest.mark.parametrize(
+    "divergence",
+    [divergence for divergence in (*examples(), LogCosh()) if divergence.weighs_entries],
+    ids=lambda divergence: example_id(divergence) or "logcosh",
+)
+USUAL = [
+    ("auto", "kl"),
+    ("auto", "squared_l2"),
+    ("auto", "is"),
+    ("em", "kl"),
+    ("sparse_surrogate", "kl"),
+    ("paper", "kl"),
+]
+usual = pytest.mark.parametrize(("method", "divergence"), USUAL)
+
+
+def batch(divergence: Divergence | str = "kl", **settings: Any) -> BatchNMF:
+    return BatchNMF(K, divergence=divergence, **({"random_state": 0, "tol": 0.0, "max_iter": 25} | settings))
+
+
+def holes(rng: np.random.Generator, shape: tuple[int, int] = (N, F), share: float = 0.35) -> np.ndarray:
+    """Where nothing is known; something is of every sample and of every feature."""
+    gone = rng.random(shape) < share
+    gone[np.arange(shape[0]), np.arange(shape[0]) % shape[1]] = False
+    return gone
+
+
+def with_nan(X: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    return np.where(gone, np.nan, X).astype(X.dtype)
+
+
+def stored(X: np.ndarray, gone: np.ndarray) -> Any:
+    """What is known, be it zero, as a sparse matrix."""
+    places = np.nonzero(~gone)
+    return scipy.sparse.csr_matrix((X[places], places), shape=X.shape)
+
+
+# One meaning in three ways of writing it
+
+
+def assert_alike(make: Any, X: np.ndarray, gone: np.ndarray, rng: np.random.Generator) -> None:
+    one = make(missing="nan").fit(with_nan(X, gone))
+    garbage = np.where(gone, rng.choice([-7.0, 0.0, np.nan, np.inf, 1e200], X.shape), X)
+    other = make().fit(garbage, weights=~gone)
+    np.testing.assert_array_equal(one.components_, other.components_)
+    np.testing.assert_array_equal(one.history_["loss"], other.history_["loss"])
+    sparse = make(implicit="missing").fit(stored(X, gone))
+    np.testing.assert_allclose(sparse.components_, one.components_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(sparse.history_["loss"], one.history_["loss"], rtol=1e-6)
+    assert one.scale_ == pytest.approx(X[~gone].mean())
+    H = one.transform(with_nan(X, gone))
+    np.testing.assert_array_equal(H, other.transform(garbage, weights=~gone))
+    loss = one.loss(with_nan(X, gone))
+    assert loss == other.loss(garbage, weights=~gone)
+    assert sparse.loss(stored(X, gone)) == pytest.approx(loss, rel=1e-3)
+    Y = one.inverse_transform(H)
+    divergence = one.divergence_
+    if divergence.separable:
+        fitted = np.where(gone, 0, divergence.d(np, X, np.maximum(Y, 1e-30))).sum(axis=1).mean()
+        assert loss == pytest.approx(fitted, rel=1e-5)
+
+
+@every_pair
+def test_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same_hole(
+    method: str, divergence: Divergence, rng: np.random.Generator
+) -> None:
+    assert_alike(lambda **settings: quick(method, divergence, **settings), data(N, rng), holes(rng), rng)
+
+
+@every_weighed
+def test_batch_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same_hole(
+    divergence: Divergence, rng: np.random.Generator
+) -> None:
+    assert_alike(lambda **settings: batch(divergence, **settings), data(N, rng), holes(rng), rng)
+
+
+def test_zeros_that_are_known_are_not_holes(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), holes(rng)
+    X[rng.random(X.shape) < 0.2] = 0
+    for make in (quick, batch):
+        assert_alike(lambda make=make, **settings: make(divergence="kl", **settings), X, gone, rng)
+
+
+def test_nan_in_a_sparse_matrix_is_a_hole_too_whatever_is_not_stored(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), holes(rng)
+    X[rng.random(X.shape) < 0.5] = 0
+    nan = with_nan(X, gone)
+    for make in (quick, batch):
+        dense = make(divergence="kl", missing="nan").fit(nan)
+        sparse = make(divergence="kl", missing="nan").fit(scipy.sparse.csr_matrix(nan))
+        np.testing.assert_array_equal(dense.components_, sparse.components_)
+        both = scipy.sparse.csr_matrix(nan)
+        known = make(divergence="kl", missing="nan", implicit="missing").fit(both)
+        only = make(divergence="kl", implicit="missing").fit(stored(X, gone | (X == 0)))
+        np.testing.assert_array_equal(known.components_, only.components_)
+
+
+# What is learnt
+
+
+@pytest.mark.parametrize(
+    "model",
+    [*(quick(method, divergence, max_passes=20) for method, divergence in USUAL[:3]), batch("kl", max_iter=300)],
+    ids=["auto-kl", "auto-squared_l2", "auto-is", "batch"],
+)
+def test_holes_are_filled_nearly_as_well_as_the_true_dictionary_fills_them(
+    model: Any, rng: np.random.Generator
+) -> None:
+    atoms = np.kron(np.eye(K), np.ones(F // K)) + 0.2 + rng.random((K, F))
+    X = mixed(400, atoms, rng, noise=100.0)
+    gone = holes(rng, X.shape, 0.4)
+    model = model.set_params(missing="nan").fit(with_nan(X, gone))
+    filled = model.complete(with_nan(X, gone))
+    np.testing.assert_array_equal(filled[~gone], X[~gone])
+    error = np.abs(filled - X)[gone].mean()
+    true = type(model)(**model.get_params(deep=False) | {"init": atoms / atoms.max(axis=1, keepdims=True)})
+    true.set_params(**({"max_iter": 1} if isinstance(model, BatchNMF) else {"max_passes": 1}))
+    best = np.abs(true.fit(with_nan(X, gone)).complete(with_nan(X, gone)) - X)[gone].mean()
+    mean = np.nanmean(with_nan(X, gone), axis=0)
+    assert error < 1.2 * best
+    assert error < 0.5 * np.abs(mean - X)[gone].mean()
+
+
+def test_complete_fills_what_a_sparse_matrix_does_not_store_and_needs_to_know_what_is_missing(
+    rng: np.random.Generator,
+) -> None:
+    X, gone = data(N, rng), holes(rng)
+    model = quick(implicit="missing").fit(stored(X, gone))
+    filled = model.complete(stored(X, gone))
+    np.testing.assert_array_equal(filled[~gone], X[~gone])
+    np.testing.assert_allclose(filled[gone], model.inverse_transform(model.transform(stored(X, gone)))[gone])
+    np.testing.assert_allclose(model.complete(np.zeros(X.shape), weights=np.zeros(X.shape)), 0, atol=1e-6)
+    plain = quick().fit(X)
+    np.testing.assert_allclose(plain.complete(X, weights=~gone)[~gone], X[~gone])
+    with pytest.raises(ValueError, match="missing='nan'"):
+        plain.complete(X)
+
+
+@usual
+def test_x_times_a_constant_learns_the_same_dictionary(method: str, divergence: str, rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    one, other = (quick(method, divergence, missing="nan").fit(c * X) for c in (1.0, 1024.0))
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-9)
+    one, other = (batch(divergence, missing="nan").fit(c * X) for c in (1.0, 1024.0))
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-9)
+    np.testing.assert_allclose(1024 * one.coefficients_, other.coefficients_, rtol=1e-9)
+
+
+@usual
+def test_single_precision_stays_single_and_the_same_seed_gives_the_same_bits(
+    method: str, divergence: str, rng: np.random.Generator
+) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    assert_same_bits(*(quick(method, divergence, missing="nan").fit(X) for _ in range(2)))
+    single = X.astype(np.float32)
+    for model in (quick(method, divergence, missing="nan"), batch(divergence, missing="nan")):
+        loss = model.fit(X).loss(X)
+        model.fit(single)
+        assert model.components_.dtype == model.transform(single).dtype == model.complete(single).dtype == np.float32
+        assert model.loss(single) == pytest.approx(loss, rel=0.1)
+
+
+# Streams and files
+
+
+@usual
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_batch_by_batch_is_as_a_whole(method: str, divergence: str, sparse: bool, rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), holes(rng)
+    settings = {"implicit": "missing"} if sparse else {"missing": "nan"}
+    given = stored(X, gone) if sparse else with_nan(X, gone)
+    whole = quick(method, divergence, batch_size=20, shuffle=False, **settings).fit(given)
+    parts, streamed = quick(method, divergence, **settings), quick(method, divergence, batch_size=20, **settings)
+    for first in range(0, N, 20):
+        parts.partial_fit(given[first : first + 20])
+    streamed.fit(Batches([given[first : first + 7] for first in range(0, N, 7)]))
+    assert_same_bits(parts, whole)
+    assert_same_bits(streamed, whole)
+
+
+@usual
+def test_files_and_checkpoints_go_on_to_the_bit(
+    method: str, divergence: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    settings = {"batch_size": 20, "max_passes": 2, "missing": "nan"}
+    whole = quick(method, divergence, **settings).fit(X)
+    stopped = quick(method, divergence, **settings, callbacks=[lambda progress: progress.samples >= 80])
+    stopped.fit(X, checkpoint=tmp_path / "run")
+    resumed = quick(method, divergence, **settings).fit(X, checkpoint=tmp_path / "run", resume=True)
+    require_same_learning(resumed, whole)
+    save(whole, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert (again.missing, again.implicit) == ("nan", "zero")
+    require_same_learning(again.partial_fit(X), whole.partial_fit(X))
+    np.testing.assert_array_equal(again.transform(X), whole.transform(X))
+    np.testing.assert_array_equal(again._learned.coverage.features, whole._learned.coverage.features)
+
+
+def test_a_model_begun_on_whole_samples_refuses_samples_with_holes(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), holes(rng)
+    model = quick().partial_fit(X)
+    before = model.components_.copy()
+    with pytest.raises(ValueError, match="begin a new model"):
+        model.set_params(missing="nan").partial_fit(with_nan(X, gone))
+    np.testing.assert_array_equal(model.components_, before)
+
+
+# Nothing known of a sample or a feature
+
+
+@pytest.mark.parametrize("make", [quick, batch], ids=["online", "batch"])
+@pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2", "huber:0.5", "l1", "l2", "beta:0.5"])
+def test_samples_and_features_of_which_nothing_is_known_are_handled_and_said(
+    make: Any, divergence: str, rng: np.random.Generator
+) -> None:
+    X, gone = data(N, rng), holes(rng)
+    gone[[4, 17]] = True
+    gone[:, 2] = True
+    with pytest.warns(UserWarning, match="1 feature is unknown in every sample.*; nothing was known of 2 samples"):
+        model = make(divergence=divergence, missing="nan").fit(with_nan(X, gone))
+    assert np.isfinite(model.components_).all()
+    filled = model.complete(with_nan(X, gone))
+    assert np.isfinite(filled).all()
+    np.testing.assert_allclose(filled[[4, 17]], 0, atol=1e-5)
+    assert np.isfinite(model.loss(with_nan(X, gone)))
+    sparse = make(divergence=divergence, implicit="missing")
+    with pytest.warns(UserWarning, match="nothing was known of 2 samples"):
+        sparse.fit(stored(X, gone))
+    np.testing.assert_allclose(sparse.components_, model.components_, rtol=1e-6, atol=1e-8)
+
+
+def test_no_warning_where_everything_is_known_of_something(rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch(missing="nan", max_iter=1, tol=0.0).fit(X)
+
+
+def test_data_of_which_nothing_at_all_is_known_are_refused(rng: np.random.Generator) -> None:
+    X = np.full((N, F), np.nan)
+    for fit in (quick(missing="nan").fit, batch(missing="nan").fit):
+        with pytest.raises(DataError, match="first batch"):
+            fit(X)
+
+
+# What is refused
+
+
+def test_nan_is_an_error_that_names_the_cure(rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    fitted = quick().fit(data(N, rng))
+    for use in (quick().fit, quick().partial_fit, batch().fit, fitted.transform, fitted.loss):
+        with pytest.raises(DataError, match="missing='nan'"):
+            use(X)
+
+
+@pytest.mark.parametrize(("method", "divergence"), [("lefevre", "is"), ("guan", "squared_l2"), ("wang", "huber:0.5")])
+def test_methods_that_need_whole_samples_say_so(method: str, divergence: str, rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    with pytest.raises(ValueError, match=f"'{method}' learns from whole samples .* use 'auto'"):
+        quick(method, divergence, missing="nan").fit(X)
+
+
+def test_mahalanobis_and_a_reservoir_need_whole_samples(rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), holes(rng))
+    mahalanobis = next(each for each in examples() if each.name == "mahalanobis")
+    for fit in (quick("auto", mahalanobis, missing="nan").fit, batch(mahalanobis, missing="nan").fit):
+        with pytest.raises(ValueError, match="all features of a sample together"):
+            fit(X)
+    with pytest.raises(ValueError, match="use reservoir=0"):
+        quick(reservoir=20, missing="nan").fit(X)
+
+
+@pytest.mark.parametrize("settings", [{"missing": "NaN"}, {"missing": True}, {"implicit": None}, {"implicit": "nan"}])
+def test_other_values_of_the_settings_are_refused(settings: dict[str, Any], rng: np.random.Generator) -> None:
+    for model in (OnlineNMF(K, **settings), batch(**settings)):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            model.fit(data(N, rng))
+
+
+def test_infinite_and_negative_entries_are_refused_where_they_are_known(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), holes(rng)
+    gone[7, 3] = False
+    for bad, word in ((-1.0, "Negative"), (np.inf, "Infinity")):
+        X[7, 3] = bad
+        for model in (quick(missing="nan"), batch(missing="nan")):
+            with pytest.raises(DataError, match=f"{word}.* row 7, column 3"):
+                model.fit(with_nan(X, gone))
+    skipping = quick(missing="nan", on_error="skip").fit(with_nan(X, gone))
+    assert (skipping.n_skipped_, skipping.n_samples_seen_) == (1, N - 1)
