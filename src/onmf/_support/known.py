@@ -128,7 +128,7 @@ class Weighted:
     """Samples X, an array, a sparse matrix or ``Known``, of which each counts as often as its weight says."""
 
     def __init__(self, X: Any, samples: Array) -> None:
-        self.X, self.samples = X, samples
+        self.X, self.samples = X, np.ascontiguousarray(samples)  # how they lie in memory must not move a bit of a sum
 
     @property
     def shape(self) -> tuple[int, int]:

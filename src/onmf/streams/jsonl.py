@@ -44,7 +44,7 @@ class Objects(Sequential):
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
-            yield _as_rows(rows), Weighted(X[:, :-1], X[:, -1]) if self.weighted else X
+            yield _as_rows(rows), Weighted(np.ascontiguousarray(X[:, :-1]), X[:, -1]) if self.weighted else X
 
     def _lines(self) -> Iterator[str]:
         with reading(self.where, "as text", "give it as UTF-8"):

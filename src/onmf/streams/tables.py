@@ -144,7 +144,7 @@ class Table(Sequential):
             return X
         if bad_weights(X[:, -1]).any():
             raise ValueError(WEIGHTS)
-        return Weighted(X[:, :-1], X[:, -1])
+        return Weighted(np.ascontiguousarray(X[:, :-1]), X[:, -1])
 
     def _loaded(self, block: list[str]) -> npt.NDArray[Any]:
         """The features, and the weights after them."""
