@@ -14,7 +14,7 @@ from onmf.batch_known import KnownUpdates, SparseKnownUpdates
 from onmf.divergences import Divergence, Partial, get
 from onmf.estimators.weights import weighted
 from tests.conftest import F, every_divergence, example_id, examples
-from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, quick, streamed
+from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 N = 60
@@ -332,3 +332,38 @@ def test_weighted_gives_samples_that_count_alone(rng: np.random.Generator) -> No
     np.testing.assert_array_equal(found.samples, w[w > 0])
     assert weighted(X, None, None, "zero") is X
     assert OnlineNMF(sets=Sets()).get_params()["missing"] is None
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "with holes"])
+@pytest.mark.parametrize(("method", "name"), [*ONLINE, ("auto", "huber")])
+def test_a_chunk_of_weighted_samples_leaves_the_statistics_of_repeated_ones(
+    method: str, name: str, partial: bool, rng: np.random.Generator
+) -> None:
+    divergence = next(each for each in examples() if each.name == name) if name == "mahalanobis" else get(name)
+    if partial and not divergence.weighs_entries:
+        pytest.skip("has no holes")
+    X, w = data(N, rng), counts(rng)
+    X[rng.random(X.shape) < 0.2] = 0.0 if divergence.domain.x.closed else 1.0
+    if partial:
+        X[rng.random(X.shape) < 0.3] = np.nan
+    settings = {"missing": "nan" if partial else None, "init": 1 - rng.random((K, F))}
+    method = f"{'surrogate' if method == 'auto' else method}:tau=10000"
+    one = quick(method, divergence, **settings).partial_fit(X, sample_weight=w)
+    other = quick(method, divergence, **settings).partial_fit(np.repeat(X, w, axis=0))
+    assert one.n_steps_ == other.n_steps_
+    assert memory(one).keys() == memory(other).keys()
+    for key, array in memory(one).items():
+        np.testing.assert_allclose(array, memory(other)[key], rtol=1e-6, atol=1e-9, err_msg=key)
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-6, atol=1e-9)
+    assert one.history_["loss"][0] == pytest.approx(other.history_["loss"][0], rel=1e-6)
+    assert divergence.name != "huber" or one.delta_ == pytest.approx(other.delta_)
+
+
+def test_sparse_weights_that_store_an_entry_twice_are_summed(rng: np.random.Generator) -> None:
+    X = data(N, rng)
+    twice = scipy.sparse.coo_matrix(
+        (np.full(2 * N, 0.5), (np.tile(np.arange(N), 2), np.tile(np.arange(N) % F, 2))), X.shape
+    )
+    known = weighted(X, None, twice, "zero")
+    assert known.X.nnz == N
+    np.testing.assert_array_equal(known.weights, 1.0)

@@ -107,6 +107,10 @@ class Known:
         present = self.values if self.weights is None else np.where(self.weights > 0, self.values, 0)
         return present.max(initial=0.0)
 
+    def times(self, samples: Array) -> Known:
+        """The same, each entry's weight times that of its sample."""
+        return Known(self.X, (self.spread(samples) * self.weighted(np.ones_like(self.values))).astype(self.dtype))
+
     def densified(self) -> Known:
         """The same with dense arrays; the mean of a sample stands where nothing is known."""
         if not self.sparse:

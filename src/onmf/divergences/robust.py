@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf._support.arrays import Array
 from onmf._support.known import Known
@@ -196,8 +195,8 @@ class Huber(Separable, name="huber"):
         """delta moves towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
         if isinstance(X, Known) or samples is not None:
             X = X if isinstance(X, Known) else Known(X, np.ones_like(X))
-            weights = X.present if samples is None else scipy.sparse.diags_array(samples) @ X.present
-            median = weighted_median(np.abs(X.values - Y), weights.data if X.sparse else np.asarray(weights))
+            X = X if samples is None else X.times(samples)
+            median = weighted_median(np.abs(X.values - Y), X.weighted(np.ones_like(X.values)))
             mean = float(X.mean())
         else:
             median, mean = float(np.median(np.abs(X - Y))), float(X.mean())

@@ -43,15 +43,15 @@ def _samples(sample_weight: Any, n: int) -> Array:
 
 def _known(X: Any, weights: Any, implicit: str) -> Known:
     sparse = scipy.sparse.issparse(weights)
-    given = weights.tocsr() if sparse else np.asarray(weights)
+    given: Any = _without_duplicates(weights) if sparse else np.asarray(weights)
     if given.dtype.kind not in "buif" or given.shape != X.shape:
         raise ValueError(f"weights must have the shape of X, {X.shape}, and be numbers; got shape {given.shape}.")
-    values = given.data if sparse else given
+    values: Any = given.data if sparse else given
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("weights must be finite and not negative; a weight of zero stands for a missing entry.")
     if sparse or (scipy.sparse.issparse(X) and implicit == "missing"):
         if not sparse:
-            there = X.tocoo()
+            there = _without_duplicates(X).tocoo()
             rows, columns, values = there.row, there.col, given[there.row, there.col]
         else:
             there = given.tocoo()
@@ -65,3 +65,10 @@ def _known(X: Any, weights: Any, implicit: str) -> Known:
         known = scipy.sparse.csr_matrix((entries, columns, indptr), shape=X.shape)
         return Known(known, values.astype(X.dtype))
     return filled(Known(dense(X), given.astype(X.dtype)))
+
+
+def _without_duplicates(X: Any) -> Any:
+    """A CSR matrix that stores every entry once."""
+    X = X.tocsr(copy=True)
+    X.sum_duplicates()
+    return X

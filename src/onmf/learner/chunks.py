@@ -63,7 +63,7 @@ def learn(
     usual = method.coefficients(divergence)
     share = NEW_SHARE if reservoir else 1
     exchanges = exchanges and not repeated and method.exchanges(divergence) > 0  # samples once learnt from cannot judge
-    first = first_size = 0
+    first, first_size = 0, 0.0
     while first < X.shape[0]:
         left = X.shape[0] - first
         size = max(1, min(left, method.chunk(state.clock, share * left) // share))

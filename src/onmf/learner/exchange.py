@@ -100,7 +100,7 @@ def exchanged(
 def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:
     """u of the g u, g >= 0, nearest to x - y in the metric of the curvatures; None if no fit is too small anywhere."""
     seen = np.flatnonzero(np.asarray(X.sum(axis=0)).ravel())  # where there are no entries, no fit is too small
-    X = Known(X.X[:, seen], X.weights[:, seen]) if isinstance(X, Known) else dense(X[:, seen])
+    X = Known(X.X[:, seen], X.present[:, seen]) if isinstance(X, Known) else dense(X[:, seen])
     slope, C = divergence.model(X, H @ W[:, seen])
     C = C if C.shape == X.shape else np.repeat(C, X.shape[1], axis=1)
     tiny = float(np.finfo(X.dtype).tiny)
@@ -155,7 +155,7 @@ def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, A
     elif not divergence.quadratic:
         C = np.broadcast_to(divergence.model(X, H @ W)[1], X.shape)
         if isinstance(X, Known):  # what is not known says nothing of the curvature that it would have
-            C = np.where(X.weights > 0, C, 1.0)
+            C = np.where(X.present > 0, C, 1.0)
         logs = np.log(np.maximum(C, float(np.finfo(H.dtype).tiny)))
         r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
     return (H * r).T @ H / len(H), (W * d) @ W.T

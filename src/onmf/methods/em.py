@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import FEW_ENTRIES, Array, density
+from onmf._support.arrays import FEW_ENTRIES, Array, density, row_sums
 from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
@@ -280,19 +280,32 @@ def evidence_with(state: State, X: Any, new: int, weights: Array | None = None) 
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
     ``weights`` are those of the samples, if they differ.
     """
-    memory, n = state.memory, X.shape[0]
+    memory, n, newly = state.memory, float(X.shape[0]), float(new)
     if weights is not None:
-        n, new = float(weights.sum()), (float(weights[:new].sum()) if new else 0)
+        n, newly = float(weights.sum()), (float(weights[:new].sum()) if new else 0.0)
+    count = _nonzeros(X, weights)
     if isinstance(X, Known):
         X = X.products
     if weights is not None:
         X = scipy.sparse.diags_array(weights) @ X
     sparse, dtype = scipy.sparse.issparse(X), memory["size"].dtype
-    entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], dtype)
+    entries = np.array([X.data.sum() if sparse else X.sum(), count], dtype)
     size = np.bincount(X.indices, X.data, X.shape[1]).astype(dtype) if sparse else X.sum(axis=0)
     totals, share = {"size": size, "entries": entries}, n / (state.samples + n)
     means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
-    return means | {"evidence": memory["evidence"] + new}
+    return means | {"evidence": memory["evidence"] + newly}
+
+
+def _nonzeros(X: Any, weights: Array | None) -> float:
+    """How many entries are not zero, by their weights and those of their samples."""
+    if isinstance(X, Known):
+        X = X.like(X.weighted((X.values != 0).astype(X.dtype)))
+    elif weights is None:
+        return float(X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X))
+    else:
+        X = X.sign() if scipy.sparse.issparse(X) else np.sign(X)
+    counts = row_sums(X)
+    return float(counts.sum() if weights is None else weights @ counts)
 
 
 def floor(memory: dict[str, Array]) -> Array:

@@ -73,7 +73,7 @@ class Guan(Method, name="guan"):
         memory = {
             name: np.concatenate([state.memory[name], statistics.parts[name]])[-self.buffer :] for name in ("X", "H")
         }
-        known = min(state.samples + n, self.buffer)
+        known = min(int(state.samples + n), self.buffer)
         X, H = (memory[name][-known:] for name in ("X", "H"))
         # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
         largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))

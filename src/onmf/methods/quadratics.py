@@ -92,7 +92,7 @@ def update(
         V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
 
 
-def sweeps(memory: dict[str, Array], n: int) -> int:
+def sweeps(memory: dict[str, Array], n: float) -> int:
     """How many a chunk of n samples is worth: about as many as take the time of its coefficients, within bounds.
 
     A sweep costs F K^2; the coefficients cost n F K^2, at the speed of BLAS, or n K^3 where all features share one

@@ -48,7 +48,7 @@ class Averaging:
         if not is_number(self.forgetting) or not 0 <= self.forgetting < 1:
             raise ValueError(f"forgetting must lie in [0, 1), got {self.forgetting!r}.")
 
-    def __call__(self, samples: float, n: int, chunk: int) -> float:
+    def __call__(self, samples: float, n: float, chunk: int) -> float:
         """The weight of the last n of ``samples``."""
         if samples <= max(chunk, n):
             return n / samples  # before the first chunk is full: the plain mean

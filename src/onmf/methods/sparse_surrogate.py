@@ -157,7 +157,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
 
 def _at_known(batch: Known) -> Known:
     """Dense samples by the entries that are known of them."""
-    rows, columns = np.nonzero(batch.weights)
+    rows, columns = np.nonzero(batch.present)
     X = scipy.sparse.csr_matrix((batch.X[rows, columns], (rows, columns)), shape=batch.shape)
     return Known(X, batch.present[rows, columns])
 

@@ -188,6 +188,7 @@ class Surrogate(Method, name="surrogate"):
         H = H / unit
         counted = H if weights is None else H * weights[:, None]
         if isinstance(X, Known):
+            X = X if weights is None else X.times(weights)
             size = n * floor.known(X, memory["size"])
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
@@ -216,7 +217,7 @@ class Surrogate(Method, name="surrogate"):
         threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
 
-    def _finished(self, divergence: Divergence, state: State, n: int, V: Array, memory: dict[str, Array]) -> State:
+    def _finished(self, divergence: Divergence, state: State, n: float, V: Array, memory: dict[str, Array]) -> State:
         """The state whose dictionary is V in units of its largest weights."""
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
