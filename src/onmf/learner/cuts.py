@@ -75,6 +75,8 @@ def cuts(
         blocks = _good(blocks, fault)
     if reading.grows and source.batch_size is None:
         blocks = _recut(blocks, size, begins)
+    elif reading.skip_bad and source.batch_size is None:  # rows that are left out do not make batches shorter
+        blocks = _recut(blocks, lambda _: block, begins)
     for places, batch in blocks:
         place = int(places["place"][0]) if len(places) else NOWHERE
         yield places["row"], batch, None if place == NOWHERE else place
