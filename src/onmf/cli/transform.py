@@ -86,7 +86,7 @@ def transform(
             done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
             told = done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_
             show(onmf.Progress(*told, skipped=faults.gaps))
-        if output is None:
+        if output is None or faults.gaps == done:
             fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
         if source.n_samples not in (None, done) and not faults.first:
             fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
