@@ -232,7 +232,7 @@ def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("csv:-", b"", "standard input is empty"),
         ("csv:-", b"a,b\n1,x\n", "standard input: 'x' is not a number at row 0, column 1"),
-        ("csv:-", b"a,b\n1,\xff\n", "standard input cannot be read"),
+        ("csv:-", b"a,b\n1,\xff\n", "standard input: row 0 holds the byte 0xff, which is not UTF-8"),
         ("npy:-", b"", "standard input is empty"),
         ("npy:-", b"no array at all", "standard input cannot be read as an array of numbers"),
         ("npy:-", arrays()[:400], "standard input ends within the .* rows from row 5"),

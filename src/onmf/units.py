@@ -22,6 +22,7 @@ import scipy
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.structure import fault_of_structure
+from onmf._support.unread import Unread
 from onmf.divergences import Divergence
 
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
@@ -56,6 +57,8 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     number = row if rows is None else np.asarray(rows)[row]
     first = np.lexsort((column, row if number.dtype == object else number))[0]  # names have no order
     number, column, value = number[first], column[first], value[first]
+    if isinstance(number, Unread):
+        raise DataError(str(number.reason))
     if np.isnan(value):
         what, cure = "NaN in the data", "fill or drop missing values first"
     elif np.isinf(value):

@@ -61,9 +61,10 @@ class Source(ABC):
         """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
-        ``on_bad`` has been told why, one by one or with the number of ``rows``; without it the
-        error is raised. A source that ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole
-        batches of them; the others are never asked.
+        ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
+        instead, and their names are ``Unread``, which says why. Without ``on_bad`` the error is raised. A source that
+        ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole batches of them; the others are
+        never asked.
         """
 
     def of_files(self, names: Sequence[str]) -> Source:

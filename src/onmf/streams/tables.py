@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.unread import Unread
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.streams.columns import choose
+from onmf.streams.encoding import are_utf8, not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 
@@ -44,7 +46,7 @@ class Table(Sequential):
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
         self.rewinds = not is_pipe(path)
-        with reading(self.where, "as text", "save it as UTF-8"):
+        with reading(self.where, "as text"):
             found = self._lines()
             first = next(found, "")
             fields = self._fields(first)
@@ -53,6 +55,8 @@ class Table(Sequential):
             raise SourceError(f"{self.where} is empty.")
         # One number among gaps is a sample with gaps.
         self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
+        if self.has_header and (wrong := not_utf8(first)):
+            raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
         self.n_fields = len(fields)
         self._choose(fields, columns, drop, index)
@@ -87,7 +91,7 @@ class Table(Sequential):
             self.chosen = {"columns": [str(place) for place in self.places]}
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A bad line is left out alone; the rows after it keep their numbers."""
+        """A bad line is left out alone, and the rows after it keep their numbers; where rows have names it is NaN."""
         first = 0
         for block in self._blocks(size):
             yield from self._read(first, block, on_bad)
@@ -109,17 +113,21 @@ class Table(Sequential):
     def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
         """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
         try:
-            found = self._rows(first, block), self._numbers(block)
+            found = (self._rows(first, block), self._numbers(block)) if are_utf8(block) else None
         except (ValueError, csv.Error):
-            pass
-        else:
+            found = None
+        if found is not None:
             yield found
             return
         if len(block) == 1:
             error = SourceError(f"{self.where}: {self._what_is_wrong(first, block[0])}.")
             if on_bad is None:
                 raise error
-            on_bad(error)
+            if self.index is None:
+                on_bad(error)
+                return
+            name = Unread(self._name(block[0], self.index) or f"row {first}", error)
+            yield np.array([name], dtype=object), np.full((1, self.n_features), np.nan)
             return
         half = len(block) // 2
         yield from self._read(first, block[:half], on_bad)
@@ -153,8 +161,22 @@ class Table(Sequential):
             names[row] = fields[place]
         return names
 
+    def _name(self, line: str, place: int) -> str | None:
+        """Of a bad row; None where it cannot be told.
+
+        With too few or too many values, a name that comes first is still known, unless it is where the line breaks off.
+        """
+        try:
+            fields = self._fields(line)
+        except csv.Error:
+            return None
+        known = len(fields) == self.n_fields or (place == 0 and len(fields) > 1)
+        return fields[place] if known and not not_utf8(fields[place]) else None
+
     def _what_is_wrong(self, number: int, line: str) -> str:
         """With a line that is not ``n_fields`` values, those of the features numbers."""
+        if wrong := not_utf8(line):
+            return f"row {number} {wrong}"
         try:
             fields = self._fields(line)
         except csv.Error as error:
