@@ -79,6 +79,7 @@ class OnlineNMF(Streamed):
     on_error : {"raise", "skip"}, default "raise"
         "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
+        ``transform`` of a stream gives rows of NaN for them.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
