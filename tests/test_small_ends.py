@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf.cli import main as cli
+from onmf.cli import watching
 from onmf.cli.interrupting import uninterrupted
-from onmf.streams import Source, open_source, register, registry
+from onmf.streams import Source, register, registry
 from onmf.streams.base import Numbered, OnBad, Sequential
 
 K, F = 2, 4
@@ -52,6 +51,64 @@ def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
         **pipes,
     )
+
+
+# What is said, and to whom
+
+
+BEGUN = {
+    "fit": (["fit", "x.csv", "-k", 1, "-o", "n"], "Learning K = 1 atom under kl from x.csv."),
+    "transform": (["transform", "m", "x.csv", "-o", "h.csv"], "Finding coefficients of x.csv in the 2 atoms of m."),
+}
+
+
+def test_a_silent_pipe_is_said_to_be_waited_for(folder: Path) -> None:
+    with started("fit", "csv:-", "-k", 2, "-o", "n") as run:
+        assert run.stderr is not None
+        said = run.stderr.readline()  # while nothing has come
+        _, rest = run.communicate(lines(X), timeout=60)
+    assert said == "Learning K = 2 atoms under kl from csv:-.\n"
+    assert run.returncode == 0
+    assert said not in rest
+
+
+@pytest.mark.parametrize("command", BEGUN)
+def test_what_has_begun_is_said_once_or_never(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 0.0)
+    arguments, line = BEGUN[command]
+    assert invoke(*arguments).stderr == f"{line}\n"
+    assert invoke(*arguments, "--log-every", "never").stderr == ""
+    assert "never: no lines at all" in " ".join(invoke(command, "--help").output.replace("│", " ").split())
+
+
+def invoke(*arguments: object) -> Any:
+    result = CliRunner().invoke(cli.app, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_standard_error_that_cannot_be_written_does_not_change_the_exit_status(folder: Path) -> None:
+    ways = {0: ["transform", "m", "x.csv", "-o", "-", "--log-every", "0.01s"], 2: ["fit", "absent.csv", "-o", "n"]}
+    for status, arguments in ways.items():
+        with open("/dev/full", "w") as full, started(*arguments, stderr=full) as run:
+            said, _ = run.communicate(timeout=60)
+        assert run.returncode == status
+        assert said.count("\n") == (61 if status == 0 else 0)
+
+
+def test_one_is_not_spoken_of_as_many(folder: Path) -> None:
+    Path("one.csv").write_text(lines(X[:1, :1]))
+    said = invoke("fit", "one.csv", "-k", 1, "-o", "n").output
+    assert "n: 1 atom of 1 feature from 1 sample in " in said
+    assert (
+        "Going on from n, which has learnt from 1 sample." in invoke("fit", "one.csv", "--from", "n", "-o", "o").output
+    )
+    assert "h.csv: coefficients of 1 sample, 1 each." in invoke("transform", "n", "one.csv", "-o", "h.csv").output
+    Path("bad.csv").write_text("1\nx\n")
+    assert "1 sample or batch was skipped" in invoke("fit", "bad.csv", "-k", 1, "--on-error", "skip", "-o", "n").output
+    skipping = ["transform", "n", "bad.csv", "--on-error", "skip", "-o", "h.csv"]
+    assert "1 of the 2 rows is NaN" in invoke(*skipping).output
 
 
 # Interrupted streams

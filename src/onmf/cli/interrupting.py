@@ -25,5 +25,6 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number, frame in waiting[:1]:
-        handlers[signal.Signals(number)](number, frame)
+    if waiting:
+        first, frame = waiting[0]
+        handlers[signal.Signals(first)](first, frame)

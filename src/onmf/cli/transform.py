@@ -16,10 +16,11 @@ import typer
 
 import onmf
 from onmf import outputs, streams
+from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.interrupting import uninterrupted
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
-from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
+from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
     f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
@@ -35,6 +36,7 @@ EXAMPLES = (
 
 @app.command(epilog=EXAMPLES)
 def transform(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
@@ -66,6 +68,8 @@ def transform(
     if not standard:
         require_writable(out, place, model)
     nmf = onmf.load(model)
+    atoms = counted(len(nmf.components_), "atom")
+    announce(context, f"Finding coefficients of {data} in the {atoms} of {model}.", log_every)
     source = streams.open_source(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
     require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
@@ -98,18 +102,19 @@ def transform(
         if output is None:
             fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
         if source.n_samples not in (None, done) and not (faults.first or interrupted):
-            fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
+            fail(f"{data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
         output.require_whole()
         with uninterrupted() if keeps else nullcontext():
             stack.close()
     if faults.first:
         lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
-        errors.print(f"onmf: {faults.gaps} of the {done} rows are NaN{lost}; the first reason: {faults.first}")
+        gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} NaN"
+        errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
     if interrupted:
-        errors.print(f"Interrupted after {done} samples; their coefficients are in {out}.")
+        errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
         raise typer.Exit(130)
     where = "standard output" if standard else out
-    said = f"{where}: coefficients of {done} samples, {len(nmf.components_)} each."
+    said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
     (errors if standard else console).print(said, soft_wrap=True)
 
 

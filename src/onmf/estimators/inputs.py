@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onmf._support.arrays import is_array_like
+from onmf._support.wording import counted
 from onmf.learner import Features
 from onmf.streams import Source
 from onmf.streams.native import native
@@ -41,7 +42,7 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
 def require_same_features(found: Features, learnt: Features, data: str = "X", model: str = "the model") -> None:
     """Refuse data with another number of features than the model was learnt from, or other names."""
     if found.number != learnt.number:
-        raise ValueError(f"{data} has {found.number} features, but {model} was learnt from {learnt.number}.")
+        raise ValueError(f"{data} has {counted(found.number, 'feature')}, but {model} was learnt from {learnt.number}.")
     if None not in (found.names, learnt.names) and found.names != learnt.names:
         raise ValueError(
             f"the feature names of {data} differ from those that {model} was learnt from, or are in another order."

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.wording import counted
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.streams.columns import choose
 from onmf.streams.pipes import is_pipe, lines, name_of
@@ -104,7 +105,8 @@ class Table(Sequential):
             yield block
             row += len(block)
         if row < (self.n_samples or 0):
-            raise SourceError(f"{self.where} shrank: it had {self.n_samples} samples and now ends after {row}.")
+            had = counted(self.n_samples or 0, "sample")
+            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {row}.")
 
     def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
         """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
@@ -161,7 +163,7 @@ class Table(Sequential):
             return f"row {number} cannot be read: {error}"
         if len(fields) != self.n_fields:
             first = "the header" if self.has_header else "the first"
-            return f"row {number} has {len(fields)} values, {first} has {self.n_fields}"
+            return f"row {number} has {counted(len(fields), 'value')}, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
         for column in self.places:
             field = fields[column]
