@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import onmf
 from onmf.cli import main as cli
 from onmf.cli import watching
 from onmf.cli.interrupting import uninterrupted
-from onmf.streams import Source, register, registry
+from onmf.streams import Rows, Source, Spec, open_source, register, registry, text
 from onmf.streams.base import Numbered, OnBad, Sequential
 
 K, F = 2, 4
@@ -109,6 +110,42 @@ def test_one_is_not_spoken_of_as_many(folder: Path) -> None:
     assert "1 sample or batch was skipped" in invoke("fit", "bad.csv", "-k", 1, "--on-error", "skip", "-o", "n").output
     skipping = ["transform", "n", "bad.csv", "--on-error", "skip", "-o", "h.csv"]
     assert "1 of the 2 rows is NaN" in invoke(*skipping).output
+
+
+def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text._say_hashed.cache_clear()
+    (tmp_path / "x.txt").write_text("apples and pears\npears\nplums\n" * 20)
+    os.mkfifo(tmp_path / "pipe")
+
+    def stream(like: Spec | None = None) -> Source:
+        writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["pears\nand plums\n" * 5])
+        writer.start()
+        source = open_source(f"text:{tmp_path}/pipe", like)
+        assert sum(len(rows) for rows, _ in source.batches(4)) == 10
+        writer.join(timeout=10)
+        return source
+
+    open_source(tmp_path / "x.txt")
+    assert "words=5000 learns a vocabulary" in caplog.records[-1].message
+    stream()
+    assert "go on from it" in caplog.records[-1].message
+    some = open_source(f"{tmp_path}/x.txt?words=3")
+    assert stream(some.spec).feature_names == some.feature_names
+
+
+def test_a_source_with_other_features_than_the_models_is_refused_with_the_cure(folder: Path) -> None:
+    Path("named.csv").write_text("a,b,c,d\n" + lines(X))
+    Path("other.csv").write_text("d,c,b,a,e\n" + lines(np.column_stack([X[:, ::-1], X[:, 0]])))
+    model = onmf.OnlineNMF(K, shuffle=False, random_state=0).fit(open_source("named.csv"))
+    for use in (model.transform, lambda source: onmf.OnlineNMF(K, shuffle=False).fit(source, resume_from=model)):
+        with pytest.raises(
+            ValueError, match=r"features.*; open it by open_source\(\.\.\., like=model.source_\), which"
+        ):
+            use(open_source("other.csv"))
+    alike = np.concatenate(list(model.transform(open_source("other.csv", like=model.source_))))
+    np.testing.assert_allclose(alike, np.concatenate(list(model.transform(open_source("named.csv")))), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"from 4\.$"):
+        model.transform(Rows(X[:, :3]))  # which was not opened
 
 
 # Interrupted streams

@@ -72,15 +72,15 @@ def require_position(learned: Learned, source: Source, features: Features) -> No
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
 
 
-def require_features(learned: Learned, features: Features, whose: str) -> None:
+def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:
     """Refuse data that have other features than those that this model has learnt from."""
     F = learned.state.W.shape[1]
     if features.number != F:
-        raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}.")
+        raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}{cure}.")
     if None not in (learned.features.names, features.names) and features.names != learned.features.names:
         pairs = zip(features.names or (), learned.features.names or (), strict=True)
         theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}.")
+        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}{cure}.")
 
 
 def _require_files(position: Position, source: Source) -> None:
