@@ -148,6 +148,17 @@ def test_a_source_with_other_features_than_the_models_is_refused_with_the_cure(f
         model.transform(Rows(X[:, :3]))  # which was not opened
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_rows_are_those_of_the_data_at_hand_not_of_the_model(folder: Path, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=NAMES, index=pandas.Index([f"row {k}" for k in range(len(X))], name="id"))
+    table.to_csv("named.csv") if kind == "csv" else table.to_parquet("named.parquet")
+    assert invoke("fit", f"named.{kind}?index=id", "-k", 1, "-o", "n").exit_code == 0
+    for asked, names in (("", "component_0"), ("?index=id", "id,component_0")):
+        assert invoke("transform", "n", f"named.{kind}{asked}", "-o", "h.csv").exit_code == 0
+        assert Path("h.csv").read_text().splitlines()[0] == names
+
+
 # Interrupted streams
 
 

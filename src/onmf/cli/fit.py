@@ -80,7 +80,12 @@ def fit(
     every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="With --resume: compare all that was read of the pass, not its last batch.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="With --resume: compare all that was read of the pass, not its last batch. Of a folder that had grown "
+            "before, that is all of the files that were new; older ones are compared by length and both ends, as ever.",
+        ),
     ] = False,
     start: Annotated[
         Path | None,
