@@ -174,7 +174,7 @@ class Units:
             refuse_infinite(internal, X, self.mean, rows)
         if divergence.domain.x.closed:
             return internal, 0
-        mean = np.maximum(internal.mean(axis=1, keepdims=True, dtype=np.float64), self.mean / self.scale)
+        mean = np.maximum(_means(internal), self.mean / self.scale)
         least = (FLOOR * mean).astype(internal.dtype)
         raised = int(np.count_nonzero(internal < least))
         return np.maximum(internal, least, out=internal) if raised else internal, raised
@@ -206,6 +206,13 @@ def _mean(X: Any) -> float:
     unit = 2.0 ** int(np.frexp(largest)[1] - 1)
     entries: int = X.shape[0] * X.shape[1]
     return float(np.sum(values / unit, dtype=np.float64)) / entries * unit
+
+
+def _means(X: Array) -> Array:
+    """Of each sample, (n, 1), in double precision; sums that overflow are formed anew of smaller numbers."""
+    with np.errstate(over="ignore"):
+        means: Array = X.mean(axis=1, keepdims=True, dtype=np.float64)
+    return means if np.isfinite(means).all() else np.sum(X / X.shape[1], axis=1, keepdims=True, dtype=np.float64)
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:

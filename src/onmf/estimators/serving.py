@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from onmf._support.arrays import Array
 from onmf._support.skipping import SkippedLog
 from onmf.estimators.base import BLOCK, NMF
-from onmf.estimators.inputs import require_same_features
+from onmf.estimators.inputs import likeness, require_same_features
 from onmf.learner import Features
 from onmf.learner.step import as_floats
 from onmf.streams import Source, SourceError
@@ -43,7 +43,8 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         cannot be read or transformed are logged and NaN, so that the others stay where they are.
         """
         if isinstance(X, Source):
-            require_same_features(Features.of(X.n_features, X.feature_names), self._fitted.features, "the source")
+            found, cure = Features.of(X.n_features, X.feature_names), likeness(X, getattr(self, "source_", None))
+            require_same_features(found, self._fitted.features, "the source", cure=cure)
             if self.on_error == "skip":
                 return _counted(H for _, H in self.served(X, usual_size(X), SkippedLog()))
             return (H for _, H in self.served(X, usual_size(X)))

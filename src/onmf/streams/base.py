@@ -259,7 +259,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
-    """Refuse a sparse matrix of next to nothing but empty rows or columns.
+    """Refuse a sparse matrix, or one in chunks of which few are there, of next to nothing but empty rows or columns.
 
     Each takes memory all the same, so that a few bytes can ask for all there is.
     """

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from onmf._support.unread import Unread
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
+from onmf.streams.columns import shown
 from onmf.streams.encoding import not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
@@ -75,9 +76,15 @@ class Objects(Sequential):
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
         value = found.get(feature)
         if not isinstance(value, (int, float)):
-            what = f"{json.dumps(value)[:40]} is not a number" if feature in found else "there is no value"
-            cure = "choose fields of numbers by features=" if feature in found else "fill in or drop missing values"
-            raise SourceError(f"{self.where}: {what} at row {row}, field {feature!r}; {cure}.")
+            if feature not in found:
+                raise SourceError(
+                    f"{self.where}: row {row} has no field {feature!r}; its fields are {shown(list(found))}: choose "
+                    "among them by features=, or fill in what is missing."
+                )
+            raise SourceError(
+                f"{self.where}: {json.dumps(value)[:40]} is not a number at row {row}, field {feature!r}; choose "
+                "fields of numbers by features=."
+            )
         try:
             return float(value)
         except OverflowError:

@@ -51,9 +51,9 @@ def bytes_of(path: Path, owner: object) -> BinaryIO:
     return file
 
 
-def first_bytes() -> bytes:
-    """Of standard input, as many as a format is told by; they stay to be read."""
-    waiting: Any = getattr(_standard_input(), "buffer", None)
+def first_bytes(stream: BinaryIO | None = None) -> bytes:
+    """Of a stream, or of standard input, as many as a format is told by; they stay to be read."""
+    waiting: Any = stream or getattr(_standard_input(), "buffer", None)
     return bytes(waiting.peek(1)[:8]) if hasattr(waiting, "peek") else b""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.unread import Unread
+from onmf._support.wording import counted
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.streams.columns import choose
 from onmf.streams.encoding import are_utf8, not_utf8
@@ -21,6 +22,7 @@ from onmf.streams.registry import register
 
 log = logging.getLogger("onmf")
 
+OPEN_QUOTE = "has a quoted text that goes on in the next line; write the table without line breaks in its texts"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
@@ -53,6 +55,8 @@ class Table(Sequential):
             others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
             raise SourceError(f"{self.where} is empty.")
+        if self._goes_on(first):
+            raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
         # One number among gaps is a sample with gaps.
         self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
         if self.has_header and (wrong := not_utf8(first)):
@@ -108,7 +112,8 @@ class Table(Sequential):
             yield block
             row += len(block)
         if row < (self.n_samples or 0):
-            raise SourceError(f"{self.where} shrank: it had {self.n_samples} samples and now ends after {row}.")
+            had = counted(self.n_samples or 0, "sample")
+            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {row}.")
 
     def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
         """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
@@ -143,10 +148,11 @@ class Table(Sequential):
             quotechar='"',
             usecols=None if every else self.places,
         )
-        # Of columns that are not asked for, it does not say how many there are.
-        odd = () if every else (line for line in block if line.count(self.delimiter) != self.n_fields - 1)
-        if X.shape != (len(block), self.n_features) or any(len(self._fields(line)) != self.n_fields for line in odd):
-            raise ValueError("a line is shorter or longer than the others")
+        # Of columns that are not asked for, it does not say how many there are; quotes it leaves open.
+        usual = None if every else self.n_fields - 1
+        odd = (line for line in block if line.count('"') % 2 or usual not in (None, line.count(self.delimiter)))
+        if X.shape != (len(block), self.n_features) or not all(map(self._is_whole, odd)):
+            raise ValueError("a line is shorter or longer than the others, or goes on in the next")
         return X
 
     def _rows(self, first: int, block: list[str]) -> npt.NDArray[Any]:
@@ -181,9 +187,11 @@ class Table(Sequential):
             fields = self._fields(line)
         except csv.Error as error:
             return f"row {number} cannot be read: {error}"
+        if self._goes_on(line):
+            return f"row {number} {OPEN_QUOTE}"
         if len(fields) != self.n_fields:
             first = "the header" if self.has_header else "the first"
-            return f"row {number} has {len(fields)} values, {first} has {self.n_fields}"
+            return f"row {number} has {counted(len(fields), 'value')}, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
         for column in self.places:
             field = fields[column]
@@ -198,6 +206,15 @@ class Table(Sequential):
     def _lines(self) -> Iterator[str]:
         """A line of nothing but tabs is a sample with gaps, not a blank line."""
         return (line for line in lines(self.path) if line.strip(" \r\n"))
+
+    def _is_whole(self, line: str) -> bool:
+        return len(self._fields(line)) == self.n_fields and not self._goes_on(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Is a quote open at its end? Then the reader asks for the next line, too."""
+        reader = csv.reader([line.rstrip("\r\n"), ""], delimiter=self.delimiter)
+        next(reader, None)
+        return reader.line_num > 1
 
     def _fields(self, line: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]

@@ -116,7 +116,7 @@ def documents(
     elif tfidf or not (min_df is None and max_df is None):
         raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; add words=5000, for example.")
     elif like is None:
-        _say_hashed()
+        _say_hashed(rewinds)
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
@@ -158,11 +158,11 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
 
 
 @cache
-def _say_hashed() -> None:
-    log.warning(
-        "Words are hashed, so that the model will not know which words its features stand for; words=5000 learns a "
-        "vocabulary of that many words first."
-    )
+def _say_hashed(rewinds: bool) -> None:
+    cure = "words=5000 learns a vocabulary of that many words first"
+    if not rewinds:
+        cure = "to know them, learn a model from some of the texts in a file, with words=5000, and go on from it"
+    log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
 
 
 def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
