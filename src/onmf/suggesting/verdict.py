@@ -39,7 +39,12 @@ def verdict(growth: Growth, tails: Tails | None, zeros: float) -> Verdict:
         return _ranked(*found, growth.power, zeros)
     if growth.error > UNCLEAR:
         return undecided(f"the means of the entries differ too little to show how the variance grows ({power}).")
-    return _ranked(*_by_power(growth.power, power, zeros), growth.power, zeros)
+    name, reason = _by_power(growth.power, power, zeros)
+    if tails is not None and tails.outliers >= FEW:
+        reason += (
+            f" {100 * tails.outliers:.2g} % of the entries are far from the fit, but the others spread widely, too."
+        )
+    return _ranked(name, reason, growth.power, zeros)
 
 
 def _robust(tails: Tails, power: float, measured: str) -> tuple[str, str] | None:
