@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
@@ -95,8 +97,8 @@ class LowRank:
 
     def refitted(self, X: Array) -> LowRank:
         """The fit of other data, from here on."""
-        other = object.__new__(LowRank)
-        other.__dict__.update(self.__dict__, X=X)
+        other = copy(self)
+        other.X = X
         other.sweep(SWEEPS)
         return other
 

@@ -119,10 +119,10 @@ def _judged(sample: Sample, rng: np.random.Generator) -> tuple[_Measured, Verdic
         )
     if np.count_nonzero(X) < LEAST_FILLED * sum(X.shape):
         return _Measured(), undecided("there are too few entries other than zero to find a mean in.")
-    if is_exact(X):
-        return _Measured(), undecided("a fit of low rank leaves no noise, so any divergence will do.")
     try:
         with np.errstate(all="ignore"):  # what is not finite shows in the power
+            if is_exact(X):
+                return _Measured(), undecided("a fit of low rank leaves no noise, so any divergence will do.")
             fit, growth, coarse = settled(X, known, robust, rng)
             if growth is NOT_MEASURED:
                 return _Measured(), undecided("the entries are too unequal for a fit.")
