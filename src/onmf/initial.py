@@ -8,8 +8,10 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
+from onmf.coefficients import precise
+from onmf.divergences import SquaredL2
+from onmf.problem import pose
 
-LEAST = 1e-9  # of its mean, that an entry of a known atom counts as where logarithms are compared
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
@@ -20,11 +22,13 @@ def initial_dictionary(
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
-    are ``known`` already (J, F) are not among the K; k-means++ begins far from them.
+    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave.
     """
     if not isinstance(init, str):
         return _users(init, (K, X.shape[1]), X.dtype, known)
     require_init(init)
+    if K == 0:  # all are known
+        return np.zeros((0, X.shape[1]), dtype=X.dtype)
     if init == "kmeans++":
         return _spread_samples(X, K, rng, ratios, known)
     return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
@@ -69,18 +73,28 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, know
     taken = None
     if known is not None:
         known = normalize(known, norm="l1") * X.shape[1]
-        taken = places(np.maximum(known, LEAST) if ratios else known)
+        # A zero has no logarithm: it counts as the least that any sample has there.
+        taken = places(np.maximum(known, candidates.min(axis=0)) if ratios else known)
     chosen = _far_from_each_other(places(candidates), K, rng, taken)
+    atoms = dense(candidates[chosen])
+    if known is not None and chosen:
+        atoms = _left_by(known, atoms)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
-    return _pad(_to_unit_maximum(dense(candidates[chosen]) + share * _profile(candidates)), K, X, rng)
+    return _pad(_to_unit_maximum(atoms + share * _profile(candidates)), K, X, rng)
+
+
+def _left_by(known: Array, samples: Array) -> Array:
+    """What known atoms leave of samples, in least squares: of a mixture, the part that is still to be learnt."""
+    least_squares = SquaredL2()
+    H = precise(least_squares).solve(pose(least_squares, samples, known)).H
+    return np.maximum(samples - H @ known, 0)
 
 
 def _far_from_each_other(places: Any, K: int, rng: np.random.Generator, taken: Array | None = None) -> list[int]:
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
 
-    Places that are ``taken`` already count like rows that were chosen before the first.
     Among equally good candidates, such as the two of an isolated pair, the first one drawn is taken: rounding, and
-    with it the units of the data, must not decide.
+    with it the units of the data, must not decide. Places that are ``taken`` count like rows that were chosen before.
     """
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 

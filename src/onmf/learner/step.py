@@ -119,6 +119,8 @@ def begin(
     shape = recipe.n_components, batch.shape[1]
     method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
     require_served(method, inside, recipe.sets)
+    if recipe.fixed is not None and not method.keeps_known:
+        raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
     internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
     C, known = recipe.dictionaries, known_atoms(recipe.fixed, shape[1], internal.dtype)
     require_fittable(known, recipe.n_components, C, inside)

@@ -56,6 +56,7 @@ class EM(Method, name="em"):
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
+    keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 

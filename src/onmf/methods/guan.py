@@ -33,6 +33,7 @@ class Guan(Method, name="guan"):
     seed: int = 0
 
     skips_empty: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
     not_additive: ClassVar[str] = "it keeps samples"

@@ -34,6 +34,7 @@ class Lefevre(Method, name="lefevre"):
     N: float | None = None
     max_iter: int = 100
 
+    keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
 
     def __post_init__(self) -> None:

@@ -86,6 +86,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""

@@ -38,6 +38,7 @@ class Wang(Method, name="wang"):
     max_iter: int = 1000
 
     skips_empty: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")
 
     def __post_init__(self) -> None:
