@@ -15,6 +15,7 @@ from onmf import divergences, methods, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.going_on import going_on
+from onmf.cli.known import Fixed, atoms_for
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
@@ -34,6 +35,7 @@ EXAMPLES = (
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
+    "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
 
@@ -55,6 +57,7 @@ def fit(
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
+    fixed: Fixed = None,
     ridge: Annotated[
         float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
     ] = 0.0,
@@ -99,7 +102,7 @@ def fit(
     """Learn a dictionary from DATA and write it to a model file."""
     place, standard = streams.path_of(data), is_standard_output(out)
     if not standard:
-        require_writable(out, place)
+        require_writable(out, *(each for each in (place, fixed) if each is not None))
     settings: dict[str, Any] = {
         "n_components": components,
         "divergence": divergence,
@@ -117,7 +120,9 @@ def fit(
     known = None if start is None else onmf.load(start)
     announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
     begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
-    source = _opened(data, shuffle_buffer, seed, begun)
+    fixed_in = None if fixed is None else onmf.load(fixed)
+    source = _opened(data, shuffle_buffer, seed, begun or (fixed_in and fixed_in.source_))
+    settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
     if resume and keep is not None and keep.exists():
@@ -130,7 +135,7 @@ def fit(
         nonlocal learnt
         learnt = True
 
-    files = [place, out, *(each for each in (checkpoint, start) if each is not None)]
+    files = [place, out, *(each for each in (checkpoint, start, fixed) if each is not None)]
     with watched(log_every, log_json, metrics, *files) as show:
         model.set_params(callbacks=[show, note])
         try:

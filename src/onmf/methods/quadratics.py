@@ -72,24 +72,28 @@ def update(
     low: Array,
     weights: tuple[float, float],
     sweeps: int,
+    fixed: int,
 ) -> None:
-    """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
+    """The features f: their statistics in place in the memory, A and b, their weights in place in V.
+
+    Those of the first ``fixed`` atoms, whose unit is one, stay.
+    """
     from onmf.kernels import blend, sweep
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
     if A is None:
-        sweep(memory["S"], b, V, low, unit, f.start, sweeps)
+        sweep(memory["S"], b, V, low, unit, f.start, sweeps, fixed)
     elif "A" in memory:
         blend(matrices(memory, f), A, 0, *weights)
-        sweep(A, b, V, low, unit, f.start, sweeps)
+        sweep(A, b, V, low, unit, f.start, sweeps, fixed)
     else:  # in units of r the features share S; the floor is applied afterwards
         blend(memory["a"], A, f.start, *weights)
         S = memory["S"]
         r = ratio(A, S)
         v = V[:, f] * r
-        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps)
-        V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
+        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps, fixed)
+        V[fixed:, f] = np.maximum(v / r, unit[:, None] * low[f])[fixed:]
 
 
 def sweeps(memory: dict[str, Array], n: int) -> int:
@@ -103,9 +107,10 @@ def sweeps(memory: dict[str, Array], n: int) -> int:
     return int(min(MOST_SWEEPS, max(FEWEST_SWEEPS, worth)))
 
 
-def units(V: Array, before: Array) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left."""
+def units(V: Array, before: Array, fixed: int) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left, or if the atom is known."""
     largest = V.max(axis=1)
+    largest[:fixed] = before[:fixed]
     return np.where(largest > NEGLIGIBLE * before, largest, before)
 
 

@@ -86,6 +86,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
@@ -188,7 +189,7 @@ class Surrogate(Method, name="surrogate"):
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps)
+            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps, state.C.fixed)
 
         threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
@@ -198,7 +199,7 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
-        memory["unit"] = quadratics.units(V, unit)
+        memory["unit"] = quadratics.units(V, unit, state.C.fixed)
         W = state.C.project(V / memory["unit"][:, None])
         quadratics.rebase(memory)
         return state.after(n, W, memory)
@@ -224,8 +225,9 @@ class Surrogate(Method, name="surrogate"):
         if divergence.metric is not None:
             return coupled.merged(divergence.metric, before, sums)
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-        V = arrays.pop("V")
-        unit = quadratics.units(V, before.memory["unit"])
+        V, fixed = arrays.pop("V"), before.C.fixed
+        V[:fixed] = before.W[:fixed]  # to the bit
+        unit = quadratics.units(V, before.memory["unit"], fixed)
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
@@ -238,7 +240,7 @@ class Surrogate(Method, name="surrogate"):
                 A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps)
+            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps, fixed)
 
         threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)
