@@ -32,7 +32,7 @@ from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
@@ -41,6 +41,7 @@ from onmf.sets import DictionarySet
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
+HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,10 @@ class Surrogate(Method, name="surrogate"):
         if divergence.sees_ratios and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
         steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
-        return precise(divergence).stopping(1e-3 if self.tol is None else self.tol, self.max_iter or steps)
+        tol = 1e-3
+        if isinstance(divergence, Partial) and divergence.inner.least_squares is not None:
+            steps, tol = 10, 1e-7  # as good as the active set that whole samples have
+        return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         W = C.rescale_into(W)
@@ -189,6 +193,7 @@ class Surrogate(Method, name="surrogate"):
         counted = H if weights is None else H * weights[:, None]
         if isinstance(X, Known):
             size = n * floor.known(X, memory["size"])
+            memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
         for name, news in (("size", size), ("mass", counted.sum(axis=0))):
@@ -221,6 +226,9 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
+        if "mean" in memory:
+            mass = np.maximum(memory["mass"], float(np.finfo(V.dtype).tiny))[:, None]
+            np.minimum(V, HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V)
         memory["unit"] = quadratics.units(V, unit)
         W = state.C.project(V / memory["unit"][:, None])
         quadratics.rebase(memory)
@@ -289,7 +297,11 @@ def _takes_sparse(divergence: Divergence) -> bool:
 
 
 def _floor(divergence: Divergence) -> Floor:
-    """None where a fit of zero is admitted; geometric where zeros in the data are not."""
+    """None where a fit of zero is admitted; geometric where zeros in the data are not.
+
+    Of samples that are known in part, one for all: an atom with next to nothing where a sample is known could be given
+    any coefficient for a little gain there, and would fill the rest with it.
+    """
     if not divergence.domain.x.closed:
         return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed else 1e-3)
+    return Floor(0.0 if divergence.domain.y.closed and not divergence.partial else 1e-3)
