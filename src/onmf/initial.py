@@ -16,13 +16,20 @@ INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
 def initial_dictionary(
-    init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False, known: Array | None = None
+    init: Any,
+    X: Any,
+    K: int,
+    rng: np.random.Generator,
+    ratios: bool = False,
+    known: Array | None = None,
+    weights: Array | None = None,
 ) -> Array:
     """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
-    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave.
+    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample with
+    one of the ``weights`` counts as so many.
     """
     if not isinstance(init, str):
         return _users(init, (K, X.shape[1]), X.dtype, known)
@@ -30,7 +37,7 @@ def initial_dictionary(
     if K == 0:  # all are known
         return np.zeros((0, X.shape[1]), dtype=X.dtype)
     if init == "kmeans++":
-        return _spread_samples(X, K, rng, ratios, known)
+        return _spread_samples(X, K, rng, ratios, known, weights)
     return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
 
 
@@ -54,7 +61,9 @@ def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
     return _pad(_to_unit_maximum(dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
 
 
-def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, known: Array | None) -> Array:
+def _spread_samples(
+    X: Any, K: int, rng: np.random.Generator, ratios: bool, known: Array | None, weights: Array | None
+) -> Array:
     """Samples in directions far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample.
 
     With as much of the mean as of themselves where few entries are not zero: a document has too few words for an atom.
@@ -64,7 +73,9 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, know
     """
     from sklearn.preprocessing import normalize  # here: scikit-learn's preprocessing is slow to import
 
-    candidates = normalize(X[np.asarray(X.sum(axis=1)).ravel() > 0], norm="l1") * X.shape[1]
+    filled = np.asarray(X.sum(axis=1)).ravel() > 0
+    candidates = normalize(X[filled], norm="l1") * X.shape[1]
+    counts = None if weights is None else weights[filled].astype(np.float64)
 
     def places(samples: Any) -> Any:
         """Where they lie in the space whose distances count."""
@@ -75,12 +86,12 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, know
         known = normalize(known, norm="l1") * X.shape[1]
         # A zero has no logarithm: it counts as the least that any sample has there.
         taken = places(np.maximum(known, candidates.min(axis=0)) if ratios else known)
-    chosen = _far_from_each_other(places(candidates), K, rng, taken)
+    chosen = _far_from_each_other(places(candidates), K, rng, taken, counts)
     atoms = dense(candidates[chosen])
     if known is not None and chosen:
         atoms = _left_by(known, atoms)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
-    return _pad(_to_unit_maximum(atoms + share * _profile(candidates)), K, X, rng)
+    return _pad(_to_unit_maximum(atoms + share * _profile(candidates, counts)), K, X, rng)
 
 
 def _left_by(known: Array, samples: Array) -> Array:
@@ -90,11 +101,14 @@ def _left_by(known: Array, samples: Array) -> Array:
     return np.maximum(samples - H @ known, 0)
 
 
-def _far_from_each_other(places: Any, K: int, rng: np.random.Generator, taken: Array | None = None) -> list[int]:
+def _far_from_each_other(
+    places: Any, K: int, rng: np.random.Generator, taken: Array | None = None, counts: Array | None = None
+) -> list[int]:
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
 
     Among equally good candidates, such as the two of an isolated pair, the first one drawn is taken: rounding, and
-    with it the units of the data, must not decide. Places that are ``taken`` count like rows that were chosen before.
+    with it the units of the data, must not decide. Places that are ``taken`` count like rows that were chosen before. A
+    row may count as several; whole ``counts`` lead to the rows that so many copies of them would.
     """
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 
@@ -104,20 +118,31 @@ def _far_from_each_other(places: Any, K: int, rng: np.random.Generator, taken: A
         return np.where(apart > 1e-9 * squares, apart, 0.0)  # anything nearer is the same point, up to rounding
 
     if taken is None:
-        chosen = [int(rng.integers(places.shape[0]))]
+        chosen = [_drawn(places.shape[0], rng, counts)]
         nearest = distances(places[chosen], squares[chosen])[0]
     else:
         chosen = []
         nearest = distances(taken, np.square(taken).sum(axis=1)).min(axis=0)
+    each: Any = 1.0 if counts is None else counts
     while len(chosen) < K and nearest.any():
-        sums = np.cumsum(nearest)
+        sums = np.cumsum(each * nearest)
         trials = np.searchsorted(sums, rng.random(2 + int(np.log(K))) * sums[-1], side="right")
         left = np.minimum(nearest, distances(places[trials], squares[trials]))
-        potential = left.sum(axis=1)
+        potential = (each * left).sum(axis=1)
         best = int(np.argmax(potential <= (1 + 1e-6) * potential.min()))
         chosen.append(int(trials[best]))
         nearest = left[best]
     return chosen
+
+
+def _drawn(n: int, rng: np.random.Generator, counts: Array | None) -> int:
+    """One of n rows, as likely as it is often there."""
+    if counts is None:
+        return int(rng.integers(n))
+    ends = np.cumsum(counts)
+    whole = (counts == np.round(counts)).all()
+    place = rng.integers(int(ends[-1])) if whole else rng.random() * ends[-1]
+    return min(int(np.searchsorted(ends, place, side="right")), n - 1)
 
 
 def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
@@ -165,8 +190,10 @@ def _pad(W: Array, K: int, X: Any, rng: np.random.Generator) -> Array:
     return np.vstack([W, _to_unit_maximum(_profile(X) * _uniform(X, missing, rng))])
 
 
-def _profile(X: Any) -> Array:
+def _profile(X: Any, counts: Array | None = None) -> Array:
     """The mean sample, with a little for features that the first batch has not shown yet."""
+    if counts is not None:
+        X = (scipy.sparse.diags_array(counts * (len(counts) / counts.sum())) @ X).astype(X.dtype)
     profile: Array = np.asarray(X.mean(axis=0)).ravel() + 0.01 * X.mean()
     return profile.astype(X.dtype)
 

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, row_sums
 from onmf._support.checks import is_number
+from onmf._support.known import Known, Weighted
 from onmf._support.structure import fault_of_structure
 from onmf._support.unread import Unread
 from onmf.divergences import Divergence
@@ -40,6 +41,7 @@ def refuse_broken_structure(X: Any) -> None:
 
 def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     """Refuse NaN, infinite and negative entries; name the first by row and column, ``rows`` giving the row numbers."""
+    X = plain(X)
     refuse_broken_structure(X)
     values = X.data if scipy.sparse.issparse(X) else X
     with np.errstate(invalid="ignore"):
@@ -60,7 +62,7 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     if isinstance(number, Unread):
         raise DataError(str(number.reason))
     if np.isnan(value):
-        what, cure = "NaN in the data", "fill or drop missing values first"
+        what, cure = "NaN in the data", "drop or fill what is missing, or say missing='nan' to learn from the rest"
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
@@ -104,7 +106,7 @@ def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -
 def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:
-        refuse_broken_structure(X)
+        refuse_broken_structure(plain(X))
     except DataError as error:
         return [], [error]  # no row can be cut out of it
     try:
@@ -137,9 +139,14 @@ class Units:
             raise ValueError(f"the scale is {self.scale!r}, the mean {self.mean!r}")
 
     @classmethod
-    def of_first_batch(cls, X: Any, clip: tuple[float, float] | None, rescale: bool) -> Units:
-        """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
-        mean = _mean(X if clip is None else _clipped(X, clip))
+    def of_first_batch(
+        cls, X: Any, clip: tuple[float, float] | None, rescale: bool, samples: Array | None = None
+    ) -> Units:
+        """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading).
+
+        ``samples`` are the weights of the samples, if they differ.
+        """
+        mean = _mean(X if clip is None else _clipped(X, clip), samples)
         if mean == 0:
             raise DataError(
                 "The first batch is all zeros, so the data have no scale to learn at; "
@@ -155,6 +162,8 @@ class Units:
         Sparse data stay sparse; they come here only under divergences that admit zeros. Samples that would be infinite
         are refused, ``rows`` giving the row numbers.
         """
+        if isinstance(X, Known):
+            return self._known(X, divergence, rows)
         if scipy.sparse.issparse(X):
             X = X.tocsr(copy=True)
             X.sum_duplicates()  # and sort: arrays of other entries share the indices from here on, which must not move
@@ -179,11 +188,28 @@ class Units:
         raised = int(np.count_nonzero(internal < least))
         return np.maximum(internal, least, out=internal) if raised else internal, raised
 
+    def _known(self, X: Known, divergence: Divergence, rows: Any) -> tuple[Known, int]:
+        """The same of what is known of samples; where they are sparse, their zeros are known and stay."""
+        values = X.values if self.clip is None else _clipped(X.values, self.clip)
+        values = np.divide(values, self.scale, dtype=X.dtype)
+        internal = Known(X.like(values), X.weights)
+        if not np.isfinite(values.max(initial=0.0)):
+            refuse_infinite(np.asarray(internal.X.max(axis=1).todense() if X.sparse else values), X, self.mean, rows)
+        if divergence.domain.x.closed:
+            return internal, 0
+        least = FLOOR * np.maximum(internal.mean(axis=1), self.mean / self.scale)
+        least = np.repeat(least, np.diff(X.X.indptr)) if X.sparse else least[:, None]
+        known = 1 if X.sparse else X.present > 0
+        raised = int(np.count_nonzero((values < least) & known))
+        return Known(X.like(np.maximum(values, least).astype(X.dtype)), X.weights), raised
+
 
 def _clipped(X: Any, clip: tuple[float, float]) -> Any:
     """X between the bounds, which may lie beyond the range of its type; sparse X become dense if zeros are raised."""
     largest = float(np.finfo(X.dtype).max)
     low, high = (min(bound, largest) for bound in clip)
+    if isinstance(X, Known):
+        return Known(X.like(np.clip(X.values, low, high)), X.weights)
     if not scipy.sparse.issparse(X):
         return np.clip(X, low, high)
     if low > 0:
@@ -194,11 +220,19 @@ def _clipped(X: Any, clip: tuple[float, float]) -> Any:
     return X
 
 
-def _mean(X: Any) -> float:
+def plain(X: Any) -> Any:
+    """The array or sparse matrix of samples that may have weights."""
+    X = X.X if isinstance(X, Weighted) else X
+    return X.X if isinstance(X, Known) else X
+
+
+def _mean(X: Any, samples: Array | None = None) -> float:
     """The mean in double precision, without overflow for entries near the largest double.
 
     Divided by a power of two counts stay whole, and their sum is exact: that of sparse counts is that of dense ones.
     """
+    if isinstance(X, Known) or samples is not None:
+        return _weighted_mean(X, samples)
     values = X.data if scipy.sparse.issparse(X) else X
     largest = float(values.max(initial=0.0))
     if largest == 0:
@@ -213,6 +247,16 @@ def _means(X: Array) -> Array:
     with np.errstate(over="ignore"):
         means: Array = X.mean(axis=1, keepdims=True, dtype=np.float64)
     return means if np.isfinite(means).all() else np.sum(X / X.shape[1], axis=1, keepdims=True, dtype=np.float64)
+
+
+def _weighted_mean(X: Any, samples: Array | None) -> float:
+    values = X.values if isinstance(X, Known) else X.data if scipy.sparse.issparse(X) else X
+    unit = float(np.max(values, initial=0.0)) or 1.0
+    part = Known(X.like(values / unit), X.weights) if isinstance(X, Known) else X / unit
+    samples = np.ones(X.shape[0]) if samples is None else samples
+    sums = part.sum(axis=1) if isinstance(part, Known) else row_sums(part)
+    known = part.weight(axis=1) if isinstance(part, Known) else np.full(X.shape[0], float(X.shape[1]))
+    return float(samples @ sums) / max(float(samples @ known), float(np.finfo(np.float64).tiny)) * unit
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:

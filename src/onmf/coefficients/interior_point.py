@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
+from onmf._support.known import Known
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
@@ -48,16 +49,19 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         start, n = H, len(H)
         found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool))
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for atoms of zeros.
-        X = problem.X - H.dtype.type(low) * W.sum(axis=0)
+        weights = problem.X.weights if isinstance(problem.X, Known) else None
+        X = (problem.X if weights is None else problem.X.X) - H.dtype.type(low) * W.sum(axis=0)
+        X = X if weights is None else weights * X
         rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
         if atoms.size:
             scaled = _Scaled(problem, W[atoms])
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
+                some = None if weights is None else weights[block]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    part = iterate(_Steps(scaled, X[block], start[where], limit[block]), self.max_iter)
+                    part = iterate(_Steps(scaled, X[block], start[where], limit[block], some), self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
         return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
@@ -79,20 +83,30 @@ class _Scaled:
 
 
 class _Steps(Work):
-    """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold."""
+    """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold.
 
-    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array) -> None:
+    Entries that weigh differently make X and W other ones: sum m |x - hW| has m x for x, and m w for w, with a W per
+    sample that is never made, as it only occurs in products.
+    """
+
+    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array, weights: Array | None = None) -> None:
         dtype = X.dtype
         (n, F), K = X.shape, H.shape[1]
         box, mean = scaled.box, scaled.mean
         unit = np.abs(X).mean(axis=1, keepdims=True)
         super().__init__(H)
         self.scaled = scaled
+        self.weights = np.ones((n, 1), dtype=dtype) if weights is None else weights  # of the entries
+        self.weighted = np.full(n, weights is not None)
+        mass = np.broadcast_to(scaled.mass, H.shape) if weights is None else weights @ scaled.Wt
+        self.mass = np.maximum(mass, np.finfo(dtype).tiny)
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             top = (box.high - box.low) * (mean / unit)
             self.ridge = np.minimum(scaled.ridge * unit / mean / mean, 1e30)
             ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(dtype).tiny)), CEILING)
+            if weights is not None:  # an atom's mean is less than one where little of it is seen
+                ceiling = ceiling * F / np.where(mass > 1e-6 * F, mass, F)
         self.top, self.boxed = np.minimum(top, ceiling), top <= ceiling
         self.low = box.low * mean / unit
         # The best point so far and the best bound from below; no loss is negative.
@@ -106,12 +120,12 @@ class _Steps(Work):
 
         q = np.minimum(np.maximum(self.found, LIFT / K), 0.5 * self.top)
         p = self.top - q
-        fit: Array = q @ scaled.W
+        fit = self._fit(q)
         R = self.X - fit
         size = np.abs(R).mean(axis=1, keepdims=True) + np.finfo(dtype).eps
         a = 0.5 * R / (np.abs(R) + size)
         v = 0.5 * size / p
-        z = np.maximum(self.ridge * (q + self.low) - a @ scaled.Wt + v, 0.5 * size / q)
+        z = np.maximum(self.ridge * (q + self.low) - self._gathered(a) + v, 0.5 * size / q)
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
@@ -121,14 +135,14 @@ class _Steps(Work):
         """Find out which samples are proved to be within their limit; which of the others get no further?"""
         from onmf.kernels.interior import measure
 
-        q, mass = self.bounds[:, 0], self.scaled.mass
+        q, mass = self.bounds[:, 0], self.mass
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
         measure(self.X, fit, self.state, self.work, sums)
         value = self._with_ridge(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
-        c = fit @ self.scaled.Wt  # ``measure`` has put a in the place of the fit
+        c = self._gathered(fit)  # ``measure`` has put a in the place of the fit
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
         e = (np.maximum(c - self.ridge * (q + self.low), 0.0) / mass).max(axis=1)
         mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
@@ -146,19 +160,31 @@ class _Steps(Work):
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
         joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
         pull = self.ridge * (bounds[:, 0] + self.low)
-        M = weighted_grams(work[1], scaled.W)
+        M = weighted_grams(work[1] if self._alike else np.square(self.weights) * work[1], scaled.W)
         numbers = np.finfo(M.dtype)
         factor(M, bounds, self.ridge, 10 * float(numbers.eps))
-        dq = work[2] @ scaled.Wt - pull
+        dq = self._gathered(work[2]) - pull
         solve_factored(M, dq)
-        P = dq @ scaled.W
+        P = self._fit(dq)
         extra = np.empty((len(dq), 2, dq.shape[1]), dtype=dq.dtype)
         predict(P, work, state, bounds, dq, extra, joint)
-        dq = P @ scaled.Wt - pull + extra[:, 0] - extra[:, 1]
+        dq = self._gathered(P) - pull + extra[:, 0] - extra[:, 1]
         solve_factored(M, dq)
         least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
-        advance(dq @ scaled.W, work, state, bounds, dq, extra, joint, least)
-        return self._assess(bounds[:, 0] @ scaled.W)
+        advance(self._fit(dq), work, state, bounds, dq, extra, joint, least)
+        return self._assess(self._fit(bounds[:, 0]))
+
+    @property
+    def _alike(self) -> bool:
+        """Do all entries weigh one?"""
+        return not self.weighted[0]
+
+    def _fit(self, q: Array) -> Array:
+        fit: Array = q @ self.scaled.W
+        return fit if self._alike else self.weights * fit
+
+    def _gathered(self, entries: Array) -> Array:
+        return (entries if self._alike else self.weights * entries) @ self.scaled.Wt
 
     def answers(self) -> Array:
         """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""
@@ -177,7 +203,7 @@ class _Steps(Work):
         return np.ascontiguousarray(array[:, stay]) if name == "work" else array[stay]
 
     def _objective(self, q: Array) -> Array:
-        return self._with_ridge(q, np.abs(self.X - q @ self.scaled.W).sum(axis=1))
+        return self._with_ridge(q, np.abs(self.X - self._fit(q)).sum(axis=1))
 
     def _with_ridge(self, q: Array, deviations: Array) -> Array:
         if not self.scaled.ridge:

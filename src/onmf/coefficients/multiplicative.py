@@ -13,7 +13,7 @@ from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem
+from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem, takes_sparse
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         return reason if penalty and divergence.multiplicative_slope is None else None
 
     def takes_sparse(self, divergence: Divergence) -> bool:
-        """Those of the alpha family with alpha > 0, untested."""
-        return divergence.alpha_order is not None and not self.every
+        """Those of the alpha family with alpha > 0, untested; samples that are known in part, by entries alone."""
+        return takes_sparse(divergence) if divergence.partial else divergence.alpha_order is not None and not self.every
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
@@ -69,8 +69,8 @@ class _Steps(Descent):
         problem, H = self.problem, self.H
         divergence = problem.divergence
         P, N = divergence.multiplicative_parts(problem.X, self._fit(H))
-        above = P @ problem.W.T
-        below = problem.mass if N is None else N @ problem.W.T
+        above = problem.gathered(P)
+        below = problem.mass if N is None else problem.gathered(N)
         if problem.penalty:
             factor = self._penalised(above, below)
         else:
@@ -91,4 +91,4 @@ class _Steps(Descent):
         return factor ** (below / (below + problem.penalty.ridge * H * (exponent / slope)))
 
     def _fit(self, H: Array) -> Array:
-        return np.maximum(H @ self.problem.W, TINY)
+        return np.maximum(self.problem.fit(H), TINY)

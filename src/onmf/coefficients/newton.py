@@ -15,7 +15,7 @@ from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
-RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, KNOWN_STEPS, STEEP_STEPS = 20, 5, 10  # multiplicative ones, before the first of Newton's
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Newton(CoefficientSolver, name="newton"):
 
         if isinstance(problem, GramProblem):
             return self._least_squares(problem)
-        if not problem.divergence.domain.x.closed:
+        if problem.divergence.partial:
+            H = Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H
+        elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
             H = nnls_on_gram(problem.W @ problem.W.T, problem.X @ problem.W.T)

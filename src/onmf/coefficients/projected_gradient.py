@@ -13,7 +13,7 @@ from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_square
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
-TRIED = ("X", "prices")  # what a line search needs to know of the samples
+TRIED = ("X", "prices", "mass")  # what a line search needs to know of the samples
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _Searches(Descent):
             there = some.rows(blurred, TRIED).gradient(trial[blurred], fit[blurred])
             good[blurred] = (there * (h - trial)[blurred]).sum(axis=1) >= rule.alpha * fall[blurred]
         if self.zero_is_critical:  # one step too long would end there for good
-            good &= trial @ some.mass >= 0.01 * (h @ some.mass)
+            good &= some.carried(trial) >= 0.01 * some.carried(h)
         return trial, fit, value, good
 
 

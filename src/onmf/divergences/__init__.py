@@ -16,6 +16,7 @@ for _module in pkgutil.iter_modules(__path__):
 from onmf.divergences.alpha import Alpha, Hellinger, KullbackLeibler  # noqa: E402
 from onmf.divergences.beta import Beta, ItakuraSaito, SquaredL2  # noqa: E402
 from onmf.divergences.mahalanobis import Mahalanobis  # noqa: E402
+from onmf.divergences.partial import Partial  # noqa: E402
 from onmf.divergences.robust import L1, L2, Huber  # noqa: E402
 from onmf.divergences.separable import Separable  # noqa: E402
 
@@ -32,6 +33,7 @@ __all__ = [
     "ItakuraSaito",
     "KullbackLeibler",
     "Mahalanobis",
+    "Partial",
     "Separable",
     "SquaredL2",
     "find",

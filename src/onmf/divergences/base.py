@@ -17,6 +17,7 @@ import scipy
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
+from onmf._support.known import Known
 from onmf._support.registry import Registered
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
@@ -124,9 +125,45 @@ class Divergence(Registered, kind="divergence"):
         """Was a parameter left to the data, so that ``adapted`` should tune it while learning?"""
         return False
 
-    def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
-        """The divergence, its parameter moved by ``weight`` towards what samples X and fits Y suggest."""
+    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Divergence:
+        """The divergence, its parameter moved by ``weight`` towards what samples X and fits Y suggest.
+
+        X may be ``Known``; ``samples`` are the weights of the samples, if they differ.
+        """
         return self
+
+    @property
+    def partial(self) -> bool:
+        """Are samples known in part, or do their entries weigh differently? Then X are ``Known`` (``Partial``)."""
+        return False
+
+    @property
+    def separable(self) -> bool:
+        """Is it a sum over the entries, so that each can be computed without the others of its sample?"""
+        return False
+
+    @property
+    def weighs_entries(self) -> bool:
+        """Can entries be unknown, or weigh differently? Then it has the four functions below."""
+        return self.separable
+
+    def weighted_value(self, X: Known, Y: Array) -> Array:
+        """``value`` by the weights of the entries; Y is like ``X.values``, here and below."""
+        raise NotImplementedError(f"{self.name} cannot weigh entries.")
+
+    def weighted_grad(self, X: Known, Y: Array) -> Array:
+        """``grad`` of it."""
+        raise NotImplementedError(f"{self.name} cannot weigh entries.")
+
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        """``model`` of it, or ``newton_model``."""
+        raise NotImplementedError(f"{self.name} cannot weigh entries.")
+
+    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
+        """``multiplicative_parts`` of it; N = None stands for the weights."""
+        slope, curvature = self.weighted_model(X, Y, newton=False)
+        N: Array = curvature * Y
+        return np.maximum(N - slope, 0.0), N
 
     @property
     def lipschitz(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.known import Known
 from onmf.divergences.base import Divergence
 
 
@@ -82,8 +83,28 @@ class InUnits(Divergence):
         parts = P / self._first, _times(1 / self._first, N)
         return self.inner.loss_of_fits(self.unit * X, self.unit * Y, *parts) / self.loss
 
-    def adapted(self, X: Array, Y: Array, weight: float) -> Divergence:
-        return replace(self, inner=self.inner.adapted(self.unit * X, self.unit * Y, weight))
+    def weighted_value(self, X: Known, Y: Array) -> Array:
+        return self.inner.weighted_value(self._outside(X), self.unit * Y) / self.loss
+
+    def weighted_grad(self, X: Known, Y: Array) -> Array:
+        return self._first * self.inner.weighted_grad(self._outside(X), self.unit * Y)
+
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        slope, curvature = self.inner.weighted_model(self._outside(X), self.unit * Y, newton)
+        return self._first * slope, self._second * curvature
+
+    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
+        P, N = self.inner.weighted_parts(self._outside(X), self.unit * Y)
+        return self._first * P, X.weighted(np.full_like(P, self._first)) if N is None else self._first * N
+
+    def _outside(self, X: Known) -> Known:
+        return Known(self.unit * X.X, X.weights)
+
+    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Divergence:
+        outside = self._outside(X) if isinstance(X, Known) else self.unit * X
+        return replace(
+            self, inner=self.inner.adapted(outside, self.unit * Y, weight, *(() if samples is None else (samples,)))
+        )
 
     def for_data(self, mean: float, n_features: int) -> Self:
         return replace(self, inner=self.inner.for_data(self.unit * mean, n_features))
@@ -107,6 +128,7 @@ class InUnits(Divergence):
 for _name in (
     *("name", "aliases", "domain", "smooth", "smooth_unless_exact", "convex", "robust", "sees_ratios", "quadratic"),
     *("curvature_per_sample", "averaging_exponent", "adaptive", "degree", "multiplicative_slope"),
+    *("separable", "weighs_entries"),
 ):
     setattr(InUnits, _name, property(attrgetter(f"inner.{_name}")))
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 
 from onmf._support.arrays import Array
+from onmf._support.known import Known
 from onmf.divergences.base import Divergence, finite_number
 from onmf.divergences.beta import SquaredL2
 from onmf.divergences.separable import Separable
@@ -98,6 +100,23 @@ class L2(Divergence, name="l2"):
         """The derivative itself; with a line search, larger weights do no harm."""
         return self.grad(X, Y), np.broadcast_to(self._weight(X, Y - X, 1e-8), X.shape)
 
+    weighs_entries = True
+
+    def weighted_value(self, X: Known, Y: Array) -> Array:
+        """sqrt(sum_f m_f (x_f - y_f)^2); here and below, X is dense."""
+        return np.sqrt(X.weighted(np.square(X.X - Y)).sum(axis=1))
+
+    def weighted_grad(self, X: Known, Y: Array) -> Array:
+        norm = self.weighted_value(X, Y)[:, None]
+        return X.weighted(Y - X.X) / np.where(norm > 0, norm, 1.0)
+
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        """Those of the samples and fits times the roots of the weights, by the chain rule."""
+        roots = np.sqrt(X.present)
+        weight = self._weight(roots * X.X, roots * (Y - X.X), 1e-8 if newton else 1e-4)
+        slope = self.weighted_grad(X, Y) if newton else X.weighted(Y - X.X) * weight
+        return slope, X.weighted(np.broadcast_to(weight, X.shape))
+
     @staticmethod
     def _weight(X: Array, R: Array, exact: float) -> Array:
         size, norm = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
@@ -160,7 +179,24 @@ class Huber(Separable, name="huber"):
     def adaptive(self) -> bool:
         return self.delta is None
 
-    def adapted(self, X: Array, Y: Array, weight: float) -> Huber:
+    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Huber:
         """delta moves towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
-        target = max(MAD_TO_DELTA * float(np.median(np.abs(X - Y))), 1e-4 * float(X.mean()))
+        if isinstance(X, Known) or samples is not None:
+            X = X if isinstance(X, Known) else Known(X, np.ones_like(X))
+            weights = X.present if samples is None else scipy.sparse.diags_array(samples) @ X.present
+            median = weighted_median(np.abs(X.values - Y), weights.data if X.sparse else np.asarray(weights))
+            mean = float(X.mean())
+        else:
+            median, mean = float(np.median(np.abs(X - Y))), float(X.mean())
+        target = max(MAD_TO_DELTA * median, 1e-4 * mean)
         return replace(self, delta=(1 - weight) * self._known_delta + weight * target) if target > 0 else self
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """The median of as many copies of each value as its weight says; zero of none."""
+    order = np.argsort(values, axis=None, kind="stable")
+    values, sums = values.ravel()[order], np.cumsum(weights.ravel()[order], dtype=np.float64)
+    if not sums.size or sums[-1] <= 0:
+        return 0.0
+    below, above = np.searchsorted(sums, 0.5 * sums[-1], side="left"), np.searchsorted(sums, 0.5 * sums[-1], "right")
+    return 0.5 * float(values[below] + values[min(above, len(values) - 1)])

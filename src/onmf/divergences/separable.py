@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, row_sums
+from onmf._support.known import Known
 from onmf.divergences.base import TINY, Divergence, chord
 
 
@@ -62,6 +63,22 @@ class Separable(Divergence):
     def grad(self, X: Array, Y: Array) -> Array:
         return self.dy(np, X, Y)
 
+    separable = True
+
+    def weighted_value(self, X: Known, Y: Array) -> Array:
+        return row_sums(X.like(X.weighted(self.d(np, X.values, Y))))
+
+    def weighted_grad(self, X: Known, Y: Array) -> Array:
+        return X.weighted(self.grad(X.values, Y))
+
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        slope, curvature = _by_rows(self.newton_model if newton else self.model, X, Y)
+        return X.weighted(slope), X.weighted(curvature)
+
+    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
+        P, N = _by_rows(self.multiplicative_parts, X, Y)
+        return X.weighted(P), None if N is None else X.weighted(N)
+
     def loss_unit(self, unit: float) -> float:
         """unit^degree, or without a degree d(unit || 2 unit): losses inside are then of order one."""
         if self.degree is not None or unit == 1.0:
@@ -69,6 +86,14 @@ class Separable(Divergence):
         with np.errstate(all="ignore"):
             loss = float(self.d(np, np.float64(unit), np.float64(2 * unit)))
         return loss if 0 < loss < np.inf else 1.0
+
+
+def _by_rows(function: Callable[[Array, Array], tuple[Any, Any]], X: Known, Y: Array) -> tuple[Any, Any]:
+    """function(X, Y) of two results; a sparse X has its entries one per row, as some look at the mean of a row."""
+    if not X.sparse:
+        return function(X.values, Y)
+    one, other = function(X.values[:, None], Y[:, None])
+    return one[:, 0], None if other is None else other[:, 0]
 
 
 def _row_powers(X: Any, degree: float) -> Array:

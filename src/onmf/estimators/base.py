@@ -12,17 +12,20 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.constants import Constants
+from onmf._support.known import Known, apart, as_dense, as_known, checked_missing
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, Partial
 from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
+from onmf.estimators.weights import weighted
 from onmf.learner import Features, Fitted, Progress
+from onmf.learner.step import require_weighed
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet, Sets
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
@@ -45,6 +48,8 @@ class NMF(TransformerMixin, BaseEstimator):
     n_components: int
     divergence: Divergence | str
     clip: tuple[float, float] | None
+    missing: str | None
+    implicit: str
     sets: Sets | None
     transform_tol: float
     transform_max_iter: int
@@ -74,9 +79,9 @@ class NMF(TransformerMixin, BaseEstimator):
 
     # Using it
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, *, weights: Any = None) -> Array:
         """The coefficients H (n, K) of X in the dictionary, solved precisely."""
-        return self._coefficients(self._checked(X))
+        return self._coefficients(self._checked(X, weights))
 
     def _coefficients(self, X: Any) -> Array:
         H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
@@ -111,20 +116,37 @@ class NMF(TransformerMixin, BaseEstimator):
         refuse_infinite(X, H, self._fitted.units.mean)
         return X
 
-    def loss(self, X: Any) -> float:
-        """The mean divergence per sample at the precise coefficients, in the data's units."""
-        X = self._checked(X)
+    def complete(self, X: Any, *, weights: Any = None) -> Array:
+        """X (n, F) with its holes filled by the fit: what is NaN, of weight zero or, with ``implicit="missing"``, not
+        stored in a sparse X. What is known stays as it is.
+
+        A sample of which nothing is known is filled with zeros.
+        """
+        known = self._checked(X, weights)
+        if not isinstance(known, Known):
+            raise ValueError("complete needs to know what is missing: set missing='nan', or implicit='missing'.")
+        fit = self.inverse_transform(self._coefficients(known)).astype(known.dtype, copy=False)
+        dense = known.densified()
+        return np.where(dense.present > 0, dense.X, fit)
+
+    def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
+        """The mean divergence per sample at the precise coefficients, in the data's units.
+
+        Of what is known, by its weights; penalties are no part of it.
+        """
+        X, counts = apart(self._checked(X, weights, sample_weight))
+        share = np.full(X.shape[0], 1 / X.shape[0]) if counts is None else counts / counts.sum()
         total, unit = 0.0, self.divergence_.loss_unit(self.scale_)
         for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             refuse_infinite(losses * unit, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
-            total += float((losses / X.shape[0]).sum())
+            total += float((losses / X.shape[0] if counts is None else losses * share[rows]).sum())
         return total * unit
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:
         """Minus the loss: higher is better."""
-        return -self.loss(X)
+        return -self.loss(X, sample_weight=sample_weight, weights=weights)
 
     def stationarity(self, X: Any) -> float:
         """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
@@ -134,10 +156,11 @@ class NMF(TransformerMixin, BaseEstimator):
         """
         X = self._checked(X)
         divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
+        divergence = Partial(divergence) if isinstance(X, Known) else divergence
         gradient = np.zeros_like(W)
         for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
-                slope = divergence.grad(dense(problem.X), H @ W)
+                slope = divergence.grad(as_dense(problem.X), H @ W)
                 refuse_infinite(slope, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
                 gradient += H.T @ slope / X.shape[0]
         if not np.isfinite(gradient).all():
@@ -162,12 +185,15 @@ class NMF(TransformerMixin, BaseEstimator):
         """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""
         fitted, penalty = self._fitted, self._penalty()
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
+        if isinstance(X, Known):
+            require_weighed(divergence)
+            divergence = Partial(divergence)
         solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
         sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
-            given, numbers = X[rows] if sparse else dense(X[rows]), range(rows.start, rows.stop)
+            given, numbers = X[rows] if sparse else as_dense(X[rows]), range(rows.start, rows.stop)
             V, count = fitted.units.inside(given, fitted.divergence, numbers)
             problem = pose(divergence, V, W, self._sets.coefficients, penalty)
             with threads.taken_from_blas():
@@ -196,6 +222,7 @@ class NMF(TransformerMixin, BaseEstimator):
             raise ValueError(f"callbacks must be a list of functions that take a Progress, got {self.callbacks!r}.")
         require_whole(0, verbose=int(self.verbose) if isinstance(self.verbose, (bool, np.bool_)) else self.verbose)
         checked_clip(self.clip)
+        checked_missing(self.missing, self.implicit)
         require_seed(self.random_state)
 
     def _require_switches(self, *names: str) -> None:
@@ -208,9 +235,11 @@ class NMF(TransformerMixin, BaseEstimator):
         listeners = [] if self.callbacks is None else list(self.callbacks)
         return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
         check_is_fitted(self)
+        missing, implicit = checked_missing(self.missing, self.implicit)
         X, _ = self._validated(X, reset=False)
+        X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
         refuse_bad_entries(X)
         return X
 

@@ -13,11 +13,13 @@ from typing import Any, Self
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner
+from onmf._support.known import as_known
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.going_on import Beginning, kept_in
 from onmf.estimators.streamed import Streamed
 from onmf.estimators.warned import warn_raised
+from onmf.estimators.weights import weighted
 from onmf.learner import Features, Progress, Reading, Recipe
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
@@ -138,6 +140,8 @@ class OnlineNMF(Streamed):
         fixed: Any = None,
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
+        missing: str | None = None,
+        implicit: str = "zero",
         ridge: float = 0.0,
         sets: Sets | None = None,
         reservoir: int = 0,
@@ -158,6 +162,8 @@ class OnlineNMF(Streamed):
         self.fixed = fixed
         self.scale = scale
         self.clip = clip
+        self.missing = missing
+        self.implicit = implicit
         self.ridge = ridge
         self.sets = sets
         self.reservoir = reservoir
@@ -175,6 +181,8 @@ class OnlineNMF(Streamed):
         X: Any,
         y: Any = None,
         *,
+        sample_weight: Any = None,
+        weights: Any = None,
         checkpoint: Checkpoint | str | Path | None = None,
         resume: bool = False,
         resume_from: OnlineNMF | str | Path | None = None,
@@ -188,18 +196,24 @@ class OnlineNMF(Streamed):
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
         the bit. Files that were added to a folder since are learnt after those that were there.
 
+        A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the shape
+        of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has its
+        own: ``?weight=COLUMN``.
+
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
         recipe, keep = self._recipe(), kept_in(checkpoint, resume)
         with keep.alone() if keep is not None else nullcontext():
-            return self._fit(X, recipe, keep, resume, resume_from)
+            return self._fit(X, (sample_weight, weights), recipe, keep, resume, resume_from)
 
-    def _fit(self, X: Any, recipe: Recipe, keep: Checkpoint | None, resume: bool, resume_from: Any) -> Self:
+    def _fit(
+        self, X: Any, weights: tuple[Any, Any], recipe: Recipe, keep: Checkpoint | None, resume: bool, resume_from: Any
+    ) -> Self:
         """Learn, and write checkpoints that nobody else writes."""
         reading = Reading.of(vars(self), keep is not None, keep is not None and keep.verify)
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         beginning = Beginning.of(settings, keep, resume, resume_from, recipe.divergence)
-        source, features = self._source(X)
+        source, features = self._source(X, weights)
         begun = beginning.ready(recipe, source, features)
         before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
         if beginning.same_data:
@@ -221,6 +235,8 @@ class OnlineNMF(Streamed):
                     break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
+            if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
+                warnings.warn(gaps, UserWarning, stacklevel=3)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
@@ -229,11 +245,12 @@ class OnlineNMF(Streamed):
                 keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
         recipe, learned = self._recipe(), self._learned
         try:
             X, features = self._validated(X, reset=learned is None)
+            X = as_known(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)
         except ValueError as error:
             if learned is None or self.on_error == "raise":
                 raise
@@ -278,12 +295,18 @@ class OnlineNMF(Streamed):
         Reading.of(vars(self))
         return Recipe.of(vars(self))
 
-    def _source(self, X: Any) -> tuple[Source, Features]:
+    def _source(self, X: Any, weights: tuple[Any, Any]) -> tuple[Source, Features]:
         """X as a source of batches, and its features."""
         if isinstance(X, Source) or is_stream(X):
+            if any(each is not None for each in weights):
+                raise ValueError(
+                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
+                    "own are learnt with partial_fit(batch, sample_weight=...)."
+                )
             source = X if isinstance(X, Source) else Batches(X)
             return source, Features.of(source.n_features, source.feature_names)
         X, features = self._validated(X, reset=True)
-        if self.on_error == "raise":
+        X = weighted(X, *weights, self.implicit)
+        if self.on_error == "raise" and self.missing is None:
             refuse_bad_entries(X)
         return Rows(X), features

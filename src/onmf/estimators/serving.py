@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from onmf._support.arrays import Array
+from onmf._support.known import apart, as_known
 from onmf._support.skipping import SkippedLog
 from onmf.estimators.base import BLOCK, NMF
 from onmf.estimators.inputs import likeness, require_same_features
@@ -35,7 +36,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
 
     on_error: str = "raise"  # which OnlineNMF leaves to the user
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, weights: Any = None) -> Any:
         """The coefficients H (n, K) of X in the dictionary, solved precisely.
 
         X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
@@ -51,7 +52,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         if is_stream(X):
             check_is_fitted(self)  # now, not when the first batch is asked for
             return _counted(self._each_served(X)) if self.on_error == "skip" else map(self.transform, X)
-        return super().transform(X)
+        return super().transform(X, weights=weights)
 
     def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
         """The coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
@@ -75,7 +76,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 yield rows, np.full((len(rows), len(self.components_)), np.nan, like)
 
         for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
-            H = self._each_solved(rows, as_floats(batch), on_bad)
+            H = self._each_solved(rows, as_floats(apart(batch)[0]), on_bad)
             like = H.dtype
             in_order = in_order and _follow(rows, expected, unread - filled)
             if in_order and on_bad is not None and len(rows):
@@ -106,8 +107,9 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
     def _each_solved(self, rows: Any, X: Any, on_bad: OnBad | None) -> Array:
         """The coefficients; of rows that are refused NaN, found by halving the batch until they are alone."""
         try:
-            refuse_bad_entries(X, rows)
-            return self._coefficients(X)
+            known = as_known(X, self.missing, self.implicit)
+            refuse_bad_entries(known, rows)
+            return self._coefficients(known)
         except DataError as error:
             if on_bad is None:
                 raise

@@ -10,7 +10,7 @@ from onmf.kernels.checked import CSR, VECTOR_SUMS, kernel
 FOUR = 4
 
 
-@kernel("Fnm m m nK FP FK FK F K K FP* FK* FK*", fastmath=VECTOR_SUMS)
+@kernel("Fnm m m nK FP FK FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS)
 def curved_step(
     columns: CSR,
     slopes: Array,
@@ -39,16 +39,18 @@ def curved_step(
         w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k   over w >= low
 
     from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes`` (s) and ``curvatures``
-    (c), a row per feature; A is packed. The weights of the first ``fixed`` atoms stay.
+    (c), a row per feature; A is packed. D has a row per feature, or one for all. The weights of the first ``fixed`` atoms
+    stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
-    if not 0 <= first <= last <= len(b):
+    if not 0 <= first <= last <= len(b) or (len(D) != 1 and len(D) != len(b)):
         raise ValueError("shapes do not fit: there are no such features.")
     M, h = np.empty((K, K), dtype=H.dtype), np.zeros((FOUR, K), dtype=H.dtype)  # M: A, unpacked
     c, slope = np.empty(FOUR, dtype=H.dtype), np.empty(K, dtype=H.dtype)
     for f in range(first, last):
         old, new, least, total = Wt[f], Wt_new[f], low[f], b_new[f]
+        sums = D[f] if len(D) > 1 else D[0]
         M[:] = 0
         total[:] = 0
         for start in range(indptr[f], indptr[f + 1], FOUR):  # four entries at a time: M is read and written less often
@@ -75,13 +77,13 @@ def curved_step(
                 q += 1
         for k in range(K):
             new[k] = old[k] if k < fixed else max(old[k], least)
-            slope[k] = D[k] - total[k]
+            slope[k] = sums[k] - total[k]
         for k in range(K):  # M is symmetric: its columns are its rows
             w, row = new[k], M[k]
             for j in range(K):
                 slope[j] += w * row[j]
         for k in range(fixed, K):  # from here on M has the last term's curvature; its slope is zero at the old weights
-            M[k, k] += damping * D[k] / new[k]
+            M[k, k] += damping * sums[k] / new[k]
         for _ in range(sweeps):
             for k in range(fixed, K):
                 row = M[k]

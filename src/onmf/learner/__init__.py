@@ -7,13 +7,14 @@ gives a new ``Learned`` and changes none.
 from onmf.learner.cuts import Reading
 from onmf.learner.drift import Drift
 from onmf.learner.guarantee import guarantee
-from onmf.learner.learned import Features, Fitted, History, Learned, Skipped
+from onmf.learner.learned import Coverage, Features, Fitted, History, Learned, Skipped
 from onmf.learner.legs import require_features, require_position
 from onmf.learner.position import Position
 from onmf.learner.run import run
 from onmf.learner.step import Progress, Recipe, begin, continued, step
 
 __all__ = [
+    "Coverage",
     "Drift",
     "Features",
     "Fitted",

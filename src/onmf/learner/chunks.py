@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array, row_sums
+from onmf._support.known import Known
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.learner import exchange
@@ -41,19 +42,22 @@ def learn(
     adapt: bool = False,
     repeated: bool = False,
     exchanges: bool = False,
+    weights: Array | None = None,
 ) -> BatchResult:
     """Learn from the batch X (n, F) in internal units, cut into chunks of the method's sizes.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
     an earlier pass has had these samples. With ``exchanges``, atoms may be exchanged: not on a shard, as all
-    shards have their atoms in common.
+    shards have their atoms in common. ``weights`` are those of the samples, if they differ.
     """
     losses: list[float] = []
     coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
     n, rows = len(coefficients), np.arange(len(coefficients))
     if method.skips_empty:
-        rows = np.flatnonzero(row_sums(X) != 0)
+        rows = np.flatnonzero((X.sum(axis=1) if isinstance(X, Known) else row_sums(X)) != 0)
         X = X if len(rows) == n else X[rows]
+    total = n if weights is None else float(weights.sum(dtype=np.float64))
+    weights = None if weights is None else weights[rows].astype(state.W.dtype, copy=False)
     state = state.copy(method.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
     usual = method.coefficients(divergence)
@@ -63,26 +67,31 @@ def learn(
     while first < X.shape[0]:
         left = X.shape[0] - first
         size = max(1, min(left, method.chunk(state.clock, share * left) // share))
-        first_size = first_size or size
+        first_size = first_size or (size if weights is None else float(weights[:size].sum()))
         new = X[first : first + size]
+        count = None if weights is None else weights[first : first + size]
         if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size, method.horizon):
             some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
             some = reservoir.mixed(kept, some) if reservoir else some
-            state = exchange.exchanged(method, divergence, state, some, box, penalty)
+            counts = None if weights is None else weights[first : first + some.shape[0]]
+            state = exchange.exchanged(method, divergence, state, some, box, penalty, counts)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
         effort = method.effort(state.clock)
         solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
         for visit in range(method.visits(state.clock)):
-            problem = pose(divergence, V, state.W, box, penalty)
+            problem = pose(divergence, V, state.W, box, penalty, count)
             H = solver.solve(problem, H).H
             statistics = replace(method.local(problem, H), new=0 if repeated else new.shape[0])
             if adapt:
-                weight = method.weight(divergence, state.clock + V.shape[0], V.shape[0])
-                divergence = divergence.adapted(V, H @ state.W, weight)
+                weight = method.weight(divergence, state.clock + problem.weight, problem.weight)
+                divergence = divergence.adapted(V, problem.fit(H), weight, *(() if count is None else (count,)))
             state = method.apply(divergence, before, statistics)
             if visit == 0:
-                losses.append(float(statistics.losses[: new.shape[0]].sum(dtype=np.float64)))
+                if count is None:
+                    losses.append(float(statistics.losses[: new.shape[0]].sum(dtype=np.float64)))
+                else:
+                    losses.append(float(count @ statistics.losses.astype(np.float64)))
         if H is not None:
             coefficients[rows[first : first + size]] = H[: new.shape[0]]
         if reservoir:
@@ -91,7 +100,7 @@ def learn(
     # One layout in memory, whatever the method prefers: a model read from a file then continues to the bit.
     state = replace(state, W=np.ascontiguousarray(state.W), memory=state.memory | kept)
     first_loss = losses[0] / first_size if losses else 0.0
-    return BatchResult(state, divergence, sum(losses) / n, first_loss, coefficients)
+    return BatchResult(state, divergence, sum(losses) / (total or 1.0), first_loss, coefficients)
 
 
 def require_finite(result: BatchResult, rows: Any, unit: float) -> None:
@@ -124,5 +133,5 @@ def rank_one_loss(divergence: Divergence, X: Any) -> float:
     """
     profile = np.asarray(X.mean(axis=0)).reshape(1, -1) + 1e-6 * X.mean()
     problem = pose(divergence, X, (profile / profile.sum()).astype(X.dtype))
-    H = row_sums(X)[:, None] + TINY
+    H = problem.start() if isinstance(X, Known) else row_sums(X)[:, None] + TINY
     return max(float(problem.loss(H, problem.fit(H)).mean()), 1e-6 * float(problem.scale.mean()))

@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 
 from onmf._support.checks import require_whole
+from onmf._support.known import Known, Weighted, apart, as_known, checked_missing
 from onmf.learner.step import as_floats
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
@@ -30,6 +31,8 @@ class Reading:
     shuffle: bool = True
     skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
     marked: bool = False  # keep digests of what was read, so that a later run recognises it?
+    missing: str | None = None  # "nan": such entries are unknown
+    implicit: str = "zero"  # what sparse data do not store is that, or "missing"
     verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
 
     @classmethod
@@ -41,10 +44,12 @@ class Reading:
             raise ValueError(f"shuffle must be True or False, got {shuffle!r}.")
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+        missing, implicit = checked_missing(settings["missing"], settings["implicit"])
         grows = settings["batch_size"] is None
         size = max(5 * settings["n_components"], 200) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
-        return cls(int(size), grows, passes, bool(shuffle), on_error == "skip", marked, verify)
+        given = int(size), grows, passes, bool(shuffle), on_error == "skip", marked, missing, implicit, verify
+        return cls(*given)
 
     def size_of(self, source: Source) -> int:
         """The rows that a source is asked for at a time."""
@@ -71,12 +76,13 @@ def cuts(
     block = reading.size_of(source)
     first = begins // block * block
     blocks = _placed(source, block, order, fault if reading.skip_bad else None, first)
+    blocks = _meant(blocks, reading)
     if reading.skip_bad:
         blocks = _good(blocks, fault)
     if reading.grows and source.batch_size is None:
         blocks = _recut(blocks, size, begins)
-    elif reading.skip_bad and source.batch_size is None:  # rows that are left out do not make batches shorter
-        blocks = _recut(blocks, lambda _: block, begins)
+    elif (reading.skip_bad or source.weighted) and source.batch_size is None:
+        blocks = _recut(blocks, lambda _: block, begins)  # rows that are left out do not make batches shorter
     for places, batch in blocks:
         place = int(places["place"][0]) if len(places) else NOWHERE
         yield places["row"], batch, None if place == NOWHERE else place
@@ -102,6 +108,18 @@ def _placed(
         yield places, batch
 
 
+def _meant(batches: Numbered, reading: Reading) -> Numbered:
+    """Batches as the settings mean them, without samples that have no weight."""
+    for places, batch in batches:
+        known = as_known(as_floats(batch), reading.missing, reading.implicit)
+        if isinstance(known, Weighted) and not known.samples.all():
+            kept = np.flatnonzero(known.samples)
+            places, known = places[kept], known[kept]
+            places["place"] = NOWHERE
+        if len(places):
+            yield places, known
+
+
 def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
     """Batches without the rows that have bad entries: one row must not spoil those that it came with."""
     for places, batch in batches:
@@ -122,5 +140,8 @@ def _recut(blocks: Numbered, size: Callable[[int], int], begins: int) -> Numbere
 
 
 def _row_bytes(batch: Any) -> int:
+    batch, _ = apart(batch)
+    if isinstance(batch, Known):
+        return max(1, batch.nbytes // len(batch))
     entries = batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
     return max(1, int(entries) // batch.shape[0])

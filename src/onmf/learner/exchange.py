@@ -21,6 +21,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, dense, row_sums
+from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
@@ -51,9 +52,21 @@ def taking_part(K: int) -> int:
     return min(max(2 * FEWEST, PER_ATOM * K), MOST)
 
 
-def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box, penalty: Penalty) -> State:
-    """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was."""
+def exchanged(
+    method: Method,
+    divergence: Divergence,
+    state: State,
+    X: Any,
+    box: Box,
+    penalty: Penalty,
+    weights: Array | None = None,
+) -> State:
+    """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was.
+
+    ``weights`` are those of the samples, if they differ.
+    """
     W = state.W
+    X = as_dense(X) if isinstance(X, Known) else X
     if X.shape[0] < FEWEST or len(W) - state.C.fixed < 2:
         return state
     usual = method.coefficients(divergence)
@@ -79,17 +92,19 @@ def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box:
     changed[pair] = merged, new
     changed = state.C.project(changed)
     _, after, _ = solved(X[judges], changed)
-    return method.recombined(divergence, state, changed, mixing) if after.sum() < before[judges].sum() else state
+    before, counts = before[judges], 1.0 if weights is None else weights[judges]
+    better = (counts * after).sum() < (counts * before).sum()
+    return method.recombined(divergence, state, changed, mixing) if better else state
 
 
 def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:
     """u of the g u, g >= 0, nearest to x - y in the metric of the curvatures; None if no fit is too small anywhere."""
     seen = np.flatnonzero(np.asarray(X.sum(axis=0)).ravel())  # where there are no entries, no fit is too small
-    X = dense(X[:, seen])
+    X = Known(X.X[:, seen], X.weights[:, seen]) if isinstance(X, Known) else dense(X[:, seen])
     slope, C = divergence.model(X, H @ W[:, seen])
     C = C if C.shape == X.shape else np.repeat(C, X.shape[1], axis=1)
     tiny = float(np.finfo(X.dtype).tiny)
-    u = np.maximum(-slope[worst] / C[worst], 0)
+    u = np.maximum(-slope[worst] / (C[worst] + tiny * divergence.partial), 0)
     for _ in range(ROUNDS):
         g = np.maximum(-slope @ u, 0) / (C @ np.square(u) + tiny)
         u = np.maximum(-slope.T @ g, 0) / (C.T @ np.square(g) + tiny)
@@ -140,6 +155,8 @@ def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, A
         r, d = row_sums(C)[:, None], np.asarray(C.mean(axis=0)).ravel() / C.mean()
     elif not divergence.quadratic:
         C = np.broadcast_to(divergence.model(X, H @ W)[1], X.shape)
+        if isinstance(X, Known):  # what is not known says nothing of the curvature that it would have
+            C = np.where(X.weights > 0, C, 1.0)
         logs = np.log(np.maximum(C, float(np.finfo(H.dtype).tiny)))
         r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
     return (H * r).T @ H / len(H), (W * d) @ W.T

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Mask
 from onmf._support.checks import MOST, is_number, require_whole
-from onmf.divergences import Divergence
+from onmf._support.known import Known
+from onmf.divergences import Divergence, Partial
 from onmf.learner.drift import Drift
 from onmf.learner.position import Position
 from onmf.methods import Method, State
@@ -82,6 +83,34 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """Of data that are known in part: which features have been known of any sample, and the samples of which nothing
+    was.
+    """
+
+    features: Mask
+    blank: int = 0
+
+    def after(self, X: Known) -> Coverage:
+        """With one more batch."""
+        nothing = int(np.count_nonzero(X.weight(axis=1) == 0))
+        return Coverage(self.features | (X.weight(axis=0) > 0), self.blank + nothing)
+
+    @property
+    def warning(self) -> str | None:
+        """What to say of it, if anything."""
+        features, told = int(np.count_nonzero(~self.features)), []
+        if features:
+            told.append(
+                f"{features} feature{'s are' if features > 1 else ' is'} unknown in every sample, and has "
+                "nothing to learn its weights from"
+            )
+        if self.blank:
+            told.append(f"nothing was known of {self.blank} sample{'s' * (self.blank > 1)}, which taught nothing")
+        return "; ".join(told) + "." if told else None
+
+
+@dataclass(frozen=True)
 class Features:
     """The features of the data: how many, and their names where they have some."""
 
@@ -125,6 +154,7 @@ class Learned(Fitted):
     """
 
     method: Method
+    coverage: Coverage | None = None  # of data that are known in part
     adaptive: bool = False  # was a parameter of the divergence left to the data?
     zeros: bool = False  # were there any in the data?
     ridge: float = np.inf  # the smallest that was used
@@ -135,6 +165,16 @@ class Learned(Fitted):
     skipped: Skipped = Skipped()
     source: Spec | None = None  # how the features were made, where the data were opened by their name
     drift: Drift = Drift()
+
+    @property
+    def partial(self) -> bool:
+        """Are samples known in part, or do their entries weigh differently?"""
+        return self.coverage is not None
+
+    @property
+    def inside_model(self) -> Divergence:
+        """What is learnt under: the divergence in internal units, of what is known."""
+        return Partial(self.inside) if self.partial else self.inside
 
     @property
     def reconstruction_error(self) -> float:

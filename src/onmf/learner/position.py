@@ -14,6 +14,7 @@ import scipy
 import xxhash
 
 from onmf._support.checks import require_whole
+from onmf._support.known import Known, Weighted
 from onmf.streams import SourceError
 
 Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
@@ -121,6 +122,10 @@ class Marks:
 
 def digest(batch: Any) -> str:
     """Of a batch's shape, type and every entry."""
+    if isinstance(batch, (Known, Weighted)):
+        weights = batch.samples if isinstance(batch, Weighted) else batch.weights
+        parts = digest(batch.X) + ("" if weights is None else digest(weights))
+        return xxhash.xxh3_128_hexdigest(parts.encode())
     sparse = scipy.sparse.issparse(batch)
     state = xxhash.xxh3_128(str((batch.shape, batch.dtype.str, sparse)).encode())
     for part in (batch.indptr, batch.indices, batch.data) if sparse else (batch,):

@@ -15,13 +15,14 @@ import scipy
 
 from onmf import divergences, methods
 from onmf._support import threads
-from onmf._support.arrays import Array, density
+from onmf._support.arrays import Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
-from onmf.divergences import Divergence
+from onmf._support.known import Known, apart, without_holes
+from onmf.divergences import Divergence, Partial
 from onmf.initial import initial_dictionary, require_init
 from onmf.known import beside, count, known_atoms, require_fittable, require_known
 from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
-from onmf.learner.learned import Features, Learned
+from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
@@ -112,33 +113,69 @@ def begin(
 
     ``rows`` are the numbers of its samples, for messages.
     """
-    batch = as_floats(batch)
-    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
+    batch, weights = apart(as_floats(batch))
+    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale, weights)
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
     inside = divergence.in_units(units.scale)
+    if isinstance(batch, Known):
+        require_weighed(divergence)
+        inside = Partial(inside)
+    if recipe.reservoir and (weights is not None or inside.partial):
+        raise ValueError(
+            "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
+        )
     shape = recipe.n_components, batch.shape[1]
-    method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
-    require_served(method, inside, recipe.sets)
+    kind = Partial(divergence) if inside.partial else divergence
+    method = recipe.method.chosen(kind, shape, share_of_entries(batch), n_samples)
+    require_served(method, inside, recipe.sets, weights is not None)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
-    internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
+    internal, _ = units.inside(method.stored(kind, batch), divergence, rows)
     C, known = recipe.dictionaries, known_atoms(recipe.fixed, shape[1], internal.dtype)
     require_fittable(known, recipe.n_components, C, inside)
-    start = partial(initial_dictionary, recipe.init, internal, recipe.n_components - C.fixed, rng, known=known)
+    free, first = recipe.n_components - C.fixed, without_holes(internal)
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
         state = method.start(inside, beside(known, W), C)
-        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge))
+        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge), weights)
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
     adaptive = recipe.divergence.adaptive
-    return Learned(state=state, divergence=divergence, adaptive=adaptive, units=units, method=method, features=features)
+    return Learned(
+        state=state,
+        divergence=divergence,
+        adaptive=adaptive,
+        units=units,
+        method=method,
+        features=features,
+        coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if inside.partial else None,
+    )
 
 
-def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
-    """Refuse a divergence that the method cannot learn, or that the sets leave undefined."""
+def whole(divergence: Divergence) -> Divergence:
+    """The divergence of samples that are known as a whole."""
+    return divergence.inner if isinstance(divergence, Partial) else divergence
+
+
+def require_weighed(divergence: Divergence) -> None:
+    """Refuse missing entries and weights of entries under a divergence that cannot do without any."""
+    if not divergence.weighs_entries:
+        raise ValueError(
+            f"{divergence.name} looks at all features of a sample together, so that entries can neither be missing "
+            "nor weigh differently; use squared_l2, or fill them first."
+        )
+
+
+def require_served(method: Method, divergence: Divergence, sets: Sets, weighted: bool = False) -> None:
+    """Refuse a divergence that the method cannot learn, weights that it cannot count, sets that leave d undefined."""
+    if (weighted or divergence.partial) and not method.weighs:
+        raise ValueError(
+            f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
+            "use 'auto'."
+        )
     reason = method.refuses(divergence)
     if reason is not None:
         raise ValueError(reason)
@@ -188,14 +225,17 @@ def step(
     """
     started = time.perf_counter()
     divergence, units, method, history = learned.divergence, learned.units, learned.method, learned.history
-    batch = as_floats(batch)
+    batch, weights = apart(as_floats(batch))
     refuse_bad_entries(batch, rows)
-    X = method.stored(divergence, batch)
+    batch = _as_begun(learned, batch)
+    inside = learned.inside_model
+    if weights is not None:
+        require_served(method, inside, recipe.sets, weighted=True)
+    X = method.stored(Partial(divergence) if learned.partial else divergence, batch)
     internal, raised = units.inside(X.astype(learned.state.W.dtype, copy=False), divergence, rows)
-    inside = learned.inside
     adapt = method.adapts and learned.adaptive
     repeated = position is not None and position.repeats
-    result = _learnt(recipe, learned, internal, rows, adapt, repeated)
+    result = _learnt(recipe, learned, internal, rows, adapt, repeated, weights)
     unit = divergence.loss_unit(units.scale)
     require_finite(result, rows, unit)
     W, scale = result.state.W, result.state.W.dtype.type(units.scale)
@@ -213,7 +253,7 @@ def step(
     after = replace(
         learned,
         state=result.state,
-        divergence=result.divergence.in_units(1 / units.scale) if adapt else divergence,
+        divergence=whole(result.divergence).in_units(1 / units.scale) if adapt else divergence,
         history=history,
         position=position,
         passes=passes,
@@ -223,6 +263,7 @@ def step(
         zeros=learned.zeros or any_zeros(batch),
         ridge=min(learned.ridge, recipe.ridge),
         drift=learned.drift.after(X.shape[0], result.loss),
+        coverage=learned.coverage and learned.coverage.after(batch),
     )
     drift = after.drift
     if drift.changed:
@@ -235,13 +276,28 @@ def step(
     return after, Progress(*told, *news)
 
 
-def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, repeated: bool) -> BatchResult:
+def _as_begun(learned: Learned, batch: Any) -> Any:
+    """The batch as the model's statistics need it: with weights of its entries, if it was begun with them."""
+    if isinstance(batch, Known) and not learned.partial:
+        raise ValueError(
+            "this model was begun on data without missing values or weights of entries; begin a new model with them, "
+            "from its first batch on."
+        )
+    if not learned.partial or isinstance(batch, Known):
+        return batch
+    X = dense(batch)
+    return Known(X, np.ones_like(X))
+
+
+def _learnt(
+    recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, repeated: bool, weights: Array | None
+) -> BatchResult:
     """Learn from X, in internal units."""
     method = learned.method
     with threads.taken_from_blas(), _faults_of_batch(rows):
         return learn(
             method,
-            learned.inside,
+            learned.inside_model,
             learned.state,
             X,
             box=recipe.sets.coefficients,
@@ -250,6 +306,7 @@ def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, re
             adapt=adapt,
             repeated=repeated,
             exchanges=True,
+            weights=weights,
         )
 
 
@@ -265,8 +322,17 @@ def _faults_of_batch(rows: Any) -> Iterator[None]:
         raise unlearnable(f"cannot be computed with ({cause})", rows) from error
 
 
+def share_of_entries(batch: Any) -> float:
+    """The share of entries that are not zero, or that are known of sparse data whose others are not."""
+    if not isinstance(batch, Known):
+        return density(batch)
+    return batch.X.nnz / max(int(np.prod(batch.shape)), 1) if batch.sparse else 1.0
+
+
 def any_zeros(batch: Any) -> bool:
     """Has it entries that are zero?"""
+    if isinstance(batch, Known):
+        return bool((batch.weighted(batch.values == 0)).any())
     if scipy.sparse.issparse(batch):
         return bool(batch.nnz < np.prod(batch.shape) or not batch.data.all())
     return not batch.all()

@@ -65,11 +65,11 @@ class Adaptive(Step, name="adaptive"):
 
     def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
         problem, memory = slopes.problem, state.memory
-        n = state.clock + len(slopes.H)
+        n = state.clock + slopes.weight
         rate = 1 / (1 + n / float(self.b)) / tau
         if "metric" in memory:
             metric, own = memory["metric"], self.feasible(problem.divergence, state)
-            return state.after(len(slopes.H), _moved(slopes, rate, metric, own))
+            return state.after(slopes.weight, _moved(slopes, rate, metric, own))
         runs, losses = _runs(state), memory["losses"].copy()
         if len(runs) == 1:
             runs = [runs[0].after(slopes, rate, state.C, tau)]
@@ -79,20 +79,20 @@ class Adaptive(Step, name="adaptive"):
                 if number == leader:
                     its = slopes
                 else:
-                    posed = pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty)
+                    posed = pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty, problem.weights)
                     its = Slopes.of(posed, solve(posed))
-                losses[half, number] += its.losses.sum(dtype=np.float64)
+                losses[half, number] += problem.weighed(its.losses).sum(dtype=np.float64)
                 runs[number] = run.after(its, rate, state.C, tau)
             if n >= min(self.race, self.b):
                 winner = _least(losses[half])
                 runs, losses = [runs[winner]], losses[:, [winner]]
         best = runs[_leader(losses)]
         if n < self.b:
-            return state.after(len(slopes.H), best.W, _memory(runs, losses))
+            return state.after(slopes.weight, best.W, _memory(runs, losses))
         frozen = {"metric": (best.c * best.averages.metric()).astype(best.W.dtype)}
         if not problem.divergence.domain.y.closed:
             frozen["low"] = _low(problem.divergence, state.C, best.averages, len(best.W)).astype(best.W.dtype)
-        return state.after(len(slopes.H), best.W, frozen)
+        return state.after(slopes.weight, best.W, frozen)
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The box where the fit must be positive, else C."""

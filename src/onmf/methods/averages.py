@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.known import Known
 from onmf.methods.steps import Slopes
 
 WINDOW = 100  # mini-batches that the running means reach back
@@ -28,19 +29,20 @@ class Averages:
     @classmethod
     def of(cls, slopes: Slopes) -> Averages:
         """The means over some samples."""
-        X, ratios = slopes.problem.X, not slopes.problem.divergence.domain.x.closed
-        n = len(X)
+        problem, ratios = slopes.problem, not slopes.problem.divergence.domain.x.closed
+        X = problem.X.X if isinstance(problem.X, Known) else problem.X  # the derivative is zero at what is not known
+        n, weighed = problem.weight, problem.weighed
         H, g, r = (array.astype(np.float64) for array in (slopes.H, slopes.g, slopes.Y - X))
         squared = np.square(H)
-        unit = np.maximum(X.mean(axis=1, dtype=np.float64), np.finfo(np.float64).tiny) if ratios else np.ones(n)
+        unit = np.maximum(X.mean(axis=1, dtype=np.float64), np.finfo(np.float64).tiny) if ratios else np.ones(len(X))
         sizes = np.log(X / unit[:, None]) if ratios else X
         directions = H / np.maximum(np.sqrt(squared.sum(axis=1, keepdims=True)), np.finfo(np.float64).tiny)
         return cls(
-            residuals=squared.T @ (g * r) / n,
-            squares=np.square(squared).T @ np.square(g) / n,
-            overlaps=directions.T @ directions / n,
-            sizes=sizes.mean(axis=0, dtype=np.float64),
-            mass=np.array([(H.sum(axis=1) / unit).mean()]),
+            residuals=weighed(squared).T @ (g * r) / n,
+            squares=weighed(np.square(squared)).T @ np.square(g) / n,
+            overlaps=weighed(directions).T @ directions / n,
+            sizes=weighed(sizes).mean(axis=0, dtype=np.float64) * (len(X) / n),
+            mass=np.array([weighed(H.sum(axis=1) / unit).mean() * (len(X) / n)]),
             seen=np.array([float(n)]),
         )
 

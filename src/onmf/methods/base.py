@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array
 from onmf._support.checks import MOST, require_at_least, require_whole
 from onmf._support.constants import Constants
+from onmf._support.known import as_dense
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Growing
@@ -29,15 +30,15 @@ class State:
 
     W: Array  # (K, F), in the set C
     C: DictionarySet
-    samples: int = 0  # in the statistics
+    samples: float = 0  # in the statistics, each counted by its weight
     clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
     steps: int = 0
     memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
 
     def require_counts(self) -> None:
         """Refuse invalid counts, as a damaged file may hold."""
-        require_whole(0, samples=self.samples, steps=self.steps)
-        require_at_least(0, clock=self.clock)
+        require_whole(0, steps=self.steps)
+        require_at_least(0, samples=self.samples, clock=self.clock)
         if self.clock >= MOST:
             raise ValueError(f"clock must be less than {MOST}, got {self.clock}.")
 
@@ -49,7 +50,7 @@ class State:
         W = np.require(self.W, requirements=[layout, "ALIGNED"])
         return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
 
-    def after(self, n: int, W: Array, memory: dict[str, Array] | None = None) -> State:
+    def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
         """The state after one more step, which has seen n samples."""
         memory = self.memory if memory is None else memory
         return State(W, self.C, self.samples + n, self.clock + n, self.steps + 1, memory)
@@ -60,7 +61,7 @@ class Statistics:
     """What ``local`` found in one chunk."""
 
     parts: Mapping[str, Any]
-    samples: int
+    samples: float  # each counted by its weight
     losses: Array  # of the samples, at the W that they were computed with
     new: int = 0  # samples among them that no earlier chunk had
 
@@ -69,7 +70,7 @@ class Statistics:
 class Sums:
     """What a shard has learnt, as sums that add up over shards: arrays of the size of the state, never samples."""
 
-    samples: int
+    samples: float
     steps: int
     arrays: Mapping[str, Array]
 
@@ -101,6 +102,7 @@ class Method(Choice):
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
     keeps_known: ClassVar[bool] = False  # does it leave the first atoms alone if C says that they are known?
     fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
+    weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be unknown?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
     not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
 
@@ -136,7 +138,7 @@ class Method(Choice):
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """The batch, dense or sparse, as the method learns from it fastest."""
-        return dense(batch)
+        return as_dense(batch)
 
     # Chunks
 
@@ -178,7 +180,7 @@ class Method(Choice):
         """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
         return 1
 
-    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+    def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         """The weight of n new samples, the last of ``clock``, in what is averaged: by default, all count alike."""
         return n / clock
 

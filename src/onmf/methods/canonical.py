@@ -55,7 +55,7 @@ class Canonical(Step, name="canonical"):
             return float(self.a / (samples + np.float64(self.b)) ** self.power)
 
     def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
-        n = len(slopes.H)
+        n = slopes.weight
         eta, G = self.eta(state.clock + n), slopes.gradient_beside(state.C.fixed)
         return state.after(n, state.C.project(state.W - eta * G))
 

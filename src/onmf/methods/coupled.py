@@ -31,19 +31,20 @@ def start(W: Array, C: DictionarySet) -> State:
 
 def local(problem: Problem, H: Array) -> Statistics:
     """The samples and their coefficients are the statistics."""
-    return Statistics({"X": problem.X, "H": H}, len(H), problem.loss(H, problem.fit(H)))
+    parts = {"X": problem.X, "H": H, "counted": problem.weighed(H)}
+    return Statistics(parts, problem.weight, problem.loss(H, problem.fit(H)))
 
 
 def apply(A: Array, state: State, statistics: Statistics, rho: float) -> State:
     """Average with weight rho, a few sweeps over the atoms, and back to [0, 1] by a change of units."""
-    X, H, n = statistics.parts["X"], statistics.parts["H"], statistics.samples
+    (X, H, counted), n = (statistics.parts[name] for name in ("X", "H", "counted")), statistics.samples
     memory = dict(state.memory)
-    for name, news in {"S": H.T @ H, "R": H.T @ X}.items():
+    for name, news in {"S": counted.T @ H, "R": counted.T @ X}.items():
         memory[name] = (1 - rho) * memory[name] + (rho / n) * news
     return _minimised(A, state, n, memory, state.W)
 
 
-def _minimised(A: Array, state: State, n: int, memory: dict[str, Array], W: Array) -> State:
+def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Array) -> State:
     S, R, W = memory["S"], memory["R"], W.copy()
     A = A.astype(W.dtype, copy=False)
     d = np.abs(A).sum(axis=1)

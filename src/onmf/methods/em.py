@@ -21,6 +21,7 @@ import scipy
 from onmf._support import threads
 from onmf._support.arrays import FEW_ENTRIES, Array, density
 from onmf._support.checks import require_whole
+from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics, Sums
@@ -70,7 +71,7 @@ class EM(Method, name="em"):
     def horizon(self) -> float:
         return remembered(self.forgetting)
 
-    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+    def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def refuses(self, divergence: Divergence) -> str | None:
@@ -81,6 +82,8 @@ class EM(Method, name="em"):
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
+        if isinstance(batch, Known):
+            return batch
         few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
         return scipy.sparse.csr_matrix(batch) if few else batch
 
@@ -106,7 +109,15 @@ class EM(Method, name="em"):
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
         W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
-        shapes = {"N": (F, K), "D": (K,), "size": (F,), "entries": (2,), "evidence": (1,), "log_unit": (K,)}
+        divisor = (F, K) if divergence.partial else (K,)  # what is known differs from feature to feature
+        shapes: dict[str, tuple[int, ...]] = {
+            "N": (F, K),
+            "D": divisor,
+            "size": (F,),
+            "entries": (2,),
+            "evidence": (1,),
+            "log_unit": (K,),
+        }
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
     def local(self, problem: Problem, H: Array) -> Statistics:
@@ -114,22 +125,25 @@ class EM(Method, name="em"):
         X, order = problem.X, order_of(problem.divergence)
         Y = problem.fit(H)
         losses = problem.loss(H, Y)
-        ratio = (X.data if scipy.sparse.issparse(X) else X) / Y
+        ratio = (X.values if isinstance(X, Known) else X.data if scipy.sparse.issparse(X) else X) / Y
         if order != 1:
             ratio **= order
-        return Statistics({"X": X, "H": H, "Y": Y, "ratio": ratio, "W": problem.W}, samples=X.shape[0], losses=losses)
+        ratio = X.weighted(ratio) if isinstance(X, Known) else ratio
+        parts = {"X": X, "H": problem.weighed(H), "Y": Y, "ratio": ratio, "W": problem.W, "weights": problem.weights}
+        return Statistics(parts, samples=problem.weight, losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
         from onmf.kernels import accumulate
 
-        X, H, ratio, W = (statistics.parts[name] for name in ("X", "H", "ratio", "W"))
+        X, H, ratio, W, weights = (statistics.parts[name] for name in ("X", "H", "ratio", "W", "weights"))
         n, memory = statistics.samples, dict(state.memory)
         N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
-        sparse = scipy.sparse.issparse(X)
-        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * H.sum(axis=0)
-        memory |= evidence_with(state, X, statistics.new)
+        sparse = scipy.sparse.issparse(X) or (isinstance(X, Known) and X.sparse)
+        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * coefficient_sums(X, H)
+        memory |= evidence_with(state, X, statistics.new, weights)
+        X = X.X if isinstance(X, Known) else X
 
         def news(f: slice) -> Array:
             if not sparse:
@@ -159,7 +173,9 @@ class EM(Method, name="em"):
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
 
         def block(f: slice) -> Array:
-            largest = np.empty_like(D)
+            largest = np.empty_like(D, shape=N.shape[1])
+            if D.ndim == 2:
+                return _divided_by_own(N[f], news(f), Wt[f], D[f], low[f], N_new[f], W_new[f], largest, *weights, order)
             divide(N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
             return largest
 
@@ -168,13 +184,13 @@ class EM(Method, name="em"):
             if order != 1:
                 N_new[f] *= s ** (1 - order)
 
-        features = threads.by_work(len(N), len(D), WORK)
+        features = threads.by_work(len(N), N.shape[1], WORK)
         s = np.max(threads.each(block, features), axis=0)
         s[: C.fixed] = 1
         W_new[:, : C.fixed] = Wt[:, : C.fixed]
         threads.each(rescale, features)
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
-        feasible = (len(D) - C.fixed) * float(low.min()) >= C.eps * float(s.max())
+        feasible = (N.shape[1] - C.fixed) * float(low.min()) >= C.eps * float(s.max())
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
         return W_new.T if feasible else C.project(W_new.T), memory
 
@@ -183,8 +199,8 @@ class EM(Method, name="em"):
         return EXCHANGE
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
-        D = T @ state.memory["D"]
-        N = np.ascontiguousarray((W ** order_of(divergence) * D[:, None]).T)
+        D = state.memory["D"] @ T.T
+        N = np.ascontiguousarray(W.T ** order_of(divergence) * D)
         return replace(state, W=W, memory=state.memory | {"N": N, "D": D})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
@@ -234,12 +250,46 @@ def order_of(divergence: Divergence) -> float:
     return divergence.alpha_order
 
 
-def evidence_with(state: State, X: Any, new: int) -> dict[str, Array]:
+def coefficient_sums(X: Any, H: Array) -> Array:
+    """sum_n h_nk, over the samples of which a feature is known if not all are: (K,) or (F, K)."""
+    return np.asarray(X.present.T @ H) if isinstance(X, Known) else H.sum(axis=0)
+
+
+def _divided_by_own(
+    N: Array,
+    news: Array,
+    Wt: Array,
+    D: Array,
+    low: Array,
+    N_new: Array,
+    W_new: Array,
+    largest: Array,
+    keep: float,
+    gain: float,
+    order: float,
+) -> Array:
+    """``kernels.divide`` where every feature has a divisor of its own; a feature of which nothing is known stays."""
+    tiny = float(np.finfo(N.dtype).tiny)
+    N_new[...] = keep * N + gain * news * (Wt if order == 1 else Wt**order)
+    W_new[...] = np.where(tiny < D, (N_new / np.maximum(D, tiny)) ** (1 / order), Wt)
+    np.maximum(W_new, low[:, None], out=W_new)
+    largest[...] = W_new.max(axis=0)
+    return largest
+
+
+def evidence_with(state: State, X: Any, new: int, weights: Array | None = None) -> dict[str, Array]:
     """What the floor is made of, with the chunk X, of which so many samples are new.
 
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
+    ``weights`` are those of the samples, if they differ.
     """
     memory, n = state.memory, X.shape[0]
+    if weights is not None:
+        n, new = float(weights.sum()), (float(weights[:new].sum()) if new else 0)
+    if isinstance(X, Known):
+        X = X.products
+    if weights is not None:
+        X = scipy.sparse.diags_array(weights) @ X
     sparse, dtype = scipy.sparse.issparse(X), memory["size"].dtype
     entries = np.array([X.data.sum() if sparse else X.sum(), X.nnz if sparse else np.count_nonzero(X)], dtype)
     size = np.bincount(X.indices, X.data, X.shape[1]).astype(dtype) if sparse else X.sum(axis=0)
@@ -254,4 +304,8 @@ def floor(memory: dict[str, Array]) -> Array:
     typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # the mean of the non-zeros
     evidence = max(float(memory["evidence"][0]), 1.0)
     share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)
-    return (share * memory["size"] + 0.3 * typical / evidence) / max(float(memory["D"].sum()), tiny)
+    if memory["D"].ndim == 1:
+        return (share * memory["size"] + 0.3 * typical / evidence) / max(float(memory["D"].sum()), tiny)
+    mass = memory["D"].sum(axis=1)
+    # What is added for rarity is not divided by the sums of a feature of which little is known.
+    return share * memory["size"] / np.maximum(mass, tiny) + 0.3 * typical / evidence / max(float(mass.max()), tiny)

@@ -32,6 +32,7 @@ class Guan(Method, name="guan"):
     steps: int = 50
     seed: int = 0
 
+    weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
     keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("buffer",)

@@ -35,6 +35,7 @@ class Lefevre(Method, name="lefevre"):
     max_iter: int = 100
 
     keeps_known: ClassVar[bool] = True
+    weighs: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
 
     def __post_init__(self) -> None:

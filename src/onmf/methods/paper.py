@@ -120,7 +120,7 @@ class Paper(Method, name="paper"):
     def local(self, problem: Problem, H: Array) -> Statistics:
         """The slopes, with the samples that they belong to: the step looks at these with every dictionary it tries."""
         slopes = Slopes.of(problem, H)
-        return Statistics({"slopes": slopes}, samples=len(H), losses=slopes.losses)
+        return Statistics({"slopes": slopes}, samples=problem.weight, losses=slopes.losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         return self._step.after(statistics.parts["slopes"], state, self.tau, self._solve)

@@ -22,7 +22,7 @@ FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
-AVERAGES = ("A", "S", "a", "b", "size", "mass")  # as far as they are kept
+AVERAGES = ("A", "S", "a", "b", "size", "mass", "mean")  # as far as they are kept
 
 
 def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Array]:
@@ -38,6 +38,8 @@ def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Arra
         shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
     else:
         shapes |= {"S": (K, K), "a": (K, F)}
+    if divergence.partial:
+        shapes["mean"] = (F,)
     memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
     memory["unit"] += 1.0
     return memory

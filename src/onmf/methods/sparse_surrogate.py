@@ -25,9 +25,10 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf._support.known import Known
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, evidence_with, floor, order_of, visits_worth
+from onmf.methods.em import EM, coefficient_sums, evidence_with, floor, order_of, visits_worth
 from onmf.methods.schedules import Growing
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
@@ -53,6 +54,8 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "unit", "size", "entries", "evidence")
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
+        if isinstance(batch, Known):
+            return batch if batch.sparse else _at_known(batch)
         return batch if scipy.sparse.issparse(batch) else scipy.sparse.csr_matrix(batch)
 
     def visits(self, clock: float) -> int:
@@ -77,7 +80,10 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         """Slopes and curvatures at the non-zeros, and where the entries of each feature are among them."""
         statistics = super().local(problem, H)
         X, order = problem.X, order_of(problem.divergence)
+        X = X.X if isinstance(X, Known) else X
         ratio, Y = statistics.parts["ratio"], statistics.parts["Y"]
+        if problem.weights is not None:  # slopes have them by h, of which curvatures have two
+            Y = Y * np.repeat(problem.weights, np.diff(X.indptr))
         places = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape)
         news = {"columns": places.tocsc().T, "slopes": (1 + order) * ratio, "curvatures": order * ratio / Y}
         return replace(statistics, parts={**statistics.parts, **news})
@@ -86,9 +92,10 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         """Average in the units of W as it is, sweep, and rescale W."""
         n, H = statistics.samples, statistics.parts["H"]
         rho = self.weight(divergence, state.clock + n, n)
-        memory = state.memory | evidence_with(state, statistics.parts["X"], statistics.new)
+        X, weights = (statistics.parts[name] for name in ("X", "weights"))
+        memory = state.memory | evidence_with(state, X, statistics.new, weights)
         unit = memory["unit"]
-        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * H.sum(axis=0)
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, H)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         columns, slopes, curvatures, W = (statistics.parts[name] for name in ("columns", "slopes", "curvatures", "W"))
         news = columns, slopes, curvatures, H
@@ -104,7 +111,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         F, K = b.shape
         Wt, low = np.ascontiguousarray(W.T), floor(memory)
         A_new, b_new, Wt_new = np.empty_like(A), np.empty_like(b), np.empty_like(b)
-        arrays = *news, A, b, Wt, low, D, unit, A_new, b_new, Wt_new
+        arrays = *news, A, b, Wt, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
         threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop, C.fixed), features)
@@ -124,7 +131,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
             full = np.empty((f.stop - f.start, K, K), dtype=A.dtype)
             full[:, j, k] = full[:, k, j] = memory["A"][f]
             A[f] = (T @ full @ T.T)[:, j, k]
-        return replace(state, W=W, memory=memory | {"A": A, "b": memory["b"] @ T.T, "D": T @ memory["D"]})
+        return replace(state, W=W, memory=memory | {"A": A, "b": memory["b"] @ T.T, "D": memory["D"] @ T.T})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """A, b, D and V in the units that V had before; size and entries as what the new samples have added."""
@@ -148,6 +155,13 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)
         W, memory = self._swept(before.C, V, memory, news, (1.0, 0.0, self._damping(before.clock)))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
+
+
+def _at_known(batch: Known) -> Known:
+    """Dense samples by the entries that are known of them."""
+    rows, columns = np.nonzero(batch.weights)
+    X = scipy.sparse.csr_matrix((batch.X[rows, columns], (rows, columns)), shape=batch.shape)
+    return Known(X, batch.present[rows, columns])
 
 
 def products(unit: Array) -> Array:

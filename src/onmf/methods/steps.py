@@ -32,9 +32,14 @@ class Slopes:
         return cls(problem, H, Y, problem.divergence.grad(problem.X, Y))
 
     @property
+    def weight(self) -> float:
+        """How many samples they count for."""
+        return self.problem.weight
+
+    @property
     def gradient(self) -> Array:
         """G = H'g, summed over the samples."""
-        return self.H.T @ self.g
+        return self.problem.weighed(self.H).T @ self.g
 
     def gradient_beside(self, fixed: int) -> Array:
         """G with zeros for the first atoms, which are known."""

@@ -20,6 +20,7 @@ of V, and hardly ever need rescaling. Where the features are coupled (Mahalanobi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -29,16 +30,18 @@ import scipy
 from onmf._support import threads
 from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
-from onmf.problem import Problem
+from onmf.problem import Problem, takes_sparse
 from onmf.sets import DictionarySet
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
+HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,17 @@ class Floor:
     share: float = 0.0
     geometric: bool = False
 
-    def statistic(self, X: Any) -> Array:
-        """What is averaged, summed over a chunk."""
+    def statistic(self, X: Any, weights: Array | None = None) -> Array:
+        """What is averaged, summed over a chunk; sparse X have the weights of their samples in them."""
         if scipy.sparse.issparse(X):  # faster than its own sum
             return np.bincount(X.indices, X.data, X.shape[1]).astype(X.dtype, copy=False)
-        return np.log(X).sum(axis=0) if self.geometric else X.sum(axis=0)
+        sizes = np.log(X) if self.geometric else X
+        return sizes.sum(axis=0) if weights is None else weights @ sizes
+
+    def known(self, X: Known, before: Array) -> Array:
+        """The mean of what is known of each feature, or its size before where nothing is."""
+        logs = Known(X.like(np.log(X.values)), X.weights) if self.geometric else X
+        return np.where(X.weight(axis=0) > 0, logs.mean(axis=0), before)
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
@@ -105,7 +114,7 @@ class Surrogate(Method, name="surrogate"):
         return SPARSE if self.sparse else DENSE
 
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        known = self.sparse is not None or not _takes_sparse(divergence)
+        known = self.sparse is not None or not (_takes_sparse(divergence) or divergence.partial)
         return self if known else replace(self, sparse=density < FEW_ENTRIES)
 
     def continued(self, before: Method) -> Method:
@@ -117,12 +126,14 @@ class Surrogate(Method, name="surrogate"):
     def horizon(self) -> float:
         return remembered(self.forgetting)
 
-    def weight(self, divergence: Divergence, clock: float, n: int) -> float:
+    def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
         return averaging(exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Under squared l2 sparse data stay sparse, and dense data with few entries become so."""
+        if isinstance(batch, Known):
+            return batch if takes_sparse(divergence) else batch.densified()
         if not _takes_sparse(divergence):
             return dense(batch)
         few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
@@ -133,7 +144,10 @@ class Surrogate(Method, name="surrogate"):
         if divergence.sees_ratios and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
         steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
-        return precise(divergence).stopping(1e-3 if self.tol is None else self.tol, self.max_iter or steps)
+        tol = 1e-3
+        if isinstance(divergence, Partial) and divergence.inner.least_squares is not None:
+            steps, tol = 10, 1e-7  # as good as the active set that whole samples have
+        return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         W = C.rescale_into(W)
@@ -148,12 +162,20 @@ class Surrogate(Method, name="surrogate"):
             return coupled.local(problem, H)
         Y = problem.fit(H)
         losses = problem.loss(H, Y)
+        parts: dict[str, Any] = {"X": X, "H": H, "weights": problem.weights}
         if _takes_sparse(divergence):
-            parts = {"X": X, "H": H, "C": np.ones((len(H), 1), dtype=H.dtype)}
+            parts["C"] = problem.weighed(np.ones((len(H), 1), dtype=H.dtype))
         else:
             G, C = divergence.model(X, Y)
-            parts = {"X": X, "H": H, "C": C[:, :1] if divergence.curvature_per_sample else C, "G": G, "Y": Y}
-        return Statistics(parts, samples=len(H), losses=losses)
+            if divergence.partial and X.sparse:
+                counts = scipy.sparse.diags_array(problem.weighed(np.ones(len(H), dtype=H.dtype)))
+                # By columns: features are taken block by block.
+                parts |= {"C": (counts @ X.like(C)).tocsc(), "T": (counts @ X.like(C * Y - G)).tocsc()}
+                parts |= {"-G": (counts @ X.like(-G)).tocsc()}
+            else:
+                C = C[:, :1] if divergence.curvature_per_sample else C
+                parts |= {"C": problem.weighed(C), "G": problem.weighed(G), "Y": Y}
+        return Statistics(parts, samples=problem.weight, losses=losses)
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
@@ -164,18 +186,24 @@ class Surrogate(Method, name="surrogate"):
         if divergence.metric is not None:
             return coupled.apply(divergence.metric, state, statistics, rho)
         parts, memory, floor = statistics.parts, dict(state.memory), _floor(divergence)
-        X, H, C = (parts[name] for name in ("X", "H", "C"))
+        X, H, C, weights = (parts[name] for name in ("X", "H", "C", "weights"))
         sparse = scipy.sparse.issparse(X)
-        T = X if "G" not in parts else -parts["G"] if "a" in memory else C * parts["Y"] - parts["G"]
+        T = _targets(parts, slopes="a" in memory)
         unit = memory["unit"]
         H = H / unit
-        for name, news in (("size", floor.statistic(X)), ("mass", H.sum(axis=0))):
+        counted = H if weights is None else H * weights[:, None]
+        if isinstance(X, Known):
+            size = n * floor.known(X, memory["size"])
+            memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
+        else:
+            size = floor.statistic(T if sparse else X, None if sparse else weights)
+        for name, news in (("size", size), ("mass", counted.sum(axis=0))):
             memory[name] = (1 - rho) * memory[name] + (rho / n) * news
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
         shared = "S" in memory and "a" not in memory
-        S = (Ht * C[:, 0] if shared else Ht) @ H
+        S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
         if "S" in memory:
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = pack(Ht) if "A" in memory else np.square(Ht)
@@ -183,8 +211,8 @@ class Surrogate(Method, name="surrogate"):
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> None:
-            news = Ht @ T[:, f] if b is None else np.ascontiguousarray(b[:, f])
-            A = None if shared else outer @ C[:, f]
+            news = np.ascontiguousarray(Ht @ T[:, f] if b is None else b[:, f])
+            A = None if shared else np.ascontiguousarray(outer @ C[:, f])
             if A is not None and "a" in memory:
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
@@ -199,6 +227,10 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
+        if "mean" in memory:
+            free = slice(state.C.fixed, None)
+            mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
+            np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
         memory["unit"] = quadratics.units(V, unit, state.C.fixed)
         W = state.C.project(V / memory["unit"][:, None])
         quadratics.rebase(memory)
@@ -247,13 +279,32 @@ class Surrogate(Method, name="surrogate"):
         return replace(merged, steps=before.steps + sums.steps + 1)
 
 
+def _targets(parts: Mapping[str, Any], slopes: bool) -> Any:
+    """What b is the average of, times h: C Y - G, or -G alone where only the slopes are asked for; X under squared l2.
+
+    Each row is times the weight of its sample.
+    """
+    if "-G" in parts:
+        return parts["-G"] if slopes else parts["T"]
+    if "G" in parts:
+        return -parts["G"] if slopes else parts["C"] * parts["Y"] - parts["G"]
+    X, weights = parts["X"], parts["weights"]
+    if weights is None:
+        return X
+    return scipy.sparse.diags_array(weights) @ X if scipy.sparse.issparse(X) else weights[:, None] * X
+
+
 def _takes_sparse(divergence: Divergence) -> bool:
     """Can data stay sparse? Then features share their A, and b is the average of h'x."""
     return divergence.quadratic and divergence.metric is None
 
 
 def _floor(divergence: Divergence) -> Floor:
-    """None where a fit of zero is admitted; geometric where zeros in the data are not."""
+    """None where a fit of zero is admitted; geometric where zeros in the data are not.
+
+    Of samples that are known in part, one for all: an atom with next to nothing where a sample is known could be given
+    any coefficient for a little gain there, and would fill the rest with it.
+    """
     if not divergence.domain.x.closed:
         return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed else 1e-3)
+    return Floor(0.0 if divergence.domain.y.closed and not divergence.partial else 1e-3)

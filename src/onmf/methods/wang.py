@@ -37,6 +37,7 @@ class Wang(Method, name="wang"):
     tol: float = 1e-3
     max_iter: int = 1000
 
+    weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
     keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")

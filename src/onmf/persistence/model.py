@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences, methods
+from onmf._support.checks import require_whole
 from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import Drift, Features, History, Learned, Position, Recipe, Skipped, continued
+from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, continued
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -29,6 +30,8 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "shuffle": True,
     "scale": "mean",
     "clip": None,
+    "missing": None,
+    "implicit": "zero",
     "ridge": 0.0,
     "reservoir": 0,
     "transform_tol": 1e-4,
@@ -47,6 +50,8 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
     arrays |= {f"memory.{key}": value for key, value in state.memory.items()}
     arrays["components"] = state.W
+    if learned.coverage is not None:
+        arrays["known_features"] = learned.coverage.features.astype(np.uint8)
     files, where = ({}, None) if position is None else position.stored()
     arrays |= files
     if not isinstance(init, str):
@@ -62,6 +67,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "loss_to_beat": _plain(learned.loss_to_beat),
         "raised": learned.raised,
         "zeros": learned.zeros,
+        "blank": None if learned.coverage is None else learned.coverage.blank,
         "ridge": _plain(learned.ridge),
         "passes": learned.passes,
         "pass_began": learned.pass_began,
@@ -150,6 +156,7 @@ def _restored(
         history=History.of_columns({key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}),
         raised=bool(facts["raised"]),
         zeros=bool(facts["zeros"]),
+        coverage=_coverage(arrays, facts["blank"], W.shape[1]),
         ridge=_number(facts["ridge"]),
         passes=facts["passes"],
         pass_began=facts["pass_began"],
@@ -165,6 +172,16 @@ def _restored(
     _require_statistics(learned, recipe)
     continued(recipe, learned)  # refuses settings that do not fit what was learnt
     return settings, learned
+
+
+def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverage | None:
+    if blank is None:
+        return None
+    require_whole(0, blank=blank)
+    known = arrays["known_features"]
+    if known.shape != (n_features,) or known.dtype != np.uint8:
+        raise ValueError("it does not say which features are known")
+    return Coverage(known > 0, blank)
 
 
 def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +206,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
     state.require_counts()
     if not state.C.contains(state.W):
         raise ValueError("the dictionary does not lie in its set C")
-    expected = method.expected(learned.inside, state)
+    expected = method.expected(learned.inside_model, state)
     if recipe.reservoir:
         expected = expected | Reservoir(recipe.reservoir).start(state.W)
     shapes = ({key: (a.shape, a.dtype) for key, a in memory.items()} for memory in (state.memory, expected))
@@ -199,7 +216,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
         raise ValueError("its statistics are not finite")
     if any((state.memory[name] < 0).any() for name in (*method.nonnegative, "kept") if name in state.memory):
         raise ValueError("its statistics have negative entries")
-    method.require_sound(learned.inside, state)
+    method.require_sound(learned.inside_model, state)
     if "kept_of" in state.memory and not 0 <= state.memory["kept_of"][0] <= learned.history.samples:
         raise ValueError("its reservoir does not fit its samples")
 

@@ -9,10 +9,12 @@ from typing import Any
 import scipy
 
 from onmf._support.arrays import Array
+from onmf._support.known import Known
 from onmf.divergences import Divergence
 from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal, uniform_start
 from onmf.problem.dense import DenseProblem, weighted_grams
 from onmf.problem.gram import GramProblem, least_squares
+from onmf.problem.known import KnownProblem, SparseKnownProblem
 from onmf.problem.penalty import NO_PENALTY, Penalty
 from onmf.problem.sparse import SparseProblem
 from onmf.sets import Box
@@ -22,8 +24,10 @@ __all__ = [
     "NO_PENALTY",
     "DenseProblem",
     "GramProblem",
+    "KnownProblem",
     "Penalty",
     "Problem",
+    "SparseKnownProblem",
     "SparseProblem",
     "least_squares",
     "packed_diagonal",
@@ -34,16 +38,33 @@ __all__ = [
 ]
 
 
-def pose(divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY) -> Problem:
-    """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2)."""
+def pose(
+    divergence: Divergence,
+    X: Any,
+    W: Array,
+    box: Box = DEFAULT_BOX,
+    penalty: Penalty = NO_PENALTY,
+    weights: Array | None = None,
+) -> Problem:
+    """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2).
+
+    ``weights`` are those of the samples, for whoever learns W from them.
+    """
     kind: type[Problem] = DenseProblem
-    if scipy.sparse.issparse(X):
+    if isinstance(X, Known):
+        kind = SparseKnownProblem if X.sparse else KnownProblem
+    elif scipy.sparse.issparse(X):
         kind = GramProblem if _separable_least_squares(divergence) else SparseProblem
-    return kind(divergence, X, W, box, penalty)
+    problem = kind(divergence, X, W, box, penalty)
+    if weights is not None:
+        problem.weights = weights
+    return problem
 
 
 def takes_sparse(divergence: Divergence) -> bool:
     """Does sparse X cost O(nnz) under this divergence? Others must be densified, batch by batch."""
+    if divergence.partial:
+        return divergence.separable and not divergence.absolute_deviations
     return divergence.slope_at_zero is not None or _separable_least_squares(divergence)
 
 

@@ -24,7 +24,9 @@ class Problem(ABC):
     """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
 
     # Attributes with one row per sample, if they exist: ``rows`` takes some of each.
-    per_sample = frozenset({"X", "totals", "scale", "reach", "prices", "products"})
+    per_sample = frozenset({"X", "weights", "totals", "scale", "reach", "prices", "products"})
+    most: Array | None = None  # coefficients (n, K) beyond which an answer is beside the point, if there are such
+    weights: Array | None = None  # of the samples, where they differ: no matter for coefficients, but for W
 
     def __init__(
         self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
@@ -67,6 +69,17 @@ class Problem(ABC):
     def n(self) -> int:
         """The number of samples."""
         return int(self.X.shape[0])
+
+    @property
+    def weight(self) -> float:
+        """How many samples they count for."""
+        return self.n if self.weights is None else float(self.weights.sum(dtype=np.float64))
+
+    def weighed(self, rows: Array) -> Array:
+        """Numbers of the samples (n, ...), each row times the weight of its sample."""
+        if self.weights is None:
+            return rows
+        return rows * self.weights.astype(rows.dtype, copy=False).reshape((-1,) + (1,) * (rows.ndim - 1))
 
     @property
     def K(self) -> int:
@@ -150,11 +163,23 @@ class Problem(ABC):
 
     def start(self, H0: Array | None = None) -> Array:
         """A fresh array in the box: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
-        H = _uniform(self.totals, self.mass)
+        H = self._uniform()
         if H0 is not None:
-            carries = H0 @ self.mass >= CARRIES * self.totals
+            carries = self.carried(H0) >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
         return self.box.project(H)
+
+    def carried(self, H: Array) -> Array:
+        """sum_f (hW)_f per sample."""
+        return H @ self.mass
+
+    def _uniform(self) -> Array:
+        """The same coefficient for all atoms, such that the fit has the sample's mass."""
+        return _uniform(self.totals, self.mass)
+
+    def gathered(self, entries: Array) -> Array:
+        """sum_f e_f W_kf per sample and atom, of numbers e that the samples have where they have their fits."""
+        return entries @ self.W.T
 
     def blocks(self) -> list[slice]:
         """Samples for one thread to solve side by side; many if dense, as packed products of atoms serve them all."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
+from onmf._support import known
 from onmf.streams.native import native
 from onmf.units import DataError
 
@@ -49,6 +49,7 @@ class Source(ABC):
     feature_names: list[str] | None = None
     index_name: str | None = None  # of the names of rows, where they have some instead of numbers
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
+    weighted: bool = False  # do samples come with weights, as ``Weighted`` batches?
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
     files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
@@ -179,11 +180,8 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
 
 
 def stacked(parts: list[Any]) -> Any:
-    """Dense or sparse blocks of rows as one."""
-    if len(parts) == 1:
-        return parts[0]
-    sparse = any(map(scipy.sparse.issparse, parts))
-    return scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
+    """Blocks of rows as one."""
+    return parts[0] if len(parts) == 1 else known.stacked(parts)
 
 
 def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None) -> Iterator[Result]:

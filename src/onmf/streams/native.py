@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from onmf._support.known import Known, Weighted
 from onmf.units import DataError, refuse_broken_structure
 
 
@@ -16,6 +17,8 @@ def native(X: Any) -> Any:
     X itself, if it is that already or is not sparse. Entries in half precision or in the bytes' order of another
     machine become double precision.
     """
+    if isinstance(X, (Known, Weighted)):
+        X.X = native(X.X)
     if not scipy.sparse.issparse(X):
         return X
     refuse_broken_structure(X)

@@ -1,0 +1,101 @@
+"""Samples that are known in part: every sample has its own atoms, those at the entries that it has."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from onmf._support import threads
+from onmf._support.arrays import Array, Mask
+from onmf.problem.base import Problem, atom_sums, packed_diagonal
+from onmf.problem.dense import DenseProblem
+
+MOST = 10.0
+
+
+class _OwnMass(Problem):
+    """What an atom can contribute to a sample, by the weights of the sample's entries."""
+
+    per_sample = Problem.per_sample | {"mass"}
+
+    @cached_property
+    def mass(self) -> Array:
+        """sum_f m_nf W_kf per sample and atom: (n, K)."""
+        return np.asarray(self.X.present @ self.W.T)
+
+    @cached_property
+    def totals(self) -> Array:
+        return self.X.sum(axis=1)
+
+    @cached_property
+    def most(self) -> Array:  # type: ignore[override]
+        """What no coefficient may exceed: an atom then has ten times the mass that the sample is likely to have.
+
+        Where an atom has next to nothing at the entries that are known, a little gain there would have any coefficient,
+        and the rest of the sample would be filled with it.
+        """
+        mass = atom_sums(self.W)
+        likely = self.X.mean(axis=1)[:, None] * self.X.shape[1]
+        return MOST * likely / np.where(mass > 0, mass, 1.0) + self.box.low
+
+    def carried(self, H: Array) -> Array:
+        return (H * self.mass).sum(axis=1)
+
+    def _uniform(self) -> Array:
+        mass = self.mass.sum(axis=1, keepdims=True)
+        return np.repeat(self.totals[:, None] / np.where(mass > 0, mass, 1.0), self.K, axis=1)
+
+
+class KnownProblem(_OwnMass, DenseProblem):
+    """Dense samples with weights: fits are made everywhere, and count where something is known."""
+
+
+class SparseKnownProblem(_OwnMass):
+    """Sparse samples that are known where they have an entry, at O(known K): Y and the curvatures live there."""
+
+    def _prepare(self) -> None:
+        self.Wt = np.ascontiguousarray(self.W.T)
+
+    def fit(self, H: Array) -> Array:
+        from onmf.kernels import sampled_product
+
+        Y = np.empty(self.X.X.nnz, dtype=H.dtype)
+        threads.each(lambda rows: sampled_product(self.X.X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
+        return Y
+
+    def loss(self, H: Array, Y: Array) -> Array:
+        return self.divergence.value(self.X, Y)
+
+    def _slope(self, H: Array, Y: Array) -> Array:
+        return self.gathered(self.divergence.grad(self.X, Y))
+
+    def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
+        slope, curvatures = self.divergence.newton_model(self.X, Y)
+        return self.gathered(slope), curvatures
+
+    def _positive_curvatures(self, Y: Array) -> Array:
+        return self.divergence.model(self.X, Y)[1]
+
+    def gathered(self, entries: Array) -> Array:
+        return np.asarray(self.X.like(entries) @ self.Wt)
+
+    def _hessians(self, curvatures: Array) -> Array:
+        from onmf.kernels import sampled_hessians
+
+        M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
+        sampled_hessians(self.X.X, curvatures, self.Wt, M)
+        # A sample with fewer entries than atoms has singular Hessians.
+        diagonal = packed_diagonal(self.K)
+        M[:, diagonal] += 1e-4 * M[:, diagonal].mean(axis=1, keepdims=True) + float(np.finfo(M.dtype).tiny)
+        return M
+
+    def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
+        indptr = self.X.X.indptr
+        if isinstance(keep, slice):
+            first, last, _ = keep.indices(self.n)
+            return Y[indptr[first] : indptr[last]]
+        return Y[np.repeat(keep, np.diff(indptr))]
+
+    def blocks(self) -> list[slice]:
+        return threads.by_work(self.n, float(self.X.X.nnz) / max(self.n, 1) * self.K, 6e4)
