@@ -279,7 +279,7 @@ def test_coefficients_that_are_none_are_refused(H: Any, words: str) -> None:
 RIGHT = {  # of the values below, those that are settings after all
     "batch_size": ["None"], "callbacks": ["None", "[]"], "clip": ["None"], "random_state": ["None", "0"],
     "reservoir": ["0"], "ridge": ["2.5", "0"], "sets": ["None"], "shuffle": ["True"], "tol": ["2.5", "0"],
-    "transform_tol": ["2.5", "0"], "update_dictionary": ["True"], "verbose": ["True", "0"],
+    "transform_tol": ["2.5", "0"], "verbose": ["True", "0"], "fixed": ["None"],
 }  # fmt: skip
 WRONG = ["magic", -1, -1.5, 2.5, 0, np.nan, np.inf, 1j, 10**400, True, None, [], [None], {"a": 1}, (1,), b"x", object(),
          np.ones(3), np.ones((2, 2)), print, OnlineNMF, iter([])]  # fmt: skip
@@ -347,7 +347,8 @@ def test_sets_that_are_none_are_refused(constants: dict[str, Any], message: str)
         onmf.Sets(**constants)
 
 
-@pytest.mark.parametrize("init", [object(), [["a"]], 10**400, [[1, 2], [3]], 1j * np.ones((2, F)), 2 * np.ones((2, F))])
-def test_a_fixed_dictionary_that_is_none_is_refused(init: Any) -> None:
-    with pytest.raises(ValueError, match=r"array of numbers|entries in \[0, 1\]"):
-        BatchNMF(2, update_dictionary=False, init=init).fit(X)
+@pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
+@pytest.mark.parametrize("fixed", [object(), [["a"]], 10**400, [[1, 2], [3]], 1j * np.ones((2, F)), np.ones((0, F))])
+def test_a_fixed_dictionary_that_is_none_is_refused(kind: Any, fixed: Any) -> None:
+    with pytest.raises(ValueError, match="fixed must be an array"):
+        kind(2, fixed=fixed).fit(X)

@@ -98,7 +98,7 @@ def test_with_a_fixed_dictionary_it_agrees_with_the_coefficient_solvers(
 ) -> None:
     X, W = data(20, rng), rng.random((K, F)) + 0.05
     W /= W.max(axis=1, keepdims=True)
-    model = quick(divergence, init=W, update_dictionary=False, max_iter=5000).fit(X)
+    model = quick(divergence, fixed=W, max_iter=5000).fit(X)
     np.testing.assert_array_equal(model.components_, W)
     found = divergence.value(X, model.coefficients_ @ W).mean()
     best = divergence.value(X, model.transform(X) @ W).mean()
@@ -228,9 +228,6 @@ def test_one_sample_one_feature_and_samples_of_zeros() -> None:
         ({"n_components": 0}, "n_components must be .*at least 1"),
         ({"max_iter": 0}, "max_iter must be .*at least 1"),
         ({"tol": -1.0}, "tol must be .*at least 0"),
-        ({"update_dictionary": 1}, "update_dictionary must be True or False"),
-        ({"update_dictionary": False}, "needs the dictionary as an array in init"),
-        ({"update_dictionary": False, "n_components": 1, "init": np.full((1, 4), 2.0)}, "entries in \\[0, 1\\]"),
         ({"callbacks": 3}, "callbacks must be a list of functions"),
         ({"sets": Sets(eps=0.0)}, "not defined for a fit of zero"),
         ({"clip": (3, 1)}, "clip must be a pair"),

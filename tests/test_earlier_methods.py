@@ -47,7 +47,7 @@ def test_each_descends_and_ends_near_batch(name: str) -> None:
     train, held_out = X[200:], X[:200]
     settings: dict[str, Any] = {"divergence": SERVES[name], "init": W, "random_state": 0}
     batch = BatchNMF(K, max_iter=200, tol=0.0, **settings).fit(train).loss(held_out)
-    start = BatchNMF(K, update_dictionary=False, max_iter=1, tol=0.0, **settings).fit(train).loss(held_out)
+    start = BatchNMF(K, fixed=W, divergence=SERVES[name], max_iter=1, tol=0.0).fit(train).loss(held_out)
     model, losses = OnlineNMF(K, method=name, max_passes=5, **settings), []
 
     def measure(progress: Any) -> None:

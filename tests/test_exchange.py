@@ -175,7 +175,7 @@ def test_an_exchange_is_tried_at_every_doubling_once_every_atom_can_have_been_le
 
 def test_the_cost_of_a_merger_is_that_of_the_best_single_atom(rng: np.random.Generator) -> None:
     H, W = rng.gamma(0.5, 1.0, (200, 4)), rng.gamma(0.5, 1.0, (4, 10))
-    pair, cost, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W)
+    pair, cost, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W, 0)
     costs = {}
     for j in range(4):
         for k in range(j):

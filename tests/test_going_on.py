@@ -18,9 +18,11 @@ import scipy.sparse
 import soundfile
 import zarr
 from PIL import Image
+from typer.testing import CliRunner
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, Sets
+from onmf.cli.main import app
 from onmf.learner.position import digest
 from onmf.methods import Surrogate
 from onmf.methods.schedules import Growing
@@ -476,6 +478,34 @@ def test_verify_is_an_option(tmp_path: Path, command: Command) -> None:
     assert command(*fit)[0] == 0
     status, errors = command(*fit, "--verify")
     assert (status, "the first 50 batches of pass 1 differ" in errors) == (2, True), errors
+
+
+def test_verify_of_a_folder_that_had_grown_compares_the_files_that_were_new_as_its_help_says(
+    tmp_path: Path, command: Command
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    fit = ["fit", f"parquet:{folder}", "-k", "1", "--batch-size", "4000", "--seed", "0", "--out", tmp_path / "out"]
+    fit += ["--checkpoint", tmp_path / "run", "--resume"]
+    for name in ("old", "new"):
+        values = pd.DataFrame({"a": np.random.default_rng(0).random(40_000) + 1.0})
+        values.to_parquet(folder / f"{name}.parquet", compression=None, use_dictionary=False)
+        assert command(*fit)[0] == 0
+
+    def change_the_middle(file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+    change_the_middle(folder / "old.parquet")
+    assert command(*fit, "--verify")[0] == 0
+    change_the_middle(folder / "new.parquet")
+    assert command(*fit)[0] == 0
+    assert command(*fit, "--verify")[0] == 2
+    said = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200"}).output.replace("│", " ")
+    assert "Of a folder that had grown before, that is all of the files that were new; older ones" in " ".join(
+        said.split()
+    )
 
 
 class Pipe(io.RawIOBase):

@@ -568,6 +568,29 @@ def test_wide_and_nearly_empty_npz_are_read(tmp_path: Path) -> None:
         assert open_source(tmp_path / "x.npz").n_features == 2**20
 
 
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+def test_an_array_that_claims_next_to_nothing_but_absent_chunks_is_refused_at_once(suffix: str, tmp_path: Path) -> None:
+    path, how = tmp_path / f"x.{suffix}", {"shape": (10**9, 10**9), "chunks": (40, 6), "dtype": "f8"}
+    if suffix == "zarr":
+        array = pytest.importorskip("zarr").create_array(str(path), **how)
+        array[:40, :6] = 1.0
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", **how)[:40, :6] = 1.0
+    started = time.monotonic()
+    with pytest.raises(SourceError, match="claims 1000000000 x 1000000000 with only 240 entries"):
+        open_source(path)
+    assert time.monotonic() - started < 5
+
+
+def test_chunks_in_shards_are_not_taken_for_absent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=(95, 8), chunks=(5, 8), shards=(10, 8), dtype="f8")
+    array[:] = 1.0
+    open_source(tmp_path / "x.zarr")
+    assert not caplog.records
+
+
 def test_a_zarr_array_whose_chunks_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")
     zarr.create_array(str(tmp_path / "x.zarr"), shape=(10**9, 6), chunks=(10**8, 6), dtype="f8")

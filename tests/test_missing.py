@@ -185,6 +185,19 @@ def test_single_precision_stays_single_and_the_same_seed_gives_the_same_bits(
         assert model.loss(single) == pytest.approx(loss, rel=0.1)
 
 
+@usual
+def test_known_atoms_stay_beside_those_that_are_learnt_from_samples_with_holes(
+    method: str, divergence: str, rng: np.random.Generator
+) -> None:
+    atoms = rng.uniform(0.1, 1.0, (2, F))
+    X, gone = data(N, rng), holes(rng)
+    for model in (quick(method, divergence, missing="nan", fixed=atoms), batch(divergence, missing="nan", fixed=atoms)):
+        W = model.fit(with_nan(X, gone)).components_
+        np.testing.assert_array_equal(W[:2], atoms)
+        sparse = model.set_params(missing=None, implicit="missing").fit(stored(X, gone))
+        np.testing.assert_allclose(sparse.components_, W, rtol=1e-6, atol=1e-8)
+
+
 # Streams and files
 
 

@@ -159,11 +159,11 @@ SERVED = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}
 
 @pytest.mark.parametrize("method", OTHER_METHODS, ids=lambda method: method.name)
 def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -> None:
-    init = np.random.default_rng(2).random((3, F))
-    model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, **OTHER_SETTINGS)
+    fixed, init = np.split(np.random.default_rng(2).random((3, F)), [1])
+    model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, fixed=fixed, **OTHER_SETTINGS)
     loaded = round_trip(model, tmp_path)
     assert plain(loaded) == plain(model)
-    defaults = {"n_components", "divergence", "callbacks", "verbose", "method", "init"}
+    defaults = {"n_components", "divergence", "callbacks", "verbose", "method", "init", "fixed"}
     assert OTHER_SETTINGS.keys() == OnlineNMF().get_params(deep=False).keys() - defaults
     assert np.array_equal(loaded.fit(DATA).components_, model.components_)
 
@@ -824,6 +824,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.steps": WHOLE,
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
+    "state.fixed": (*WHOLE, 1, 4),
     "loss_to_beat": NUMBER,
     "ridge": NUMBER,
     "passes": WHOLE,
@@ -878,6 +879,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.method.name": (*TEXT, "em", "paper"),
     "settings.method.constants.tau": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.init": (None, {}, ["a", "b"], "nonsense", 3),
+    "settings.fixed": (1, "all", [], {}, 1.5),
     "settings.clip": (1.0, [2.0, 1.0], ["a", "b"], [1.0], "kl", [0.0, float("nan")]),
     "settings.ridge": (*NUMBER, *ENDLESS),
     "settings.scale": (*TEXT, "none"),

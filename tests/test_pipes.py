@@ -172,7 +172,12 @@ def test_texts_that_were_looked_at_are_all_read(standard_input: Callable[[bytes]
         (b"1\t2\n", "write tsv:- to read it"),
         (b"5\n6\n7\n", "write csv:- to read it"),
         (b"1 2 3\n4 5 6\n", "write csv:- with commas to read it"),
-        (b'{"id": 7, "body": "the cat sat", "by": "me"}\n', r"write jsonl:-\?field=body to read it"),
+        (
+            b'{"id": 7, "body": "the cat sat", "by": "me"}\n',
+            r"write jsonl:-\?features=id \(its numbers\) or jsonl:-\?field=body ",
+        ),
+        (b'{"body": "the cat sat", "by": "me"}\n', r"write jsonl:-\?field=body to read it"),
+        (b'{"time": "12:30", "a": 7, "b, c": 1}\n', r'write jsonl:-\?features=a,"b, c" \(its numbers\) or '),
         (b'{"a": 7, "b": 2.5}\n', r"write jsonl:-\?features=a,b to read it"),
         (b'{\n  "a": 7\n}\n', r"jsonl:-\?field=NAME with one object per line"),
         (arrays()[:300], "holds a NumPy array, not texts; write npy:-"),
@@ -232,11 +237,17 @@ def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("csv:-", b"", "standard input is empty"),
         ("csv:-", b"a,b\n1,x\n", "standard input: 'x' is not a number at row 0, column 1"),
-        ("csv:-", b"a,b\n1,\xff\n", "standard input cannot be read"),
+        ("csv:-", b"a,b\n1,\xff\n", "standard input: row 0 holds the byte 0xff, which is not UTF-8"),
         ("npy:-", b"", "standard input is empty"),
-        ("npy:-", b"no array at all", "standard input cannot be read as an array of numbers"),
+        ("npy:-", b"\0 no array at all", "standard input cannot be read as an array of numbers"),
+        ("npy:-", b"a,b\n1,2\n", "standard input holds text, not a NumPy array; write csv:-, tsv:- or jsonl:-"),
+        ("npy:-", b"\xff\xff\xff\xff\x88\0\0\0", "standard input holds an Arrow stream, not a NumPy .*; write arrow:-"),
         ("npy:-", arrays()[:400], "standard input ends within the .* rows from row 5"),
-        ("arrow:-", b"no stream", "standard input cannot be read as an Arrow stream"),
+        ("arrow:-", b"\0 no stream", "standard input cannot be read as an Arrow stream"),
+        ("arrow:-", b"a,b\n1,2\n", "standard input holds text, not an Arrow stream; write csv:-, tsv:- or jsonl:-"),
+        ("arrow:-", arrays(), "standard input holds a NumPy array, not an Arrow stream; write npy:-"),
+        ("arrow:-", b"ARROW1\0\0", "standard input holds an Arrow file, which no pipe can deliver; write it to a file"),
+        ("jsonl:-?features=x,a", b'{"a": 1, "b": 2}\n', "row 0 has no field 'x'; its fields are a, b: choose among"),
         ("jsonl:-?features=a", b'{"a": "x"}\n', r"\"x\" is not a number at row 0, field 'a'"),
         ("jsonl:-?features=a", b"[1]\n", "row 0 .* is not a JSON object"),
     ],
@@ -306,8 +317,8 @@ def test_the_cure_for_a_broken_arrow_stream_is_about_pipes_for_pipes_alone(
     tmp_path: Path, standard_input: Callable[[bytes], None]
 ) -> None:
     pytest.importorskip("pyarrow")
-    (tmp_path / "x.arrow").write_bytes(b"no stream")
-    standard_input(b"no stream")
+    (tmp_path / "x.arrow").write_bytes(b"\0 no stream")
+    standard_input(b"\0 no stream")
     for spelling, told in ((f"{tmp_path}/x.arrow", False), ("arrow:-", True)):
         with pytest.raises(SourceError, match="cannot be read as an Arrow stream") as error:
             open_source(spelling)

@@ -38,6 +38,7 @@ BEGUN: dict[str, tuple[dict[str, Any], Any]] = {
     "huber": ({"divergence": "huber", "sets": Sets(0, 0, 1e3)}, X),
     "matrix": ({"divergence": Mahalanobis(np.eye(8))}, X),
     "reservoir": ({"divergence": "beta:1.5", "reservoir": 5}, X),
+    "known": ({"fixed": np.ones((1, 8))}, X),
 }
 ODD = (0, 3, 0.5, None, True, 1e300, np.nan, "canonical")
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -53,6 +54,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
     "init": ("uniform", "x", None, np.ones((3, 8)), np.ones((2, 2)), np.full((3, 8), np.nan), 7, [[1, 2], [3]]),
+    "fixed": (None, np.ones((1, 8)), np.ones((2, 2)), np.ones((4, 8)), np.full((1, 8), np.nan), np.eye(8)[:2], "x", 7),
     "batch_size": (0, 7, None, "x", 1.5, 10**30),
     "max_passes": (0, 7, None, "x", 1.5, 10**30),
     "shuffle": (True, False, None, 1),
@@ -63,7 +65,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "callbacks": (None, [], "x", [3]),
     "verbose": (0, None, "x", 1.5),
 }
-KEPT = {"n_components", "divergence", "scale", "clip", "reservoir"}  # nothing but what was learnt with goes on
+KEPT = {"n_components", "divergence", "scale", "clip", "reservoir", "fixed"}  # nothing but what was learnt with goes on
 
 
 def changes(begun: OnlineNMF) -> Iterator[tuple[str, Any]]:

@@ -194,7 +194,7 @@ def test_standard_input_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO(b"some words here\n\xff\xfe\xfa and more\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw, encoding="ascii", errors="surrogateescape"))
-    with pytest.raises(SourceError, match=r"standard input cannot be read as text: .*; give it as UTF-8"):
+    with pytest.raises(SourceError, match=r"standard input: row 1 .* not UTF-8 there; convert the data to UTF-8"):
         whole(open_source("-"))
 
 
@@ -210,7 +210,7 @@ def test_bad_json_lines_are_named(content: str, words: str, tmp_path: Path) -> N
 
 def test_texts_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SourceError, match="save it as UTF-8"):
+    with pytest.raises(SourceError, match="is UTF-16; convert the data to UTF-8"):
         whole(open_source(str(tmp_path / "x.txt")))
     (tmp_path / "empty.txt").write_text("a\n")
     with pytest.raises(SourceError, match="no words to count"):

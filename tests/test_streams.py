@@ -494,7 +494,7 @@ def test_names_without_samples_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"a,b\n1,\xff\n", "a,b\n1,2\n".encode("utf-16")])
 def test_a_table_in_another_encoding_is_refused(tmp_path: Path, content: bytes) -> None:
-    assert "cannot be read as text" in refusal(written(tmp_path, content))
+    assert "; convert the data to UTF-8" in refusal(written(tmp_path, content))
 
 
 @pytest.mark.parametrize("bad", ["1,2", "1,2,3,4", "1,two,3", "1;2;3"])

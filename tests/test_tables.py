@@ -317,6 +317,31 @@ def test_a_cell_that_is_too_long_costs_its_row_alone(tmp_path: Path) -> None:
 # JSON lines
 
 
+QUOTED = {
+    "a text that is no feature": ('id,text,a,b\n0,x,1,2\n1,"foo\nbar, baz",2,3\n', "?columns=a,b", "row 1 has"),
+    "in the last column": ('a,b,text\n1,2,x\n1,2,"foo\nbar"\n', "?drop=text", "row 1 has"),
+    "a name of a row": ('id,a,b\n"x\ny",1,2\n', "?index=id", "row 0 has"),
+    "a number": ('a,b\n1,2\n3,"4\n"\n', "", "row 1 has"),
+    "a name of a column": ('"a\nb",c\n1,2\n', "", "its first line has"),
+}
+
+
+@pytest.mark.parametrize("case", QUOTED)
+def test_a_line_break_within_quotes_is_refused_with_the_cure(case: str, tmp_path: Path) -> None:
+    content, options, where = QUOTED[case]
+    (tmp_path / "x.csv").write_text(content)
+    words = f"{where} a quoted text that goes on in the next line; write the table without line breaks"
+    with pytest.raises(SourceError, match=words):
+        list(open_source(f"{tmp_path}/x.csv{options}").batches(10))
+
+
+def test_quotes_within_a_line_are_fine_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('id,a,b\n\n5" pipe,1,2\n  \n"6"" pipe",3,"4"\n\n')
+    ((rows, X),) = open_source(f"{tmp_path}/x.csv?index=id").batches(10)
+    assert rows.tolist() == ['5" pipe', '6" pipe']
+    assert X.tolist() == [[1, 2], [3, 4]]
+
+
 def test_json_lines_of_numbers(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1, "b": true, "id": 7}\n\n{"b": 2.5, "a": 3e2, "id": "x"}\n')
     source = open_source(f"{tmp_path}/x.jsonl?features=b,a")
@@ -325,7 +350,7 @@ def test_json_lines_of_numbers(tmp_path: Path) -> None:
         assert collected(source.batches(5))[1].tolist() == [[1, 1], [2.5, 300]]
     assert collected(open_source(f"{tmp_path}/x.jsonl?features=a&index=id").batches(1))[0] == ["7", "x"]
     for options, words in (
-        ("features=a,z", "there is no value at row 0, field 'z'; what is missing is null"),
+        ("features=a,z", "row 0 has no field 'z'; its fields are "),
         ("features=a,a", "asked for twice"),
         ("features=a&field=b", "give one of them"),
         ("index=id", "choose their fields by features="),

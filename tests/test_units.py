@@ -219,6 +219,14 @@ def test_data_of_any_size_get_their_mean(size: float) -> None:
     np.testing.assert_allclose(inside.ravel()[1:], np.array([0.5, 0.25, 1.0]) / 0.4375, rtol=tolerance)
 
 
+def test_samples_whose_sum_overflows_have_a_mean_all_the_same() -> None:
+    X = np.array([[1.7e308, 1.7e308, 0.0, 1.7e308], [1.0, 2.0, 0.0, 1.0]])
+    inside, raised = Units(scale=1.0, mean=1.0).inside(X, ItakuraSaito())
+    assert raised == 2
+    np.testing.assert_allclose(inside[:, 2], FLOOR * np.array([1.275e308, 1.0]))
+    np.testing.assert_array_equal(np.delete(inside, 2, axis=1), np.delete(X, 2, axis=1))
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e30, 3e38])
 def test_single_precision_data_of_any_size_get_their_mean(size: float) -> None:
     X = np.full((50, 40), size, dtype=np.float32)

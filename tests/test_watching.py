@@ -59,15 +59,20 @@ def progress(samples: int = 10, **more: Any) -> onmf.Progress:
 
 
 def test_outside_a_terminal_a_line_is_written_every_interval(folder: Path) -> None:
-    said = fit(folder, "--log-every", "0.02s").stderr.splitlines()
+    said = unannounced(fit(folder, "--log-every", "0.02s").stderr)
     assert len(said) >= 2
     assert all(LINE.match(line) for line in said), said
+
+
+def unannounced(said: str) -> list[str]:
+    """The lines without that on what has begun, which a slow machine writes."""
+    return [line for line in said.splitlines() if not line.startswith("Learning K = 3 atoms")]
 
 
 @pytest.mark.parametrize("every", ["never", "0", "0s", "30s"])
 def test_no_line_before_the_interval_has_passed(folder: Path, every: str) -> None:
     result = fit(folder, "--log-every", every)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, unannounced(result.stderr)) == (0, [])
 
 
 def test_in_a_terminal_the_bar_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,32 @@ def test_gaps_at_the_ends_of_a_line_are_gaps_and_what_is_no_number_is_still_name
     assert ["'NA' is not a number at row 1, column 1 (b)" in said[0], "row 2 has 2 values" in said[1]] == [True, True]
 
 
+@pytest.mark.parametrize("weight", ["", "&weight=w"], ids=["plain", "weighted"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_row_that_cannot_be_read_is_skipped_and_no_sample_of_which_nothing_is_known(
+    kind: str, weight: str, tmp_path: Path
+) -> None:
+    rows = [{"id": f"row {n}", "w": 1.0, "a": float(a), "b": float(b)} for n, (a, b) in enumerate(X[:40, :2])]
+    rows[7] |= {"a": None}
+    rows[20] |= {"b": "x"}
+    if kind == "jsonl":
+        text = "\n".join(map(json.dumps, rows))
+    else:
+        cells = [["" if cell is None else str(cell) for cell in row.values()] for row in rows]
+        text = "\n".join(map(",".join, [["id", "w", "a", "b"], *cells]))
+    (tmp_path / f"x.{kind}").write_text(text)
+    chosen = ("features=a,b" if kind == "jsonl" else "columns=a,b") + weight
+    source = open_source(f"{tmp_path}/x.{kind}?index=id&{chosen}")
+    model = OnlineNMF(2, random_state=0, missing="nan", on_error="skip").fit(source)
+    assert (model.n_skipped_, model.n_samples_seen_) == (1, 39)
+    assert "x" in model.skipped_[0]
+    assert "is not a number at row row 20" in model.skipped_[0]
+    said: list[str] = []
+    H = np.concatenate([H for _, H in model.served(source, 16, lambda error: said.append(str(error)))])
+    assert np.flatnonzero(np.isnan(H).any(axis=1)).tolist() == [20]
+    assert len(said) == 1
+
+
 # The command line
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "methods",
     "save",
     "streams",
+    "suggest_divergence",
 ]
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from onmf.learner import Progress
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.sets import Sets
+    from onmf.suggesting.suggestion import suggest_divergence
     from onmf.units import DataError
 else:
     # Imported when they are asked for: scikit-learn, which the estimators stand on, takes a second, and neither the
@@ -47,6 +49,7 @@ else:
         "Sets": "onmf.sets",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
+        "suggest_divergence": "onmf.suggesting.suggestion",
     }
 
     def __getattr__(name: str) -> Any:

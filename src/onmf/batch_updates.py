@@ -244,20 +244,23 @@ class Iterate:
     converged: bool  # has the loss nearly stopped falling?
 
 
-def factorise(
-    updates: Updates, H: Array, W: Array, max_iter: int, tol: float, dictionary: bool = True
-) -> Iterator[Iterate]:
+def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, fixed: int = 0) -> Iterator[Iterate]:
     """The states from the start (number 0) to the last, which has converged or is number ``max_iter``.
 
+    The first ``fixed`` atoms stay: the majorant is a sum over weights, so that the others' steps are what they were.
     Converged means that the loss has fallen by less than ``tol`` of itself over ten iterations.
     """
     losses: list[float] = []
     for number in range(max_iter + 1):
-        loss, *after = updates.iterate(H, W, dictionary and number < max_iter)  # the last one for the loss alone
+        learning = fixed < len(W) and number < max_iter  # the last one is for the loss alone
+        loss, *after = updates.iterate(H, W, learning)
         losses.append(loss)
         ten_ago = losses[-1 - PATIENCE] if len(losses) > PATIENCE else np.inf
         converged = tol > 0 and ten_ago - loss <= tol * ten_ago < np.inf
         yield Iterate(number, H, W, loss, converged)
         if converged:
             return
+        known = W[:fixed]
         H, W = after
+        if learning:
+            W[:fixed] = known

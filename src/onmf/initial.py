@@ -8,24 +8,36 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
+from onmf.coefficients import precise
+from onmf.divergences import SquaredL2
+from onmf.problem import pose
 
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
 def initial_dictionary(
-    init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False, weights: Array | None = None
+    init: Any,
+    X: Any,
+    K: int,
+    rng: np.random.Generator,
+    ratios: bool = False,
+    known: Array | None = None,
+    weights: Array | None = None,
 ) -> Array:
     """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
-    divergence sees ratios, not differences: samples are then far from each other if their logarithms are. A sample with
-    one of the ``weights`` counts as so many.
+    divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
+    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample
+    with one of the ``weights`` counts as so many.
     """
     if not isinstance(init, str):
-        return _users(init, (K, X.shape[1]), X.dtype)
+        return _users(init, (K, X.shape[1]), X.dtype, known)
     require_init(init)
+    if K == 0:  # all are known
+        return np.zeros((0, X.shape[1]), dtype=X.dtype)
     if init == "kmeans++":
-        return _spread_samples(X, K, rng, ratios, weights)
+        return _spread_samples(X, K, rng, ratios, known, weights)
     if init == "nndsvda" and weights is not None:  # X'X is then that of so many copies
         X = (scipy.sparse.diags_array(np.sqrt(weights)) @ X).astype(X.dtype)
     return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
@@ -51,7 +63,9 @@ def _samples(X: Any, K: int, rng: np.random.Generator) -> Array:
     return _pad(_to_unit_maximum(dense(X[chosen]) + 0.01 * _profile(X)), K, X, rng)
 
 
-def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, weights: Array | None) -> Array:
+def _spread_samples(
+    X: Any, K: int, rng: np.random.Generator, ratios: bool, known: Array | None, weights: Array | None
+) -> Array:
     """Samples in directions far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample.
 
     With as much of the mean as of themselves where few entries are not zero: a document has too few words for an atom.
@@ -64,33 +78,58 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, weig
     filled = np.asarray(X.sum(axis=1)).ravel() > 0
     candidates = normalize(X[filled], norm="l1") * X.shape[1]
     counts = None if weights is None else weights[filled].astype(np.float64)
-    places = np.log(candidates) if ratios else normalize(candidates)
-    chosen = _far_from_each_other(places.astype(np.float64), K, rng, counts)
+
+    def places(samples: Any) -> Any:
+        """Where they lie in the space whose distances count."""
+        return (np.log(samples) if ratios else normalize(samples)).astype(np.float64)
+
+    taken = None
+    if known is not None:
+        known = normalize(known, norm="l1") * X.shape[1]
+        # A zero has no logarithm: it counts as the least that any sample has there.
+        taken = places(np.maximum(known, candidates.min(axis=0)) if ratios else known)
+    chosen = _far_from_each_other(places(candidates), K, rng, taken, counts)
+    atoms = dense(candidates[chosen])
+    if known is not None and chosen:
+        atoms = _left_by(known, atoms)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
-    return _pad(_to_unit_maximum(dense(candidates[chosen]) + share * _profile(candidates, counts)), K, X, rng)
+    return _pad(_to_unit_maximum(atoms + share * _profile(candidates, counts)), K, X, rng)
 
 
-def _far_from_each_other(places: Any, K: int, rng: np.random.Generator, counts: Array | None = None) -> list[int]:
+def _left_by(known: Array, samples: Array) -> Array:
+    """What known atoms leave of samples, in least squares: of a mixture, the part that is still to be learnt."""
+    least_squares = SquaredL2()
+    H = precise(least_squares).solve(pose(least_squares, samples, known)).H
+    return np.maximum(samples - H @ known, 0)
+
+
+def _far_from_each_other(
+    places: Any, K: int, rng: np.random.Generator, taken: Array | None = None, counts: Array | None = None
+) -> list[int]:
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): K different rows, or as many as there are.
 
     Among equally good candidates, such as the two of an isolated pair, the first one drawn is taken: rounding, and
-    with it the units of the data, must not decide. A row may count as several; whole ``counts`` lead to the rows that
-    so many copies of them would.
+    with it the units of the data, must not decide. Places that are ``taken`` count like rows that were chosen before. A
+    row may count as several; whole ``counts`` lead to the rows that so many copies of them would.
     """
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 
-    def distances(rows: Any) -> Array:
-        products = places[rows] @ places.T
-        apart: Array = squares[rows][:, None] + squares - 2 * dense(products)
+    def distances(others: Any, lengths: Array) -> Array:
+        products = others @ places.T
+        apart: Array = lengths[:, None] + squares - 2 * dense(products)
         return np.where(apart > 1e-9 * squares, apart, 0.0)  # anything nearer is the same point, up to rounding
 
-    chosen = [_drawn(places.shape[0], rng, counts)]
-    nearest = distances(chosen)[0]
+    if taken is None:
+        chosen = [_drawn(places.shape[0], rng, counts)]
+        nearest = distances(places[chosen], squares[chosen])[0]
+    else:
+        chosen = []
+        nearest = distances(taken, np.square(taken).sum(axis=1)).min(axis=0)
     each: Any = 1.0 if counts is None else counts
     while len(chosen) < K and nearest.any():
         sums = np.cumsum(each * nearest)
         trials = np.searchsorted(sums, rng.random(2 + int(np.log(K))) * sums[-1], side="right")
-        left = np.minimum(nearest, distances(trials))
+        left = np.minimum(nearest, distances(places[trials], squares[trials]))
         potential = (each * left).sum(axis=1)
         best = int(np.argmax(potential <= (1 + 1e-6) * potential.min()))
         chosen.append(int(trials[best]))
@@ -135,10 +174,11 @@ def _numbers(init: Any, dtype: np.dtype[Any]) -> Array:
     return W
 
 
-def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any], known: Array | None) -> Array:
     W = _numbers(init, dtype)
     if W.shape != shape:
-        raise ValueError(f"the initial dictionary must have shape (n_components, n_features) = {shape}, got {W.shape}.")
+        rows = "n_components" if known is None else f"n_components - {len(known)} fixed"
+        raise ValueError(f"the initial dictionary must have shape ({rows}, n_features) = {shape}, got {W.shape}.")
     if not np.isfinite(W).all() or (W < 0).any():
         raise ValueError("the initial dictionary has negative, NaN or infinite entries.")
     return W

@@ -15,12 +15,14 @@ from functools import cached_property
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.checks import is_number
+from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
 
+LEAST_LACK = 1e-6  # of eps, that a feature can lack: less is the rounding of what known atoms give it
 
-def project_on_simplex(V: Array, size: float, metric: Array | None = None) -> Array:
-    """Argmin sum (P - V)^2 / metric over columns P_:f >= 0 with sum_k P_kf = size (Duchi et al. 2008, by sorting).
+
+def project_on_simplex(V: Array, size: float | Array, metric: Array | None = None) -> Array:
+    """Argmin sum (P - V)^2 / metric over columns P_:f >= 0 with sum_k P_kf = size_f (Duchi et al. 2008, by sorting).
 
     P = max(V + metric * nu, 0) with one nu per column; no ``metric`` means ones, the Euclidean projection.
     """
@@ -40,41 +42,56 @@ def project_on_simplex(V: Array, size: float, metric: Array | None = None) -> Ar
 
 @dataclass(frozen=True)
 class DictionarySet:
-    """C: entries in [0, 1], every feature with at least ``eps`` of total weight over the atoms."""
+    """C: entries in [0, 1], every feature with at least ``eps`` of total weight over the atoms.
+
+    The first ``fixed`` atoms are known: they stay as they are, and the others give a feature what it lacks.
+    """
 
     eps: float = 1e-8
+    fixed: int = 0
 
     def __post_init__(self) -> None:
+        require_whole(0, fixed=self.fixed)
         if not is_number(self.eps) or not 0 <= self.eps < 1:
             raise ValueError(f"eps must lie in [0, 1), got {self.eps!r}.")
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Clipping to [0, 1] is the answer for a feature whose clipped weights reach eps, whatever the metric. Otherwise
-        the constraint on the sum is active, and the *unclipped* weights are projected on the simplex of size eps; since
-        eps < 1, the upper bound then holds by itself.
+        Known atoms are returned as they are in V. Of the others, clipping to [0, 1] is the answer for a feature whose
+        clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
+        *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
+        then holds by itself.
         """
         W: Array = np.clip(V, 0.0, 1.0)
-        if self.eps > 0:
+        known, free = slice(0, self.fixed), slice(self.fixed, None)
+        W[known] = V[known]
+        if self.eps > 0 and self.fixed < len(V):
             short = W.sum(axis=0) < self.eps
             if metric is None and short.any():  # the projection of zero, often that of many features, needs no sorting
                 nothing = short & ~V.any(axis=0)
-                W[:, nothing] = self.eps / len(V)
+                W[free, nothing] = self.least_mean(len(V))
                 short &= ~nothing
             if short.any():
                 # In double precision: eps may be far below the rounding of V. The last line undoes the loss of
                 # a feature's few ulps, so that a projection is feasible and stays where it is when repeated.
-                D = None if metric is None else metric[:, short].astype(np.float64)
-                P = project_on_simplex(V[:, short].astype(np.float64), self.eps, D)
-                P *= np.maximum(self.eps / P.sum(axis=0), 1.0)
-                W[:, short] = P
+                D = None if metric is None else metric[free, short].astype(np.float64)
+                lacking = np.maximum(self.eps - V[known, short].sum(axis=0, dtype=np.float64), LEAST_LACK * self.eps)
+                P = project_on_simplex(V[free, short].astype(np.float64), lacking, D)
+                P *= np.maximum(lacking / P.sum(axis=0), 1.0)
+                W[free, short] = P
         return W
+
+    def least_mean(self, K: int) -> float:
+        """The weight that makes a feature feasible if each of those of the K atoms that are learnt has it."""
+        return self.eps / max(K - self.fixed, 1)
 
     def contains(self, W: Array, rtol: float = 1e-6) -> bool:
         """Is W in C, up to rounding?"""
         inside = np.isfinite(W).all() and (W >= 0).all() and (1 + rtol >= W).all()
-        return bool(inside and (W.sum(axis=0) >= self.eps * (1 - rtol)).all())
+        if not inside or self.fixed > len(W):
+            return False
+        return self.fixed == len(W) or bool((W.sum(axis=0) >= self.eps * (1 - rtol)).all())
 
     def rescale_into(self, W: Array) -> Array:
         """The same atoms in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
@@ -89,10 +106,13 @@ class DictionaryBox:
     """{low_f <= W_kf <= 1}, a part of C where K min low >= eps: every atom keeps a little of every feature."""
 
     low: Array  # (F,)
+    fixed: int = 0  # the first atoms, which are known and stay as they are
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in the box: entrywise thresholding, whatever the metric."""
-        return np.minimum(np.maximum(V, self.low), 1.0)
+        W = np.minimum(np.maximum(V, self.low), 1.0)
+        W[: self.fixed] = V[: self.fixed]
+        return W
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from onmf._support.arrays import Array, row_sums
 from onmf._support.checks import is_number
 from onmf._support.known import Known, Weighted
 from onmf._support.structure import fault_of_structure
+from onmf._support.unread import Unread
 from onmf.divergences import Divergence
 
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
@@ -40,6 +41,10 @@ def refuse_broken_structure(X: Any) -> None:
 
 def refuse_bad_entries(X: Any, rows: Any = None) -> None:
     """Refuse NaN, infinite and negative entries; name the first by row and column, ``rows`` giving the row numbers."""
+    if rows is not None and np.asarray(rows).dtype == object:  # what could not be read is not just unknown
+        for name in rows:
+            if isinstance(name, Unread):
+                raise DataError(str(name.reason))
     X = plain(X)
     refuse_broken_structure(X)
     values = X.data if scipy.sparse.issparse(X) else X
@@ -180,7 +185,7 @@ class Units:
             refuse_infinite(internal, X, self.mean, rows)
         if divergence.domain.x.closed:
             return internal, 0
-        mean = np.maximum(internal.mean(axis=1, keepdims=True, dtype=np.float64), self.mean / self.scale)
+        mean = np.maximum(_means(internal), self.mean / self.scale)
         least = (FLOOR * mean).astype(internal.dtype)
         raised = int(np.count_nonzero(internal < least))
         return np.maximum(internal, least, out=internal) if raised else internal, raised
@@ -237,6 +242,13 @@ def _mean(X: Any, samples: Array | None = None) -> float:
     unit = 2.0 ** int(np.frexp(largest)[1] - 1)
     entries: int = X.shape[0] * X.shape[1]
     return float(np.sum(values / unit, dtype=np.float64)) / entries * unit
+
+
+def _means(X: Array) -> Array:
+    """Of each sample, (n, 1), in double precision; sums that overflow are formed anew of smaller numbers."""
+    with np.errstate(over="ignore"):
+        means: Array = X.mean(axis=1, keepdims=True, dtype=np.float64)
+    return means if np.isfinite(means).all() else np.sum(X / X.shape[1], axis=1, keepdims=True, dtype=np.float64)
 
 
 def _weighted_mean(X: Any, samples: Array | None) -> float:

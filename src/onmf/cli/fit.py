@@ -12,10 +12,12 @@ import typer
 
 import onmf
 from onmf import divergences, methods, streams
+from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.going_on import going_on
+from onmf.cli.known import Fixed, atoms_for
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
-from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
+from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
 
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
@@ -36,6 +38,7 @@ EXAMPLES = (
     "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
+    "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
 )
 
@@ -57,6 +60,7 @@ def fit(
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
+    fixed: Fixed = None,
     ridge: Annotated[
         float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
     ] = 0.0,
@@ -91,7 +95,12 @@ def fit(
     every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="With --resume: compare all that was read of the pass, not its last batch.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="With --resume: compare all that was read of the pass, not its last batch. Of a folder that had grown "
+            "before, that is all of the files that were new; older ones are compared by length and both ends, as ever.",
+        ),
     ] = False,
     start: Annotated[
         Path | None,
@@ -105,7 +114,7 @@ def fit(
     """Learn a dictionary from DATA and write it to a model file."""
     place, standard = streams.path_of(data), is_standard_output(out)
     if not standard:
-        require_writable(out, place)
+        require_writable(out, *(each for each in (place, fixed) if each is not None))
     settings: dict[str, Any] = {
         "n_components": components,
         "divergence": divergence,
@@ -123,21 +132,24 @@ def fit(
         "random_state": seed,
     }
     known = None if start is None else onmf.load(start)
+    announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
     begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
-    source = _opened(data, shuffle_buffer, seed, begun)
+    fixed_in = None if fixed is None else onmf.load(fixed)
+    source = _opened(data, shuffle_buffer, seed, begun or (fixed_in and fixed_in.source_))
+    settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
     elif known is not None:
-        errors.print(f"Going on from {start}, which has learnt from {known.n_samples_seen_} samples.")
+        errors.print(f"Going on from {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
     learnt = False
 
     def note(_: onmf.Progress) -> None:
         nonlocal learnt
         learnt = True
 
-    files = [place, out, *(each for each in (checkpoint, start) if each is not None)]
+    files = [place, out, *(each for each in (checkpoint, start, fixed) if each is not None)]
     with watched(log_every, log_json, metrics, *files) as show:
         model.set_params(callbacks=[show, note])
         try:
@@ -151,14 +163,23 @@ def fit(
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} from it.")
             raise
     if model.n_skipped_:
-        errors.print(f"onmf: {model.n_skipped_} samples or batches were skipped; the last: {model.skipped_[-1]}")
+        skipped = "1 sample or batch was" if model.n_skipped_ == 1 else f"{model.n_skipped_} samples or batches were"
+        errors.print(f"onmf: {skipped} skipped; the last: {model.skipped_[-1]}")
     history = model.history_
     where = "standard output" if standard else out
     (errors if standard else console).print(
-        f"{where}: {len(model.components_)} atoms of {model.n_features_in_} features from {model.n_samples_seen_} "
-        f"samples in {history['seconds'][-1]:.1f} s; last batch's loss {history['loss'][-1]:.6g}.",
+        f"{where}: {counted(len(model.components_), 'atom')} of {counted(model.n_features_in_, 'feature')} from "
+        f"{counted(model.n_samples_seen_, 'sample')} in {history['seconds'][-1]:.1f} s; last batch's loss "
+        f"{history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
+
+
+def _beginning(settings: dict[str, Any], data: str) -> str:
+    """What is about to be learnt."""
+    divergence = settings["divergence"]
+    name = divergence if isinstance(divergence, str) else divergence.name
+    return f"Learning K = {counted(settings['n_components'], 'atom')} under {name} from {data}."
 
 
 def _save(model: onmf.OnlineNMF, out: Path) -> None:
@@ -226,9 +247,9 @@ def _tell_of_interrupt(model: onmf.OnlineNMF, out: Path, keep: onmf.Checkpoint |
         errors.print("Interrupted before anything was learnt.")
     elif keep is not None and not keep.failures:
         how = f"the same command with --resume continues from {keep.path}"
-        errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
+        errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
     else:
         _save(model, out)
         how = f"what was learnt is in {out}; --from {out} goes on from it with other data"
-        errors.print(f"Interrupted after {model.n_samples_seen_} samples; {how}.")
+        errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
     raise typer.Exit(130)

@@ -35,6 +35,7 @@ def info(
         "method": repr(learned.method),
         "other settings": _changed(settings, USUAL),
         "atoms": len(W),
+        "atoms that are fixed": learned.state.C.fixed,
         "features": learned.features.number,
         "source": "arrays" if learned.source is None else str(learned.source),
         "type": str(W.dtype),

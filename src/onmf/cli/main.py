@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from onmf import cli
 from onmf.cli.app import app
-from onmf.cli.terminal import console, errors, one_line
+from onmf.cli.terminal import console, errors, give_up_unwritten, one_line
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
@@ -42,6 +42,7 @@ def main() -> None:
         status = UNREAD
     if status == UNREAD:  # whatever is still to be written is not wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    give_up_unwritten()
     sys.exit(interrupted if status == INTERRUPTED else status)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,13 +17,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import onmf
 from onmf import streams
+from onmf._support.wording import plural
 
 
 class FallsSilent(Console):
     """A console that falls silent when nobody reads it any more, and leaves the run and its results alone.
 
-    Rich's own would end the process, and turn standard output away although that may have another reader.
+    Rich's own would end the process, and turn standard output away although that may have another reader. What cannot
+    be written for another reason, as to a full disk, is lost; there may be room for what follows.
     """
+
+    def __exit__(self, *raised: Any) -> None:
+        """The end of everything that is printed, where Rich writes it."""
+        try:
+            super().__exit__(*raised)
+        except OSError:
+            self.begin_capture()
+            with suppress(OSError):  # Python tries once more to write what it holds
+                self.end_capture()
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -55,10 +66,18 @@ def progress_line(title: str = "") -> Iterator[Callable[[onmf.Progress], None]]:
         def show(report: onmf.Progress) -> None:
             rate = report.samples / max(report.seconds, 1e-9)
             loss = "" if math.isnan(report.loss) else f" · loss {report.loss:.5g}"
-            facts = f"{report.samples:,} samples · {rate:,.0f}/s{loss}"
+            facts = f"{report.samples:,} {plural(report.samples, 'sample')} · {rate:,.0f}/s{loss}"
             bar.update(task, completed=report.samples, total=report.total, facts=facts)
 
         yield show
+
+
+def give_up_unwritten() -> None:
+    """What Python holds of standard error and cannot write must not decide the exit status when the process ends."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def is_standard_output(out: Path) -> bool:

@@ -16,9 +16,11 @@ import typer
 
 import onmf
 from onmf import outputs, streams
+from onmf._support.wording import counted
 from onmf.cli.app import app
+from onmf.cli.interrupting import uninterrupted
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
-from onmf.cli.watching import LogEvery, LogJson, Metrics, watched
+from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
     f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
@@ -34,6 +36,7 @@ EXAMPLES = (
 
 @app.command(epilog=EXAMPLES)
 def transform(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
     data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
@@ -68,10 +71,12 @@ def transform(
     if not standard:
         require_writable(out, place, model)
     nmf = onmf.load(model)
+    atoms = counted(len(nmf.components_), "atom")
+    announce(context, f"Finding coefficients of {data} in the {atoms} of {model}.", log_every)
     source = streams.open_source(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
     require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
-    faults = _Faults()
+    faults, size = _Faults(), batch_size or usual_size(source)
     with (
         _first_warnings(),
         watched(log_every, log_json, metrics, place, model, out) as show,
@@ -79,26 +84,40 @@ def transform(
     ):
         target = stack.enter_context(nullcontext(sys.stdout) if standard else file.replacing(out))
         started, done, named, output = time.perf_counter(), 0, False, None
-        for rows, H in nmf.served(source, batch_size or usual_size(source), faults.add if on_error == "skip" else None):
-            if output is None:
-                named = rows.dtype == object
-                index = (source.index_name or "row") if named else None
-                heading = outputs.Heading(tuple(nmf.get_feature_names_out()), H.dtype, index, place)
-                output = stack.enter_context(closing(kind(target, heading)))
-            output.write(H, rows if named else None)
-            done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
-            told = done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_
-            show(onmf.Progress(*told, skipped=faults.gaps))
-        if output is None:
+        # What cannot be read again is kept as far as it came.
+        keeps, interrupted = not (standard or source.rewinds), False
+        try:
+            for rows, H in nmf.served(source, size, faults.add if on_error == "skip" else None):
+                if output is None:
+                    named = rows.dtype == object
+                    index = (source.index_name or "row") if named else None
+                    heading = outputs.Heading(tuple(nmf.get_feature_names_out()), H.dtype, index, place)
+                    output = stack.enter_context(closing(kind(target, heading)))
+                with uninterrupted() if keeps else nullcontext():
+                    output.write(H, rows if named else None)
+                    done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
+                told = done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_
+                show(onmf.Progress(*told, skipped=faults.gaps))
+        except KeyboardInterrupt:
+            if not (keeps and done):
+                raise
+            interrupted = True
+        if output is None or faults.gaps == done:
             fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
-        if source.n_samples not in (None, done) and not faults.first:
-            fail(f"{data} announced {source.n_samples} samples but ended after {done}.")
+        if source.n_samples not in (None, done) and not (faults.first or interrupted):
+            fail(f"{data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
         output.require_whole()
+        with uninterrupted() if keeps else nullcontext():
+            stack.close()
     if faults.first:
         lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
-        errors.print(f"onmf: {faults.gaps} of the {done} rows are NaN{lost}; the first reason: {faults.first}")
+        gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} NaN"
+        errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
+    if interrupted:
+        errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
+        raise typer.Exit(130)
     where = "standard output" if standard else out
-    said = f"{where}: coefficients of {done} samples, {len(nmf.components_)} each."
+    said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
     (errors if standard else console).print(said, soft_wrap=True)
 
 

@@ -18,14 +18,18 @@ from typing import Annotated, Any
 import typer
 
 import onmf
+from onmf._support.wording import plural
 from onmf.cli.metrics import serving
 from onmf.cli.terminal import errors, fail, progress_line, seconds_of
+
+AT_ONCE = 1.0  # seconds
 
 LogEvery = Annotated[
     str,
     typer.Option(
-        help="Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; or never. "
-        "Also how often --log-json writes."
+        help="Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no "
+        "lines at all, not even on what has begun. Also how often --log-json writes; never: at the first batch and "
+        "at the end only."
     ),
 ]
 LogJson = Annotated[
@@ -62,7 +66,8 @@ class Figures:
         loss = "" if self.loss is None else f" · loss {self.loss:.5g}"
         memory = f"{self.memory_bytes / 2**20:,.0f} MiB"
         rate = f"{self.samples_per_second:,.0f}/s"
-        return f"{self.time} {self.samples:,}{of} samples · {rate}{loss} · {self.skipped} skipped · {memory}"
+        samples = f"{self.samples:,}{of} {plural(self.total or self.samples, 'sample')}"
+        return f"{self.time} {samples} · {rate}{loss} · {self.skipped} skipped · {memory}"
 
 
 class Watch:
@@ -97,13 +102,30 @@ class Watch:
             return Figures(moment, *run, memory_in_use())
 
 
+def announce(context: typer.Context, what: str, every: str) -> None:
+    """Say what has begun, if the command is not over within a second: a pipe may be silent for long.
+
+    A terminal has the bar, and what goes wrong at once is one sentence, not two.
+    """
+    if errors.is_terminal or _interval(every) == math.inf:
+        return
+    saying = threading.Timer(AT_ONCE, errors.print, [what])
+    saying.daemon = True
+    saying.start()
+    context.call_on_close(saying.cancel)
+
+
+def _interval(every: str) -> float:
+    """Seconds between two lines."""
+    return math.inf if every in ("0", "never") else seconds_of(every, "--log-every") or math.inf
+
+
 @contextlib.contextmanager
 def watched(
     every: str, log: Path | None, metrics: str | None, *files: Path
 ) -> Iterator[Callable[[onmf.Progress], None]]:
     """Watch a run as the options say; gives its callback. ``files`` are those that the log must not be appended to."""
-    interval = math.inf if every in ("0", "never") else seconds_of(every, "--log-every") or math.inf
-    watch = Watch()
+    interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
         journal = None if log is None else stack.enter_context(Journal(log, files))
         if metrics is not None:
@@ -117,7 +139,7 @@ def watched(
             if journal is not None:
                 journal.write(figures)
             if bar is None and not over.is_set():
-                with contextlib.suppress(OSError, ValueError):  # standard error may be closed, or full
+                with contextlib.suppress(ValueError):  # standard error may be closed
                     errors.print(figures.line())
 
         def now_and_then() -> None:
@@ -178,7 +200,7 @@ class Journal:
                 reason = error.strerror or str(error)
             if reason and not self.warned:
                 self.warned = True
-                with contextlib.suppress(OSError, ValueError):
+                with contextlib.suppress(ValueError):
                     errors.print(f"onmf: cannot write {self.path}: {reason}; the run goes on without these lines.")
 
 

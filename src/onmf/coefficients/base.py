@@ -72,8 +72,9 @@ class CoefficientSolver(Registered, kind="solver"):
         reason = self.refuses(problem.divergence, problem.penalty)
         if reason is not None:
             raise ValueError(reason)
-        problem = self._prepared(problem)
-        return self._solve_by_blocks(problem, self._start(problem, H0))
+        posed = self._prepared(problem)
+        found = self._solve_by_blocks(posed, self._start(posed, H0))
+        return found if problem.most is None else replace(found, H=np.minimum(found.H, problem.most))
 
     def _prepared(self, problem: Problem) -> Problem:
         """The problem in the form that the solver prefers."""

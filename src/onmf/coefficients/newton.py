@@ -15,7 +15,7 @@ from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
 
 BACKTRACKS = 30
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
-RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, KNOWN_STEPS, STEEP_STEPS = 20, 5, 10  # multiplicative ones, before the first of Newton's
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Newton(CoefficientSolver, name="newton"):
         if isinstance(problem, GramProblem):
             return self._least_squares(problem)
         if problem.divergence.partial:
-            if not problem.divergence.robust:
-                H = Multiplicative(max_iter=RATIO_STEPS).solve(problem, H).H
+            H = Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:

@@ -165,7 +165,9 @@ class NMF(TransformerMixin, BaseEstimator):
                 gradient += H.T @ slope / X.shape[0]
         if not np.isfinite(gradient).all():
             raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
-        return float(np.linalg.norm(W - self._feasible().project(W - gradient)))
+        feasible = self._feasible()
+        gradient[: feasible.fixed] = 0  # known atoms do not move
+        return float(np.linalg.norm(W - feasible.project(W - gradient)))
 
     @property
     def _sets(self) -> Sets:
@@ -173,7 +175,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
         """The set that W lies in."""
-        return self._sets.dictionaries
+        return dataclasses.replace(self._sets.dictionaries, fixed=self._fitted.state.C.fixed)
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""

@@ -25,6 +25,7 @@ from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
+from onmf.known import beside, count, known_atoms, require_fittable, require_known
 from onmf.learner import Coverage, Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.methods import State
@@ -63,13 +64,14 @@ class BatchNMF(Serving):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW), as in ``OnlineNMF``. Huber's delta, if not given, is a tenth of the data's mean.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary. Zeros in it stay zeros: no multiplicative update leaves them.
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the atoms that are learnt. Zeros in it stay
+        zeros: no multiplicative update leaves them.
+    fixed : array (J, F) or None, default None
+        Known atoms, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
     max_iter : int, default 1000
         Iterations at most.
     tol : float, default 1e-5
         The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
-    update_dictionary : bool, default True
-        False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
@@ -117,9 +119,9 @@ class BatchNMF(Serving):
         *,
         divergence: Divergence | str = "kl",
         init: Any = "kmeans++",
+        fixed: Any = None,
         max_iter: int = 1000,
         tol: float = 1e-5,
-        update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
         missing: str | None = None,
         implicit: str = "zero",
@@ -133,9 +135,9 @@ class BatchNMF(Serving):
         self.n_components = n_components
         self.divergence = divergence
         self.init = init
+        self.fixed = fixed
         self.max_iter = max_iter
         self.tol = tol
-        self.update_dictionary = update_dictionary
         self.clip = clip
         self.missing = missing
         self.implicit = implicit
@@ -186,23 +188,23 @@ class BatchNMF(Serving):
         self, X: Any, samples: Array | None, units: Units, divergence: Divergence, features: Features
     ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, C, n = divergence.in_units(units.scale), self._sets.dictionaries, X.shape[0]
+        inside, n = divergence.in_units(units.scale), X.shape[0]
         weight = n if samples is None else float(samples.sum())
+        C = replace(self._sets.dictionaries, fixed=count(self.fixed))
+        known = known_atoms(self.fixed, X.shape[1], X.dtype)
+        require_fittable(known, self.n_components, C, inside)
         updates, shown, raised = _updates(X, samples, units, divergence, inside)
         shown, counts = apart(shown)
-        rng, ratios = generators(self.random_state)[0], not divergence.domain.x.closed
-        first = initial_dictionary(self.init, shown, self.n_components, rng, ratios, counts)
-        if not self.update_dictionary and first.max() > 1:
-            raise ValueError(
-                "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
-            )
-        W = C.rescale_into(first.astype(X.dtype, copy=False))
+        rng = generators(self.random_state)[0]
+        K, ratios = self.n_components - C.fixed, not divergence.domain.x.closed
+        first = initial_dictionary(self.init, shown, K, rng, ratios, known, counts)
+        W = C.rescale_into(beside(known, first.astype(X.dtype, copy=False)))
         fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / weight
         listeners, now = self._listeners(), None
         seconds = 0.0
         try:
-            for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, self.update_dictionary):
+            for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, C.fixed):
                 reached = time.perf_counter()
                 if not (np.isfinite(now.loss * unit) and np.isfinite(now.W).all()):
                     raise DataError(
@@ -224,10 +226,9 @@ class BatchNMF(Serving):
             warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate, weight: float) -> Factorised:
-        """An iterate as the result, its atoms divided by their largest weights."""
-        size = np.ones(len(now.W), dtype=now.W.dtype)
-        if self.update_dictionary:
-            size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
+        """An iterate as the result, the atoms that were learnt divided by their largest weights."""
+        size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
+        size[: fitted.state.C.fixed] = 1
         W = fitted.state.C.project(now.W / size[:, None])
         H = now.H * (size * now.H.dtype.type(fitted.units.scale))
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
@@ -242,11 +243,7 @@ class BatchNMF(Serving):
         super()._check_settings()
         require_whole(1, max_iter=self.max_iter)
         require_at_least(0, tol=self.tol)
-        self._require_switches("update_dictionary")
-        if not self.update_dictionary and isinstance(self.init, str):
-            raise ValueError(
-                f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."
-            )
+        require_known(self.fixed, self.n_components)
 
 
 def _updates(

@@ -9,6 +9,7 @@ from typing import Any
 
 from onmf import learner
 from onmf.divergences import Divergence
+from onmf.estimators.inputs import likeness
 from onmf.learner import Features, Learned, Recipe
 from onmf.persistence import model
 from onmf.persistence.checkpoint import Checkpoint
@@ -52,7 +53,7 @@ class Beginning:
         if self.same_data:
             learner.require_position(self.learned, source, features)
             return learner.continued(recipe, self.learned)
-        learner.require_features(self.learned, features, "the model")
+        learner.require_features(self.learned, features, "the model", likeness(source, self.learned.source))
         return replace(learner.continued(recipe, self.learned), position=None, passes=0)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from onmf._support.arrays import is_array_like
+from onmf._support.wording import counted
 from onmf.learner import Features
-from onmf.streams import Source
+from onmf.streams import Source, Spec
 from onmf.streams.native import native
 
 
@@ -38,14 +39,26 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
     return native(X), features
 
 
-def require_same_features(found: Features, learnt: Features, data: str = "X", model: str = "the model") -> None:
+def require_same_features(
+    found: Features, learnt: Features, data: str = "X", model: str = "the model", cure: str = ""
+) -> None:
     """Refuse data with another number of features than the model was learnt from, or other names."""
     if found.number != learnt.number:
-        raise ValueError(f"{data} has {found.number} features, but {model} was learnt from {learnt.number}.")
+        raise ValueError(
+            f"{data} has {counted(found.number, 'feature')}, but {model} was learnt from {learnt.number}{cure}."
+        )
     if None not in (found.names, learnt.names) and found.names != learnt.names:
         raise ValueError(
-            f"the feature names of {data} differ from those that {model} was learnt from, or are in another order."
+            f"the feature names of {data} differ from those that {model} was learnt from, or are in another "
+            f"order{cure}."
         )
+
+
+def likeness(source: Source, known: Spec | None) -> str:
+    """The cure for a source whose features are not the model's, where it was opened without asking for them."""
+    if source.spec is None or known is None or (known.scheme is None and known.names is None):
+        return ""
+    return "; open it by open_source(..., like=model.source_), which makes its features those of the model"
 
 
 def is_anndata(X: Any) -> bool:

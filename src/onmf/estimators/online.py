@@ -62,7 +62,12 @@ class OnlineNMF(Streamed):
     shuffle : bool, default True
         Whether ``fit`` shuffles the samples in each pass.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary. An array outside the set C is brought in by a change of units.
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the atoms that are learnt. An array outside the
+        set C is brought in by a change of units.
+    fixed : array (J, F) or None, default None
+        Atoms that are known: the first J of the K stay as they are, to the bit, and the other K - J are learnt beside
+        them. Those with entries above 1 are divided by their largest; their coefficients take up the scale. With all
+        atoms known, ``fit`` learns the scale and shows in ``history_`` how well they fit.
     scale : {"mean", "none"}, default "mean"
         "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
         "none": the literal reading.
@@ -81,6 +86,7 @@ class OnlineNMF(Streamed):
     on_error : {"raise", "skip"}, default "raise"
         "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
+        ``transform`` of a stream gives rows of NaN for them.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -131,6 +137,7 @@ class OnlineNMF(Streamed):
         max_passes: int = 1,
         shuffle: bool = True,
         init: Any = "kmeans++",
+        fixed: Any = None,
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
         missing: str | None = None,
@@ -152,6 +159,7 @@ class OnlineNMF(Streamed):
         self.max_passes = max_passes
         self.shuffle = shuffle
         self.init = init
+        self.fixed = fixed
         self.scale = scale
         self.clip = clip
         self.missing = missing
@@ -276,8 +284,8 @@ class OnlineNMF(Streamed):
     # Plumbing
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
-        state = replace(self._fitted.state, C=self._sets.dictionaries)
-        return self.method_.feasible(self._fitted.inside, state)
+        C = replace(self._sets.dictionaries, fixed=self._fitted.state.C.fixed)
+        return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=C))
 
     def _penalty(self) -> Penalty:
         return self.method_.penalty(self.ridge)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from onmf._support.arrays import Array
 from onmf._support.known import apart, as_known
+from onmf._support.skipping import SkippedLog
 from onmf.estimators.base import BLOCK, NMF
-from onmf.estimators.inputs import require_same_features
+from onmf.estimators.inputs import likeness, require_same_features
 from onmf.learner import Features
 from onmf.learner.step import as_floats
 from onmf.streams import Source, SourceError
 from onmf.streams.base import read_from
-from onmf.streams.iterable import is_stream
+from onmf.streams.iterable import count_rows, is_stream
 from onmf.units import DataError, refuse_bad_entries
+
+log = logging.getLogger("onmf")
 
 STREAMED = 100  # rows read from a pipe at a time: whoever reads the other end waits for them too
 
@@ -30,18 +34,24 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
     ``auto_wrap_output_keys``: what NMF's ``transform`` gives becomes a data frame on demand; an iterator does not.
     """
 
+    on_error: str = "raise"  # which OnlineNMF leaves to the user
+
     def transform(self, X: Any, *, weights: Any = None) -> Any:
         """The coefficients H (n, K) of X in the dictionary, solved precisely.
 
         X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
-        iterator of arrays, one per batch, in memory that does not grow.
+        iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"`` their rows that
+        cannot be read or transformed are logged and NaN, so that the others stay where they are.
         """
         if isinstance(X, Source):
-            require_same_features(Features.of(X.n_features, X.feature_names), self._fitted.features, "the source")
+            found, cure = Features.of(X.n_features, X.feature_names), likeness(X, getattr(self, "source_", None))
+            require_same_features(found, self._fitted.features, "the source", cure=cure)
+            if self.on_error == "skip":
+                return _counted(H for _, H in self.served(X, usual_size(X), SkippedLog()))
             return (H for _, H in self.served(X, usual_size(X)))
         if is_stream(X):
             check_is_fitted(self)  # now, not when the first batch is asked for
-            return map(self.transform, X)
+            return _counted(self._each_served(X)) if self.on_error == "skip" else map(self.transform, X)
         return super().transform(X, weights=weights)
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
@@ -52,11 +62,11 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         """The coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
 
         Rows that cannot be read or solved are an error, unless ``on_bad`` is there to be told of it: they are then NaN,
-        so that rows stay where they are. Rows that cannot be read are left out where they have names, since these tell,
-        and where the source gives its rows in another order than that of their numbers.
+        so that rows stay where they are. Rows that the source leaves out are missing where the others have names, since
+        these tell, and where it gives its rows in another order than that of their numbers.
         """
         expected = unread = filled = 0  # the next row; rows that could not be read, and those that are NaN for it
-        in_order, like = True, None  # have all rows come so, and of what type are the coefficients?
+        in_order, like = True, self.components_.dtype  # have all rows come so, and of what type are the coefficients?
 
         def fault(error: SourceError) -> None:
             nonlocal unread
@@ -81,8 +91,22 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 rows, H = np.arange(rows[0], rows[-1] + 1), whole
                 expected = int(rows[-1]) + 1
             yield rows, H
-        if in_order and like is not None:
+        if in_order:
             yield from gap(expected + unread - filled)
+
+    def _each_served(self, batches: Iterable[Any]) -> Iterator[Array]:
+        """The coefficients of each batch, NaN where it or a row of it is refused."""
+        tell, first = SkippedLog(), 0
+        for batch in batches:
+            try:
+                X, _ = self._validated(batch, reset=False)
+            except (ValueError, TypeError) as error:
+                tell(error)
+                H: Array = np.full((count_rows(batch), len(self.components_)), np.nan, self.components_.dtype)
+            else:
+                H = self._each_solved(np.arange(first, first + X.shape[0]), X, tell)
+            first += len(H)
+            yield H
 
     def _each_solved(self, rows: Any, X: Any, on_bad: OnBad | None) -> Array:
         """The coefficients; of rows that are refused NaN, found by halving the batch until they are alone."""
@@ -111,6 +135,16 @@ def _follow(rows: Any, expected: int, missing: int) -> bool:
     if rows.dtype == object or rows[0] < expected or not (rows[1:] > rows[:-1]).all():
         return False
     return bool(rows[-1] + 1 - expected - len(rows) <= missing)
+
+
+def _counted(parts: Iterable[Array]) -> Iterator[Array]:
+    """The same, and at the end the log is told how many rows are NaN."""
+    rows = gaps = 0
+    for H in parts:
+        rows, gaps = rows + len(H), gaps + int(np.isnan(H[:, 0]).sum())
+        yield H
+    if gaps:
+        log.warning("%d of the %d rows are NaN.", gaps, rows)
 
 
 def usual_size(source: Source) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from onmf._support.wording import plural
 from onmf.learner import Progress
 
 EVERY = 1.0  # seconds between two lines, at least
@@ -23,6 +24,7 @@ def printer(verbose: int) -> Callable[[Progress], None]:
         last = now
         of = f" of {progress.total:,}" if progress.total else ""
         rate = progress.samples / max(progress.seconds, 1e-9)
-        print(f"[onmf] {progress.samples:,}{of} samples, {rate:,.0f} per second, loss {progress.loss:.5g}", flush=True)
+        samples = f"{progress.samples:,}{of} {plural(progress.total or progress.samples, 'sample')}"
+        print(f"[onmf] {samples}, {rate:,.0f} per second, loss {progress.loss:.5g}", flush=True)
 
     return show

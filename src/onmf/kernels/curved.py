@@ -31,6 +31,7 @@ def curved_step(
     sweeps: int,
     first: int,
     last: int,
+    fixed: int,
 ) -> None:
     """For the features from ``first`` to ``last``: A = keep uu'A + gain sum c h h', b = keep ub + gain sum s h, and
     sweeps on
@@ -38,7 +39,8 @@ def curved_step(
         w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k   over w >= low
 
     from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes`` (s) and ``curvatures``
-    (c), a row per feature; A is packed. D has a row per feature, or one for all.
+    (c), a row per feature; A is packed. D has a row per feature, or one for all. The weights of the first ``fixed``
+    atoms stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
@@ -74,16 +76,16 @@ def curved_step(
                 M[k, j] = a
                 q += 1
         for k in range(K):
-            new[k] = max(old[k], least)
+            new[k] = old[k] if k < fixed else max(old[k], least)
             slope[k] = sums[k] - total[k]
         for k in range(K):  # M is symmetric: its columns are its rows
             w, row = new[k], M[k]
             for j in range(K):
                 slope[j] += w * row[j]
-        for k in range(K):  # from here on M has the last term's curvature, whose slope is zero at the old weights
+        for k in range(fixed, K):  # from here on M has the last term's curvature; its slope is zero at the old weights
             M[k, k] += damping * sums[k] / new[k]
         for _ in range(sweeps):
-            for k in range(K):
+            for k in range(fixed, K):
                 row = M[k]
                 if row[k] <= 0:
                     continue

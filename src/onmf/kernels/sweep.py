@@ -43,25 +43,25 @@ def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
             news[p, f] = a
 
 
-def sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int) -> None:
+def sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int = 0) -> None:
     """Coordinate descent on w A_f w' / 2 - b_f w' over w_k >= unit_k low_f, for the features f from ``first`` on.
 
     It works in place in W (K, F), on as many columns as b (K, B) has. A is (P, B), packed, or (K, K) if the features
-    share it.
+    share it. The weights of the first ``fixed`` atoms stay.
     """
     K, B = b.shape
-    (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, first, sweeps)
+    (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, first, sweeps, fixed)
 
 
 @kernel("PB KB KF* F K")
-def _sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int) -> None:
+def _sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int) -> None:
     K, B = b.shape
     if not 0 <= first <= W.shape[1] - B:
         raise ValueError(OUTSIDE)
     s = np.empty(B, dtype=W.dtype)
     least = low[first : first + B]
     for _ in range(sweeps):
-        for k in range(K):
+        for k in range(fixed, K):
             for f in range(B):
                 s[f] = -b[k, f]
             p = k
@@ -78,7 +78,7 @@ def _sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sw
 
 
 @kernel("KK KB KF* F K")
-def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int) -> None:
+def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int) -> None:
     K, B = b.shape
     if not 0 <= first <= W.shape[1] - B:
         raise ValueError(OUTSIDE)
@@ -93,7 +93,7 @@ def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: 
             for f in range(n):
                 V[k, f] = W[k, first + start + f]
         for _ in range(sweeps):
-            for k in range(K):
+            for k in range(fixed, K):
                 a, u = A[k, k], unit[k]
                 if a <= 0:
                     continue

@@ -81,8 +81,8 @@ def cuts(
         blocks = _good(blocks, fault)
     if reading.grows and source.batch_size is None:
         blocks = _recut(blocks, size, begins)
-    elif source.weighted:  # samples without weight have left gaps
-        blocks = recut(blocks, block)
+    elif (reading.skip_bad or source.weighted) and source.batch_size is None:
+        blocks = _recut(blocks, lambda _: block, begins)  # rows that are left out do not make batches shorter
     for places, batch in blocks:
         place = int(places["place"][0]) if len(places) else NOWHERE
         yield places["row"], batch, None if place == NOWHERE else place

@@ -67,7 +67,7 @@ def exchanged(
     """
     W = state.W
     X = as_dense(X) if isinstance(X, Known) else X
-    if X.shape[0] < FEWEST or len(W) < 2:
+    if X.shape[0] < FEWEST or len(W) - state.C.fixed < 2:
         return state
     usual = method.coefficients(divergence)
     solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
@@ -81,7 +81,7 @@ def exchanged(
 
     H, before, misfit = solved(X, W)
     S, Q = _grams(divergence, X, H, W)
-    pair, cost, merged, mixing = _cheapest_merger(S, Q, W)
+    pair, cost, merged, mixing = _cheapest_merger(S, Q, W, state.C.fixed)
     if cost > method.exchanges(divergence) * float((np.diag(S) * np.diag(Q)).mean()):
         return state
     made_of, judges = slice(0, None, 2), slice(1, None, 2)
@@ -119,10 +119,10 @@ def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> 
     return new / new.max()
 
 
-def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], float, Array, Array]:
+def _cheapest_merger(S: Array, Q: Array, W: Array, fixed: int) -> tuple[list[int], float, Array, Array]:
     """Two atoms, what merging them costs, what they become, and the matrix T with which the coefficients become T h.
 
-    The place of the second is then free.
+    The first ``fixed``, which are known, are left alone. The place of the second is then free.
     """
     K, tiny = len(W), float(np.finfo(W.dtype).tiny)
     s, q = np.diag(S), np.diag(Q)
@@ -131,6 +131,7 @@ def _cheapest_merger(S: Array, Q: Array, W: Array) -> tuple[list[int], float, Ar
     root = np.sqrt(np.maximum(np.square(trace) - 4 * determinant, 0))
     cost = 2 * determinant / np.maximum(trace + root, tiny)
     cost[np.tril_indices(K)] = np.inf
+    cost[:fixed] = np.inf
     pair = [int(k) for k in np.unravel_index(int(np.argmin(cost)), cost.shape)]
     S, Q = S[np.ix_(pair, pair)], Q[np.ix_(pair, pair)]
     values, vectors = np.linalg.eig(S @ Q)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import xxhash
 
+from onmf._support.wording import counted
 from onmf.learner.learned import Features, Learned
 from onmf.learner.position import Files, Position
 from onmf.streams import Source
@@ -67,19 +68,19 @@ def require_position(learned: Learned, source: Source, features: Features) -> No
     require_features(learned, features, "the checkpoint")
     _require_files(position, source)
     n_samples = legs(source, position, marked=True)[0][0].source.n_samples
-    if None not in (n_samples, position.n_samples) and n_samples != position.n_samples:
-        raise ValueError(f"the data have {n_samples} samples, those of the checkpoint {position.n_samples}.")
+    if n_samples is not None and position.n_samples not in (None, n_samples):
+        raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
 
 
-def require_features(learned: Learned, features: Features, whose: str) -> None:
+def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:
     """Refuse data that have other features than those that this model has learnt from."""
     F = learned.state.W.shape[1]
     if features.number != F:
-        raise ValueError(f"the data have {features.number} features, those of {whose} {F}.")
+        raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}{cure}.")
     if None not in (learned.features.names, features.names) and features.names != learned.features.names:
         pairs = zip(features.names or (), learned.features.names or (), strict=True)
         theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}.")
+        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}{cure}.")
 
 
 def _require_files(position: Position, source: Source) -> None:

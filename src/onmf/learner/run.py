@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from onmf._support.skipping import SkippedLog
 from onmf.learner.cuts import MOST_BYTES, Reading, cuts
 from onmf.learner.learned import Features, Learned, Skipped
 from onmf.learner.legs import Leg, legs
@@ -15,10 +15,6 @@ from onmf.learner.position import Marks, Position
 from onmf.learner.step import Progress, Recipe, as_floats, begin, step
 from onmf.streams import Source, SourceError
 from onmf.units import DataError, refuse_bad_entries
-
-log = logging.getLogger("onmf")
-
-MOST_NAMED = 20  # samples and batches that are skipped: a log has an end
 
 
 def run(
@@ -40,18 +36,14 @@ def run(
     done = learned.position if learned else None
     if done is not None:
         shuffling = done.shuffling()
-    skipped, named = Skipped(), 0  # before anything is learnt; how many the log has been told of
+    skipped, tell = Skipped(), SkippedLog()  # before anything is learnt
     known_faults = done.faults if done else 0
     passing_over = False  # batches that an earlier run has learnt from
     news = False  # since the last time that anything was handed out
 
     def leave_out(error: Exception, position: Position | None) -> None:
-        nonlocal learned, skipped, news, named
-        named += 1
-        if named <= MOST_NAMED:
-            log.warning("Skipped: %s", error)
-        if named == MOST_NAMED:
-            log.warning("What else is skipped will be counted, not named.")
+        nonlocal learned, skipped, news
+        tell(error)
         if learned is None:
             skipped = skipped.and_also(error)
         else:

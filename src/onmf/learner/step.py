@@ -20,13 +20,14 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known, apart, without_holes
 from onmf.divergences import Divergence, Partial
 from onmf.initial import initial_dictionary, require_init
+from onmf.known import beside, count, known_atoms, require_fittable, require_known
 from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
 from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
-from onmf.sets import Sets
+from onmf.sets import DictionarySet, Sets
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
@@ -45,12 +46,14 @@ class Recipe:
     ridge: float = 0.0
     sets: Sets = Sets()
     reservoir: int = 0
+    fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
         require_whole(0, reservoir=self.reservoir)
         require_at_least(0, ridge=self.ridge)
         require_init(self.init)
+        require_known(self.fixed, self.n_components)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -67,7 +70,13 @@ class Recipe:
             settings["ridge"],
             Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
+            settings["fixed"],
         )
+
+    @property
+    def dictionaries(self) -> DictionarySet:
+        """C, with the known atoms."""
+        return replace(self.sets.dictionaries, fixed=count(self.fixed))
 
     @property
     def remembered(self) -> Reservoir | None:
@@ -119,13 +128,17 @@ def begin(
     kind = Partial(divergence) if inside.partial else divergence
     method = recipe.method.chosen(kind, shape, share_of_entries(batch), n_samples)
     require_served(method, inside, recipe.sets, weights is not None)
+    if recipe.fixed is not None and not method.keeps_known:
+        raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
     internal, _ = units.inside(method.stored(kind, batch), divergence, rows)
-    first = without_holes(internal)
-    start = partial(initial_dictionary, recipe.init, first, recipe.n_components, rng, weights=weights)
+    C, known = recipe.dictionaries, known_atoms(recipe.fixed, shape[1], internal.dtype)
+    require_fittable(known, recipe.n_components, C, inside)
+    free, first = recipe.n_components - C.fixed, without_holes(internal)
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
-        state = method.start(inside, W, recipe.sets.dictionaries)
+        state = method.start(inside, beside(known, W), C)
         problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge), weights)
         state = method.first_look(problem, state)
     if recipe.remembered:
@@ -181,7 +194,8 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
-        "eps of sets": recipe.sets.dictionaries == state.C,
+        "fixed": recipe.dictionaries.fixed == state.C.fixed and _same_known(recipe, state.W),
+        "eps of sets": recipe.dictionaries == state.C,
     }
     for name, unchanged in fixed.items():
         if not unchanged:
@@ -189,6 +203,12 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     method = recipe.method.continued(learned.method)
     require_served(method, learned.inside, recipe.sets)
     return replace(learned, method=method)
+
+
+def _same_known(recipe: Recipe, W: Array) -> bool:
+    """Are the first atoms of W those that are known?"""
+    known = known_atoms(recipe.fixed, W.shape[1], W.dtype)
+    return known is None or np.array_equal(known, W[: len(known)])
 
 
 def step(

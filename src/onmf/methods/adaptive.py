@@ -97,7 +97,8 @@ class Adaptive(Step, name="adaptive"):
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The box where the fit must be positive, else C."""
         if "low" in state.memory:  # eps may have been raised since
-            return DictionaryBox(np.maximum(state.memory["low"], state.C.eps / len(state.W)))
+            low = np.maximum(state.memory["low"], state.C.least_mean(len(state.W)))
+            return DictionaryBox(low, state.C.fixed)
         if "metric" in state.memory:
             return state.C
         averages = _runs(state)[_leader(state.memory["losses"])].averages
@@ -155,19 +156,19 @@ class _Run:
 def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | DictionaryBox) -> Array:
     """P(W - rate D*G)."""
     W = slopes.problem.W
-    V = W - rate * metric * slopes.gradient
+    V = W - rate * metric * slopes.gradient_beside(own.fixed)
     if isinstance(own, DictionaryBox):
         V = np.clip(V, W / MOST_CHANGE, W * MOST_CHANGE)
     return own.project(V, metric).astype(W.dtype, copy=False)
 
 
 def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> DictionarySet | DictionaryBox:
-    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K))
+    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K), C.fixed)
 
 
 def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:
     """low_f, raised where the box would not lie within C."""
-    return np.maximum(averages.low(ratios=not divergence.domain.x.closed), C.eps / K)
+    return np.maximum(averages.low(ratios=not divergence.domain.x.closed), C.least_mean(K))
 
 
 def _memory(runs: list[_Run], losses: Array) -> dict[str, Array]:

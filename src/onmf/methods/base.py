@@ -100,6 +100,7 @@ class Method(Choice):
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
+    keeps_known: ClassVar[bool] = False  # does it leave the first atoms alone if C says that they are known?
     fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be unknown?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file

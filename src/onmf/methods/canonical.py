@@ -56,7 +56,8 @@ class Canonical(Step, name="canonical"):
 
     def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
         n = slopes.weight
-        return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * slopes.gradient))
+        eta, G = self.eta(state.clock + n), slopes.gradient_beside(state.C.fixed)
+        return state.after(n, state.C.project(state.W - eta * G))
 
     def gentler(self) -> Step:
         """The one that adapts to the data."""

@@ -49,7 +49,7 @@ def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Ar
     A = A.astype(W.dtype, copy=False)
     d = np.abs(A).sum(axis=1)
     for _ in range(SWEEPS):
-        for k in range(len(W)):
+        for k in range(state.C.fixed, len(W)):
             if S[k, k] > 0:
                 W[k] = np.maximum(W[k] - (S[k] @ W - R[k]) @ A / (S[k, k] * d), 0)
     s = np.maximum(W.max(axis=1), 1.0)
@@ -68,6 +68,7 @@ def summary(before: State, after: State) -> Sums:
 def merged(A: Array, before: State, sums: Sums) -> State:
     """W minimised anew from the averages over all shards."""
     arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-    W = arrays.pop("W")
+    W, fixed = arrays.pop("W"), before.C.fixed
+    W[:fixed] = before.W[:fixed]  # to the bit
     state = _minimised(A, before, sums.samples, before.memory | arrays, W)
     return replace(state, steps=before.steps + sums.steps + 1)

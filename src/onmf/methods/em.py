@@ -57,6 +57,7 @@ class EM(Method, name="em"):
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
+    keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 
@@ -185,9 +186,11 @@ class EM(Method, name="em"):
 
         features = threads.by_work(len(N), N.shape[1], WORK)
         s = np.max(threads.each(block, features), axis=0)
+        s[: C.fixed] = 1
+        W_new[:, : C.fixed] = Wt[:, : C.fixed]
         threads.each(rescale, features)
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
-        feasible = N.shape[1] * float(low.min()) >= C.eps * float(s.max())
+        feasible = (N.shape[1] - C.fixed) * float(low.min()) >= C.eps * float(s.max())
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
         return W_new.T if feasible else C.project(W_new.T), memory
 

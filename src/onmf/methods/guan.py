@@ -34,6 +34,7 @@ class Guan(Method, name="guan"):
 
     weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
     not_additive: ClassVar[str] = "it keeps samples"
@@ -55,8 +56,10 @@ class Guan(Method, name="guan"):
         return precise(divergence)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
-        """An empty buffer; atoms of unit sum."""
-        W = C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
+        """An empty buffer; atoms of unit sum, but for those that are known."""
+        sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
+        sums[: C.fixed] = 1
+        W = C.project(W / sums)
         K, F = W.shape
         return State(W, C, memory={"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)})
 
@@ -75,9 +78,13 @@ class Guan(Method, name="guan"):
         }
         known = min(int(state.samples + n), self.buffer)
         X, H = (memory[name][-known:] for name in ("X", "H"))
+        J = state.C.fixed
+        if J:  # the atoms that are learnt fit what the known ones leave
+            X, H = X - H[:, :J] @ state.W[:J], np.ascontiguousarray(H[:, J:])
         # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
         largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))
         bound = float(np.sqrt(np.mean(np.square(largest, dtype=np.float64))))
-        length = self.theta * np.sqrt(2.0 * len(state.W)) / max(bound, TINY)
+        length = self.theta * np.sqrt(2.0 * (len(state.W) - J)) / max(bound, TINY)
         drawn = np.random.default_rng([self.seed, state.steps]).integers(known, size=self.steps)
-        return state.after(n, state.C.project(averaged_steps(state.W, X, H, drawn, length)), memory)
+        W = np.concatenate([state.W[:J], averaged_steps(state.W[J:], X, H, drawn, length)])
+        return state.after(n, state.C.project(W), memory)

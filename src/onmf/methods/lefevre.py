@@ -34,6 +34,7 @@ class Lefevre(Method, name="lefevre"):
     N: float | None = None
     max_iter: int = 100
 
+    keeps_known: ClassVar[bool] = True
     weighs: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
 
@@ -66,8 +67,8 @@ class Lefevre(Method, name="lefevre"):
         return Multiplicative(max_iter=self.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
-        """No past yet; atoms of unit sum."""
-        W = C.project(W / np.maximum(W.sum(axis=1, keepdims=True), TINY))
+        """No past yet; atoms of unit sum, but for those that are known."""
+        W = C.project(W / _sums(W, C))
         return State(W, C, memory={"A": np.zeros_like(W), "B": np.zeros_like(W)})
 
     def local(self, problem: Problem, H: Array) -> Statistics:
@@ -79,9 +80,17 @@ class Lefevre(Method, name="lefevre"):
         return Statistics(parts, samples=len(X), losses=problem.loss(H, Y))
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        """Forget, add, minimise, and give all atoms unit sum."""
+        """Forget, add, minimise, and give all atoms that are learnt unit sum."""
         rho = self.r ** (statistics.samples / (self.N or np.inf))
         A, B = (rho * state.memory[name] + statistics.parts[name] for name in ("A", "B"))
         W = np.where(B > 0, np.sqrt(A / np.maximum(B, TINY)), state.W)
-        s = np.maximum(W.sum(axis=1, keepdims=True), TINY)
+        W[: state.C.fixed] = state.W[: state.C.fixed]
+        s = _sums(W, state.C)
         return state.after(statistics.samples, state.C.project(W / s), {"A": A / s, "B": B * s})
+
+
+def _sums(W: Array, C: DictionarySet) -> Array:
+    """What the atoms are divided by: their sums, or one if they are known."""
+    s = np.maximum(W.sum(axis=1, keepdims=True), TINY)
+    s[: C.fixed] = 1
+    return s

@@ -47,6 +47,7 @@ class Paper(Method, name="paper"):
     max_iter: int | None = None
     delta_tol: float | None = None
 
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("step",)
     nonnegative: ClassVar[tuple[str, ...]] = ("squares", "mass", "seen", "factors", "losses", "runs", "metric", "low")
 

@@ -22,7 +22,7 @@ FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
-AVERAGES = ("A", "S", "a", "b", "size", "mass")  # as far as they are kept
+AVERAGES = ("A", "S", "a", "b", "size", "mass", "mean")  # as far as they are kept
 
 
 def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Array]:
@@ -38,6 +38,8 @@ def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Arra
         shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
     else:
         shapes |= {"S": (K, K), "a": (K, F)}
+    if divergence.partial:
+        shapes["mean"] = (F,)
     memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
     memory["unit"] += 1.0
     return memory
@@ -72,24 +74,28 @@ def update(
     low: Array,
     weights: tuple[float, float],
     sweeps: int,
+    fixed: int,
 ) -> None:
-    """The features f: their statistics in place in the memory, A and b, their weights in place in V."""
+    """The features f: their statistics in place in the memory, A and b, their weights in place in V.
+
+    Those of the first ``fixed`` atoms, whose unit is one, stay.
+    """
     from onmf.kernels import blend, sweep
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
     if A is None:
-        sweep(memory["S"], b, V, low, unit, f.start, sweeps)
+        sweep(memory["S"], b, V, low, unit, f.start, sweeps, fixed)
     elif "A" in memory:
         blend(matrices(memory, f), A, 0, *weights)
-        sweep(A, b, V, low, unit, f.start, sweeps)
+        sweep(A, b, V, low, unit, f.start, sweeps, fixed)
     else:  # in units of r the features share S; the floor is applied afterwards
         blend(memory["a"], A, f.start, *weights)
         S = memory["S"]
         r = ratio(A, S)
         v = V[:, f] * r
-        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps)
-        V[:, f] = np.maximum(v / r, unit[:, None] * low[f])
+        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps, fixed)
+        V[fixed:, f] = np.maximum(v / r, unit[:, None] * low[f])[fixed:]
 
 
 def sweeps(memory: dict[str, Array], n: float) -> int:
@@ -103,9 +109,10 @@ def sweeps(memory: dict[str, Array], n: float) -> int:
     return int(min(MOST_SWEEPS, max(FEWEST_SWEEPS, worth)))
 
 
-def units(V: Array, before: Array) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left."""
+def units(V: Array, before: Array, fixed: int) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left, or if the atom is known."""
     largest = V.max(axis=1)
+    largest[:fixed] = before[:fixed]
     return np.where(largest > NEGLIGIBLE * before, largest, before)
 
 

@@ -114,11 +114,12 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         arrays = *news, A, b, Wt, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
-        threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop), features)
+        threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop, C.fixed), features)
         largest = Wt_new.max(axis=0)
+        largest[: C.fixed] = 1
         W_new = (Wt_new / largest).T
         # The floor alone gives most features more than eps, and dividing by the largest has brought all to [0, 1].
-        feasible = K * float(low.min()) >= C.eps * float(largest.max())
+        feasible = (K - C.fixed) * float(low.min()) >= C.eps * float(largest.max())
         memory = memory | {"A": A_new, "b": b_new, "unit": largest}
         return W_new if feasible else C.project(W_new), memory
 
@@ -147,7 +148,8 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         n, memory = sums.samples, self._evidence_from(before, sums)
         memory |= {name: sums.arrays[name] / n for name in AVERAGES}
         memory["unit"] = np.ones_like(memory["unit"])  # the models are V's already
-        V = sums.arrays["V"] / n
+        V, fixed = sums.arrays["V"] / n, before.C.fixed
+        V[:fixed] = before.W[:fixed]  # to the bit
         (F, K), dtype = memory["b"].shape, V.dtype
         nobody, nothing = scipy.sparse.csr_matrix((F, 0), dtype=np.int64), np.zeros(0, dtype=dtype)
         news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)

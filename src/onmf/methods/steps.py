@@ -41,6 +41,12 @@ class Slopes:
         """G = H'g, summed over the samples."""
         return self.problem.weighed(self.H).T @ self.g
 
+    def gradient_beside(self, fixed: int) -> Array:
+        """G with zeros for the first atoms, which are known."""
+        G = self.gradient
+        G[:fixed] = 0
+        return G
+
     @property
     def losses(self) -> Array:
         return self.problem.divergence.value(self.problem.X, self.Y)

@@ -32,7 +32,7 @@ from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
-from onmf.divergences import Divergence
+from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
@@ -41,6 +41,7 @@ from onmf.sets import DictionarySet
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
+HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
     not_additive: ClassVar[str] = ""
@@ -142,7 +144,10 @@ class Surrogate(Method, name="surrogate"):
         if divergence.sees_ratios and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
         steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
-        return precise(divergence).stopping(1e-3 if self.tol is None else self.tol, self.max_iter or steps)
+        tol = 1e-3
+        if isinstance(divergence, Partial) and divergence.inner.least_squares is not None:
+            steps, tol = 10, 1e-7  # as good as the active set that whole samples have
+        return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         W = C.rescale_into(W)
@@ -190,6 +195,7 @@ class Surrogate(Method, name="surrogate"):
         if isinstance(X, Known):
             X = X if weights is None else X.times(weights)
             size = n * floor.known(X, memory["size"])
+            memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
         for name, news in (("size", size), ("mass", counted.sum(axis=0))):
@@ -212,7 +218,7 @@ class Surrogate(Method, name="surrogate"):
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps)
+            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps, state.C.fixed)
 
         threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory)
@@ -222,7 +228,11 @@ class Surrogate(Method, name="surrogate"):
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
-        memory["unit"] = quadratics.units(V, unit)
+        if "mean" in memory:
+            free = slice(state.C.fixed, None)
+            mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
+            np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
+        memory["unit"] = quadratics.units(V, unit, state.C.fixed)
         W = state.C.project(V / memory["unit"][:, None])
         quadratics.rebase(memory)
         return state.after(n, W, memory)
@@ -248,8 +258,9 @@ class Surrogate(Method, name="surrogate"):
         if divergence.metric is not None:
             return coupled.merged(divergence.metric, before, sums)
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-        V = arrays.pop("V")
-        unit = quadratics.units(V, before.memory["unit"])
+        V, fixed = arrays.pop("V"), before.C.fixed
+        V[:fixed] = before.W[:fixed]  # to the bit
+        unit = quadratics.units(V, before.memory["unit"], fixed)
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
@@ -262,7 +273,7 @@ class Surrogate(Method, name="surrogate"):
                 A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps)
+            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps, fixed)
 
         threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory)
@@ -290,7 +301,11 @@ def _takes_sparse(divergence: Divergence) -> bool:
 
 
 def _floor(divergence: Divergence) -> Floor:
-    """None where a fit of zero is admitted; geometric where zeros in the data are not."""
+    """None where a fit of zero is admitted; geometric where zeros in the data are not.
+
+    Of samples that are known in part, one for all: an atom with next to nothing where a sample is known could be given
+    any coefficient for a little gain there, and would fill the rest with it.
+    """
     if not divergence.domain.x.closed:
         return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed else 1e-3)
+    return Floor(0.0 if divergence.domain.y.closed and not divergence.partial else 1e-3)

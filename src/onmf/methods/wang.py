@@ -39,6 +39,7 @@ class Wang(Method, name="wang"):
 
     weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
+    keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")
 
     def __post_init__(self) -> None:
@@ -60,8 +61,8 @@ class Wang(Method, name="wang"):
         return Penalty(ridge, self.gamma)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
-        """No past yet; atoms of at most unit length."""
-        W = C.project(_in_the_ball(W))
+        """No past yet; atoms of at most unit length, but for those that are known."""
+        W = C.project(np.concatenate([W[: C.fixed], _in_the_ball(W[C.fixed :])]))
         K, F = W.shape
         memory = {"A": np.zeros((K * (K + 1) // 2, F), W.dtype), "B": np.zeros_like(W), "unit": np.zeros(1, W.dtype)}
         return State(W, C, memory=memory)
@@ -89,6 +90,7 @@ class Wang(Method, name="wang"):
         B = past * memory["B"] + Ht @ (weights * X)
         W = _in_the_ball(np.maximum(state.W - self.eta * (packed_product(A, state.W) - B), 0.0))
         W = np.where(W.any(axis=1, keepdims=True), W, state.W)
+        W[: state.C.fixed] = state.W[: state.C.fixed]
         return state.after(n, state.C.project(W), {"A": A, "B": B, "unit": unit})
 
     def shorter_step(self) -> str:

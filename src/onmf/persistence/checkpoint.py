@@ -35,7 +35,8 @@ class Checkpoint:
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
-    compares all that it has learnt from in that pass.
+    compares all that it has learnt from in that pass; in a folder that had grown before, in those files that were new
+    (the older ones are known by their lengths, their beginnings and ends).
     """
 
     path: str | Path
@@ -141,8 +142,9 @@ def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -
     """Refuse to continue with other settings than the run was begun with."""
     kept, given = model.stored(then), model.stored(now)
     other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
-    if "init" not in other and not np.array_equal(then["init"], now["init"]):
-        other.append("init")
+    for name in ("init", "fixed"):
+        if name not in other and not np.array_equal(then[name], now[name]):
+            other.append(name)
     if not divergences.same(*(divergences.get(settings["divergence"]) for settings in (then, now))):
         other.append("divergence")
     if other:

@@ -39,7 +39,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "on_error": "raise",
 }
 # All settings but the divergence, which is stored apart, and callbacks and verbose, which are not stored.
-USUAL = PLAIN | {"init": "kmeans++", "method": "auto", "random_state": None, "sets": None}
+USUAL = PLAIN | {"init": "kmeans++", "fixed": None, "method": "auto", "random_state": None, "sets": None}
 
 
 def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -56,12 +56,14 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays |= files
     if not isinstance(init, str):
         arrays["init"] = np.asarray(init, dtype=np.float64)
+    if settings["fixed"] is not None:
+        arrays["fixed"] = np.asarray(settings["fixed"], dtype=np.float64)
     facts = {
         "settings": stored(settings),
         "divergence": _divergence_facts(settings["divergence"], learned.divergence),
         "method": _method_facts(learned.method),
         "units": {"scale": learned.units.scale, "mean": learned.units.mean},
-        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, "eps": _plain(state.C.eps)},
+        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, **_plain(vars(state.C))},
         "loss_to_beat": _plain(learned.loss_to_beat),
         "raised": learned.raised,
         "zeros": learned.zeros,
@@ -79,10 +81,11 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
 
 
 def stored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as a file holds them, but for the divergence; of an array only that ``init`` is one."""
+    """The settings as a file holds them, but for the divergence; of arrays only that they are there."""
     init, seed, sets = (settings[name] for name in ("init", "random_state", "sets"))
     return {key: _plain(settings[key]) for key in PLAIN} | {
         "init": init if isinstance(init, str) else None,
+        "fixed": None if settings["fixed"] is None else len(settings["fixed"]),
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "method": _method_facts(methods.get(settings["method"])),
         "sets": sets and _plain(dataclasses.asdict(sets)),
@@ -140,12 +143,12 @@ def _restored(
     settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
-    source = facts["source"]
+    C, source = DictionarySet(state["eps"], state["fixed"]), facts["source"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     learned = Learned(
-        state=State(W, DictionarySet(state["eps"]), state["samples"], state["clock"], state["steps"], memory),
+        state=State(W, C, state["samples"], state["clock"], state["steps"], memory),
         divergence=divergence,
         units=Units(**facts["units"], clip=recipe.clip),
         method=_method(facts["method"], Method),
@@ -189,6 +192,8 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
         settings["init"] = arrays["init"]
     elif settings["init"] not in INITS:
         raise ValueError(f"its initial dictionary is {settings['init']!r}")
+    if settings["fixed"] is not None:
+        settings["fixed"] = arrays["fixed"]
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(settings["clip"])
     sets = None if facts["sets"] is None else Sets(**_number(facts["sets"]))

@@ -25,6 +25,7 @@ class Problem(ABC):
 
     # Attributes with one row per sample, if they exist: ``rows`` takes some of each.
     per_sample = frozenset({"X", "weights", "totals", "scale", "reach", "prices", "products"})
+    most: Array | None = None  # coefficients (n, K) beyond which an answer is beside the point, if there are such
     weights: Array | None = None  # of the samples, where they differ: no matter for coefficients, but for W
 
     def __init__(

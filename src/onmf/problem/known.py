@@ -8,8 +8,10 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Mask
-from onmf.problem.base import Problem, packed_diagonal
+from onmf.problem.base import Problem, atom_sums, packed_diagonal
 from onmf.problem.dense import DenseProblem
+
+MOST = 10.0
 
 
 class _OwnMass(Problem):
@@ -25,6 +27,17 @@ class _OwnMass(Problem):
     @cached_property
     def totals(self) -> Array:
         return self.X.sum(axis=1)
+
+    @cached_property
+    def most(self) -> Array:  # type: ignore[override]
+        """What no coefficient may exceed: an atom then has ten times the mass that the sample is likely to have.
+
+        Where an atom has next to nothing at the entries that are known, a little gain there would have any coefficient,
+        and the rest of the sample would be filled with it.
+        """
+        mass = atom_sums(self.W)
+        likely = self.X.mean(axis=1)[:, None] * self.X.shape[1]
+        return MOST * likely / np.where(mass > 0, mass, 1.0) + self.box.low
 
     def carried(self, H: Array) -> Array:
         return (H * self.mass).sum(axis=1)

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
 from onmf.streams.parquet import Columns, chosen, number_type, numbered
-from onmf.streams.pipes import bytes_of, is_pipe, name_of
+from onmf.streams.pipes import bytes_of, first_bytes, is_pipe, name_of
 from onmf.streams.registry import register
+from onmf.streams.sniffing import ARROW, refuse_another_format
 
 FILE_MAGIC = b"ARROW1"
 CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
@@ -35,7 +36,9 @@ class RecordBatches(Sequential):
                 schema = self._reader(file).schema
         else:
             with self._reading():
-                self._unread = self._reader(bytes_of(path, self))
+                stream = bytes_of(path, self)
+                refuse_another_format(path, first_bytes(stream), ARROW)
+                self._unread = self._reader(stream)
             schema = self._unread.schema
         self.feature_names, self.index_name = chosen(self.where, schema, columns, drop, index, weight)
         self.n_features, self.dtype = len(self.feature_names), number_type(schema, self.feature_names)

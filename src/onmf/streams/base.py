@@ -62,9 +62,10 @@ class Source(ABC):
         """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
-        ``on_bad`` has been told why, one by one or with the number of ``rows``; without it the
-        error is raised. A source that ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole
-        batches of them; the others are never asked.
+        ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
+        instead, and their names are ``Unread``, which says why. Without ``on_bad`` the error is raised. A source that
+        ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole batches of them; the others are
+        never asked.
         """
 
     def of_files(self, names: Sequence[str]) -> Source:
@@ -256,7 +257,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
-    """Refuse a sparse matrix of next to nothing but empty rows or columns.
+    """Refuse a sparse matrix, or one in chunks of which few are there, of next to nothing but empty rows or columns.
 
     Each takes memory all the same, so that a few bytes can ask for all there is.
     """

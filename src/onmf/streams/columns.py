@@ -34,7 +34,7 @@ def choose(
 
     def place(name: str) -> int:
         if name not in known:
-            raise SourceError(f"{where} has no column {name!r}; its columns are {_shown(names)}.")
+            raise SourceError(f"{where} has no column {name!r}; its columns are {shown(names)}.")
         if times[name] > 1:
             raise SourceError(f"{where} has {times[name]} columns named {name!r}; give each a name of its own.")
         return known[name]
@@ -48,7 +48,7 @@ def choose(
                 raise SourceError(f"{where}: the column {name!r} is asked for {asked} times.")
         places = [each for each in map(place, columns) if each not in left_out]
     if not places:
-        raise SourceError(f"{where} has no columns left to learn from; its columns are {_shown(names)}.")
+        raise SourceError(f"{where} has no columns left to learn from; its columns are {shown(names)}.")
     return places, row_names, weights
 
 
@@ -58,6 +58,7 @@ def bad_weights(weights: Any) -> Mask:
         return ~(np.isfinite(weights) & (weights >= 0))
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """The first names, for a message."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more

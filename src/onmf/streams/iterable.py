@@ -43,7 +43,7 @@ class Batches(Sequential):
             except SourceError as error:
                 if on_bad is None:
                     raise
-                error.rows = _count(batch)
+                error.rows = count_rows(batch)
                 on_bad(error)
                 first += error.rows
             else:
@@ -63,8 +63,10 @@ def is_stream(X: Any) -> bool:
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
-def _count(batch: Any) -> int:
-    """The rows of a batch that cannot be read; none where it has no such shape."""
+def count_rows(batch: Any) -> int:
+    """Of a batch that cannot be read; none where it has no such shape."""
+    if not (hasattr(batch, "shape") or is_array_like(batch)):
+        return 0
     try:
         shape = np.shape(batch)
     except ValueError:  # lists of different lengths

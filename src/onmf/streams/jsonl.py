@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.known import Weighted
+from onmf._support.unread import Unread
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
-from onmf.streams.columns import WEIGHTS, bad_weights
+from onmf.streams.columns import WEIGHTS, bad_weights, shown
+from onmf.streams.encoding import not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
@@ -39,41 +41,65 @@ class Objects(Sequential):
         self.feature_names, self.n_features = features, len(features)
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A bad line is left out alone; the rows after it keep their numbers."""
-        samples = each_readable(self._sample, enumerate(self._lines()), on_bad)
+        """A bad line is left out alone, and the rows after it keep their numbers; where rows have names it is NaN."""
+        if on_bad is None or self.index_name is None:
+            samples = each_readable(self._sample, enumerate(self._lines()), on_bad)
+        else:
+            samples = map(self._sample_or_gap, enumerate(self._lines()))
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
             yield _as_rows(rows), Weighted(np.ascontiguousarray(X[:, :-1]), X[:, -1]) if self.weighted else X
 
     def _lines(self) -> Iterator[str]:
-        with reading(self.where, "as text", "give it as UTF-8"):
+        with reading(self.where, "as text"):
             yield from (line for line in lines(self.path) if line.strip())
 
     def _sample(self, numbered: tuple[int, str]) -> tuple[int | str, list[float]]:
         row, line = numbered
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+        if wrong := not_utf8(line):
+            raise SourceError(f"{self.where}: row {row} (counted from 0) {wrong}.")
+        found = _object(line)
+        if found is None:
             raise SourceError(f"{self.where}: row {row} (counted from 0) is not a JSON object in a line of its own.")
         if self.index_name is not None and found.get(self.index_name) is None:
             raise SourceError(
                 f"{self.where}: row {row} (counted from 0) has no field {self.index_name!r}, which names the rows."
             )
         name = row if self.index_name is None else str(found[self.index_name])
+        if isinstance(name, str) and not_utf8(name):
+            raise SourceError(
+                f"{self.where}: row {row} (counted from 0) is named {name!a}, which no text can hold; rename it."
+            )
         numbers = [self._number(name, found, feature) for feature in self.feature_names or ()]
         return name, numbers if self.weight is None else [*numbers, self._weight(name, found, self.weight)]
+
+    def _sample_or_gap(self, numbered: tuple[int, str]) -> tuple[str, list[float]]:
+        try:
+            name, numbers = self._sample(numbered)
+            return str(name), numbers
+        except SourceError as error:
+            row, line = numbered
+            told = (_object(line) or {}).get(self.index_name or "")
+            known = told is not None and not not_utf8(str(told))
+            return Unread(str(told) if known else f"row {row}", error), [np.nan] * self.n_features + [
+                1.0
+            ] * self.weighted
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
         value = found.get(feature)
         if value is None and feature in found:
             return np.nan
         if not isinstance(value, (int, float)):
-            what = f"{json.dumps(value)[:40]} is not a number" if feature in found else "there is no value"
-            cure = "choose fields of numbers by features=" if feature in found else "what is missing is null"
-            raise SourceError(f"{self.where}: {what} at row {row}, field {feature!r}; {cure}.")
+            if feature not in found:
+                raise SourceError(
+                    f"{self.where}: row {row} has no field {feature!r}; its fields are {shown(list(found))}: choose "
+                    "among them by features=, or write null where a value is missing."
+                )
+            raise SourceError(
+                f"{self.where}: {json.dumps(value)[:40]} is not a number at row {row}, field {feature!r}; choose "
+                "fields of numbers by features=."
+            )
         try:
             return float(value)
         except OverflowError:
@@ -85,6 +111,14 @@ class Objects(Sequential):
             what = f"{json.dumps(found[weight])[:40]} is no weight"
             raise SourceError(f"{self.where}: {what} at row {row}, field {weight!r}; {WEIGHTS}.")
         return number
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _as_rows(rows: tuple[int | str, ...]) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from onmf.streams.base import Numbered, OnBad, Sequential, SourceError, numbered, reading, require_matrix
 from onmf.streams.pipes import bytes_of, name_of
+from onmf.streams.sniffing import ARRAY, refuse_another_format
 
 PIECE = 2**24  # bytes to ask for at a time: a header may promise more than there is memory
 
@@ -33,7 +34,7 @@ class ArraysFromPipe(Sequential):
     rewinds = False
 
     def __init__(self, path: Path) -> None:
-        self.where = name_of(path)
+        self.where, self._path = name_of(path), path
         self._stream = bytes_of(path, self)
         found = self._header()
         if found is None:
@@ -69,6 +70,7 @@ class ArraysFromPipe(Sequential):
             start = self._bytes(np.lib.format.MAGIC_LEN)
             if not start:
                 return None
+            refuse_another_format(self._path, bytes(start), ARRAY)
             shape, by_columns, dtype = header(start, self._stream)
         require_matrix(self.where, SimpleNamespace(shape=shape, dtype=dtype))
         if by_columns:

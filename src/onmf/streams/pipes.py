@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TextIO
 from weakref import WeakKeyDictionary, finalize
 
 from onmf.streams.base import SourceError, reading
+from onmf.streams.encoding import KEPT, of_8_bits
 
 # Standard input belongs to the whole process, and so do its lines that were looked at and are still to be read.
 _looked_at: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
@@ -27,16 +28,16 @@ def name_of(path: Path) -> str:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The lines of a file or pipe in UTF-8, each as soon as it is there."""
+    """The lines of a file or pipe in UTF-8, each as soon as it is there; what is not UTF-8 is kept in them."""
     if str(path) != "-":
-        with path.open(encoding="utf-8-sig") as file:
-            yield from file
+        with path.open(encoding="utf-8-sig", errors=KEPT) as file:
+            yield from of_8_bits(str(path), file)
         return
     standard_input = _standard_input()
     looked_at = _looked_at.pop(standard_input, None)
     if isinstance(standard_input, io.TextIOWrapper) and looked_at is None:
-        standard_input.reconfigure(encoding="utf-8-sig", errors="strict")  # whatever the locale
-    yield from chain(looked_at or (), standard_input)  # a chain: a generator that is left closes what it yields from
+        standard_input.reconfigure(encoding="utf-8-sig", errors=KEPT)  # whatever the locale
+    yield from of_8_bits(name_of(path), chain(looked_at or (), standard_input))
 
 
 def bytes_of(path: Path, owner: object) -> BinaryIO:
@@ -50,9 +51,9 @@ def bytes_of(path: Path, owner: object) -> BinaryIO:
     return file
 
 
-def first_bytes() -> bytes:
-    """Of standard input, as many as a format is told by; they stay to be read."""
-    waiting: Any = getattr(_standard_input(), "buffer", None)
+def first_bytes(stream: BinaryIO | None = None) -> bytes:
+    """Of a stream, or of standard input, as many as a format is told by; they stay to be read."""
+    waiting: Any = stream or getattr(_standard_input(), "buffer", None)
     return bytes(waiting.peek(1)[:8]) if hasattr(waiting, "peek") else b""
 
 
@@ -60,7 +61,7 @@ def first_lines(wanted: int) -> list[str]:
     """Of standard input, those that are not blank; they stay to be read."""
     seen: list[str] = []
     found: list[str] = []
-    with reading("standard input", "as text", "give it as UTF-8"):
+    with reading("standard input", "as text"):
         for line in lines(Path("-")):
             seen.append(line)
             if line.strip():

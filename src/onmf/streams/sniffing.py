@@ -4,37 +4,54 @@ from __future__ import annotations
 
 import csv
 import json
+import string
+from pathlib import Path
 
 from onmf.streams.base import SourceError
-from onmf.streams.pipes import first_bytes, first_lines
+from onmf.streams.pipes import first_bytes, first_lines, name_of
+from onmf.streams.spec import spelt
 from onmf.streams.tables import is_number
 
 LINES = 3  # perhaps one of names, and two of samples
-STREAMS = {b"\x93NUMPY": ("a NumPy array", "npy:-"), b"\xff\xff\xff\xff": ("an Arrow stream", "arrow:-")}
+ARRAY, ARROW = "a NumPy array", "an Arrow stream"
+STREAMS = {b"\x93NUMPY": (ARRAY, "npy"), b"\xff\xff\xff\xff": (ARROW, "arrow")}
 FILES = {
     b"PAR1": "Parquet",
     b"ARROW1": "an Arrow file",
     b"\x89HDF": "HDF5",
     b"PK\x03\x04": "a zip archive, perhaps .npz",
 }
+PRINTED = string.printable.encode()
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def refuse_all_but_texts() -> None:
     """Refuse a bare ``-`` that does not hold texts, with the scheme to write instead; it stays to be read."""
-    head = first_bytes()
-    for magic, (what, scheme) in STREAMS.items():
-        if head.startswith(magic):
-            raise SourceError(f"standard input holds {what}, not texts; write {scheme} to read it.")
-    for magic, what in FILES.items():
-        if head.startswith(magic):
-            raise SourceError(f"standard input holds {what}, which no pipe can deliver; write it to a file first.")
-    for magic, what in COMPRESSED.items():
-        if head.startswith(magic):
-            raise SourceError(f"standard input is compressed by {what}; decompress it first.")
+    _refuse_binary(Path("-"), first_bytes(), "texts")
     instead = _scheme(first_lines(LINES))
     if instead is not None:
         raise SourceError(f"standard input does not hold texts; write {instead} to read it, or text:- to count words.")
+
+
+def refuse_another_format(path: Path, head: bytes, wanted: str) -> None:
+    """Refuse what begins as another format than that which was ``wanted``; the cause is plain only now."""
+    _refuse_binary(path, head, wanted)
+    if head and all(byte in PRINTED for byte in head):
+        those = f"csv:{path}, tsv:{path} or jsonl:{path}"
+        raise SourceError(f"{name_of(path)} holds text, not {wanted}; write {those} to read it.")
+
+
+def _refuse_binary(path: Path, head: bytes, wanted: str) -> None:
+    where = name_of(path)
+    for magic, (what, scheme) in STREAMS.items():
+        if head.startswith(magic) and what != wanted:
+            raise SourceError(f"{where} holds {what}, not {wanted}; write {scheme}:{path} to read it.")
+    for magic, what in FILES.items():
+        if head.startswith(magic):
+            raise SourceError(f"{where} holds {what}, which no pipe can deliver; write it to a file first.")
+    for magic, what in COMPRESSED.items():
+        if head.startswith(magic):
+            raise SourceError(f"{where} is compressed by {what}; decompress it first.")
 
 
 def _scheme(lines: list[str]) -> str | None:
@@ -63,9 +80,11 @@ def _json(line: str) -> str | None:
         return "jsonl:-?field=NAME with one object per line"
     texts = [name for name, value in found.items() if isinstance(value, str)]
     numbers = [name for name, value in found.items() if isinstance(value, (int, float))]
-    if texts:
-        return f"jsonl:-?field={max(texts, key=lambda name: len(found[name]))}"
-    return f"jsonl:-?features={','.join(numbers)}" if numbers else "jsonl:-?field=NAME"
+    text = max(texts, key=lambda name: len(found[name])) if texts else "NAME"
+    if not numbers:
+        return f"jsonl:-?field={text}"
+    of_numbers = f"jsonl:-?features={spelt(numbers)}"
+    return f"{of_numbers} (its numbers) or jsonl:-?field={text} (its words)" if texts else of_numbers
 
 
 def _mostly_numbers(fields: list[str], share: float = 0.5) -> bool:

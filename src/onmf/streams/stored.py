@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf.streams.base import OnBad, Seeking, Source, SourceError, reading, require_matrix, require_unchanged
+from onmf.streams.base import (
+    OnBad,
+    Seeking,
+    Source,
+    SourceError,
+    reading,
+    require_filled,
+    require_matrix,
+    require_unchanged,
+)
 from onmf.streams.registry import register
 
 log = logging.getLogger("onmf")
@@ -56,9 +65,17 @@ def zarr(path: Path, name: str | None = None) -> Source:
                 "smaller chunks, unless it is damaged."
             )
         source = Sliced(str(inside), X, witness)
-        missing = X.nchunks - X.nchunks_initialized
-    _say_missing(inside, missing, X.nchunks, X.fill_value, "files are missing: copy it again")
+        part = X.shards or X.chunks  # what a file holds
+        parts = math.prod(-(-length // step) for length, step in zip(X.shape, part, strict=True))
+        there = min(_parts_in(inside), parts) if inside.is_dir() else parts
+        require_filled(inside, X.shape, there * math.prod(part))
+    _say_missing(inside, parts - there, parts, X.fill_value, "files are missing: copy it again")
     return source
+
+
+def _parts_in(folder: Path) -> int:
+    """The files of a Zarr array that hold chunks; Zarr's own count takes time that grows with the square of them."""
+    return sum(not name.startswith(".") and name != "zarr.json" for _, _, names in os.walk(folder) for name in names)
 
 
 @register("hdf5", [".h5", ".hdf5"], needs="h5py", extra="hdf5")
@@ -88,6 +105,7 @@ def hdf5(path: Path, name: str | None = None) -> Source:
                 if X.chunks
                 else int(X.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED)
             )
+            require_filled(where, X.shape, there * math.prod(X.chunks or X.shape))
             _say_missing(where, chunks - there, chunks, X.fillvalue, "it was never finished: write it again")
     return source
 

@@ -14,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.known import Weighted
+from onmf._support.unread import Unread
+from onmf._support.wording import counted
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.streams.columns import WEIGHTS, bad_weights, choose
+from onmf.streams.encoding import are_utf8, not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 
 log = logging.getLogger("onmf")
 
+OPEN_QUOTE = "has a quoted text that goes on in the next line; write the table without line breaks in its texts"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
@@ -49,15 +53,19 @@ class Table(Sequential):
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
         self.rewinds = not is_pipe(path)
-        with reading(self.where, "as text", "save it as UTF-8"):
+        with reading(self.where, "as text"):
             found = self._lines()
             first = next(found, "")
             fields = self._fields(first)
             others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
             raise SourceError(f"{self.where} is empty.")
+        if self._goes_on(first):
+            raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
         # One number among gaps is a sample with gaps.
         self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
+        if self.has_header and (wrong := not_utf8(first)):
+            raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
         self.n_fields = len(fields)
         self._choose(fields, columns, drop, index, weight)
@@ -97,7 +105,7 @@ class Table(Sequential):
             self.chosen = {"columns": [str(place) for place in self.places]}
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A bad line is left out alone; the rows after it keep their numbers."""
+        """A bad line is left out alone, and the rows after it keep their numbers; where rows have names it is NaN."""
         first = 0
         for block in self._blocks(size):
             yield from self._read(first, block, on_bad)
@@ -114,22 +122,28 @@ class Table(Sequential):
             yield block
             row += len(block)
         if row < (self.n_samples or 0):
-            raise SourceError(f"{self.where} shrank: it had {self.n_samples} samples and now ends after {row}.")
+            had = counted(self.n_samples or 0, "sample")
+            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {row}.")
 
     def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
         """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
         try:
-            found = self._rows(first, block), self._numbers(block)
+            found = (self._rows(first, block), self._numbers(block)) if are_utf8(block) else None
         except (ValueError, csv.Error):
-            pass
-        else:
+            found = None
+        if found is not None:
             yield found
             return
         if len(block) == 1:
             error = SourceError(f"{self.where}: {self._what_is_wrong(first, block[0])}.")
             if on_bad is None:
                 raise error
-            on_bad(error)
+            if self.index is None:
+                on_bad(error)
+                return
+            name = Unread(self._name(block[0], self.index) or f"row {first}", error)
+            gap = np.full((1, self.n_features), np.nan)
+            yield np.array([name], dtype=object), Weighted(gap, np.ones(1)) if self.weighted else gap
             return
         half = len(block) // 2
         yield from self._read(first, block[:half], on_bad)
@@ -158,16 +172,19 @@ class Table(Sequential):
             quotechar='"',
             usecols=None if every else wanted,
         )
-        # Of columns that are not asked for, it does not say how many there are.
-        odd = () if every else (line for line in block if line.count(self.delimiter) != self.n_fields - 1)
-        if X.shape != (len(block), len(wanted)) or any(len(self._fields(line)) != self.n_fields for line in odd):
-            raise ValueError("a line is shorter or longer than the others")
+        # Of columns that are not asked for, it does not say how many there are; quotes it leaves open.
+        usual = None if every else self.n_fields - 1
+        odd = (line for line in block if line.count('"') % 2 or usual not in (None, line.count(self.delimiter)))
+        if X.shape != (len(block), len(wanted)) or not all(map(self._is_whole, odd)):
+            raise ValueError("a line is shorter or longer than the others, or goes on in the next")
         return X
 
     def _without_gaps(self, line: str) -> str:
         """The line with the word nan wherever nothing stands between delimiters."""
         if '"' not in line:
             return self.gap.sub(r"\1nan", line.rstrip("\r\n"))
+        if self._goes_on(line):
+            raise ValueError("a quote is left open")
         fields = ['"' + field.replace('"', '""') + '"' if field else "nan" for field in self._fields(line)]
         return self.delimiter.join(fields)
 
@@ -183,15 +200,31 @@ class Table(Sequential):
             names[row] = fields[place]
         return names
 
+    def _name(self, line: str, place: int) -> str | None:
+        """Of a bad row; None where it cannot be told.
+
+        With too few or too many values, a name that comes first is still known, unless it is where the line breaks off.
+        """
+        try:
+            fields = self._fields(line)
+        except csv.Error:
+            return None
+        known = len(fields) == self.n_fields or (place == 0 and len(fields) > 1)
+        return fields[place] if known and not not_utf8(fields[place]) else None
+
     def _what_is_wrong(self, number: int, line: str) -> str:
         """With a line that is not ``n_fields`` values, those of the features numbers or gaps."""
+        if wrong := not_utf8(line):
+            return f"row {number} {wrong}"
         try:
             fields = self._fields(line)
         except csv.Error as error:
             return f"row {number} cannot be read: {error}"
+        if self._goes_on(line):
+            return f"row {number} {OPEN_QUOTE}"
         if len(fields) != self.n_fields:
             first = "the header" if self.has_header else "the first"
-            return f"row {number} has {len(fields)} values, {first} has {self.n_fields}"
+            return f"row {number} has {counted(len(fields), 'value')}, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
         for column in [*self.places, *([] if self.weight is None else [self.weight])]:
             field = fields[column]
@@ -207,6 +240,15 @@ class Table(Sequential):
     def _lines(self) -> Iterator[str]:
         """A line of nothing but tabs is a sample with gaps, not a blank line."""
         return (line for line in lines(self.path) if line.strip(" \r\n"))
+
+    def _is_whole(self, line: str) -> bool:
+        return len(self._fields(line)) == self.n_fields and not self._goes_on(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Is a quote open at its end? Then the reader asks for the next line, too."""
+        reader = csv.reader([line.rstrip("\r\n"), ""], delimiter=self.delimiter)
+        next(reader, None)
+        return reader.line_num > 1
 
     def _fields(self, line: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]

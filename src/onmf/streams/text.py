@@ -29,6 +29,7 @@ from onmf.streams.base import (
     reading,
     require_unchanged,
 )
+from onmf.streams.encoding import not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
@@ -115,7 +116,7 @@ def documents(
     elif tfidf or not (min_df is None and max_df is None):
         raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; add words=5000, for example.")
     elif like is None:
-        _say_hashed()
+        _say_hashed(rewinds)
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
@@ -132,10 +133,16 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
     if not rewinds:
         raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
     words_of, counts = counted.analyser(), WordCounts(most)
-    bad: list[SourceError] = []
-    for _, text in texts(bad.append):  # they are reported when they are learnt from
+    bad = 0
+
+    def count(_: SourceError) -> None:
+        """They are reported when they are learnt from."""
+        nonlocal bad
+        bad += 1
+
+    for _, text in texts(count):
         counts.add(words_of(text))
-    return counts, counts.texts + len(bad)
+    return counts, counts.texts + bad
 
 
 def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
@@ -151,11 +158,11 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
 
 
 @cache
-def _say_hashed() -> None:
-    log.warning(
-        "Words are hashed, so that the model will not know which words its features stand for; words=5000 learns a "
-        "vocabulary of that many words first."
-    )
+def _say_hashed(rewinds: bool) -> None:
+    cure = "words=5000 learns a vocabulary of that many words first"
+    if not rewinds:
+        cure = "to know them, learn a model from some of the texts in a file, with words=5000, and go on from it"
+    log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
 
 
 def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
@@ -168,7 +175,7 @@ def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
             )
         return path, partial(_whole_files, matching(path, [".txt"])), True
     if field is None:
-        return where, lambda on_bad: enumerate(_lines(path)), rewinds
+        return where, lambda on_bad: each_readable(partial(_line, where), enumerate(_lines(path)), on_bad), rewinds
 
     def fields(on_bad: OnBad | None) -> NumberedTexts:
         """A blank line is no JSON, and no row."""
@@ -182,7 +189,7 @@ def _lines(path: Path) -> Iterator[str]:
     if is_pipe(path):
         yield from lines(path)
         return
-    with reading(path, "as text", CURE):
+    with reading(path, "as text"):
         size = path.stat().st_size
         yield from lines(path)
     require_unchanged(path, size)
@@ -198,8 +205,17 @@ def _whole(numbered: tuple[int, Path]) -> tuple[int, str]:
         return row, path.read_text(encoding="utf-8")
 
 
+def _line(where: str | Path, numbered: tuple[int, str]) -> tuple[int, str]:
+    row, line = numbered
+    if wrong := not_utf8(line):
+        raise SourceError(f"{where}: row {row} (counted from 0) {wrong}.")
+    return numbered
+
+
 def _field(where: str | Path, field: str, numbered: tuple[int, tuple[int, str]]) -> tuple[int, str]:
     row, (number, line) = numbered
+    if wrong := not_utf8(line):
+        raise SourceError(f"{where}: line {number} {wrong}.")
     try:
         text = json.loads(line)[field]
     except (ValueError, LookupError, TypeError, RecursionError):

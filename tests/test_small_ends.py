@@ -1,0 +1,254 @@
+"""The ends of things: streams that are interrupted, messages that lead on, and what nobody can read any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import onmf
+from onmf.cli import main as cli
+from onmf.cli import watching
+from onmf.cli.interrupting import uninterrupted
+from onmf.streams import Rows, Source, Spec, open_source, register, registry, text
+from onmf.streams.base import Numbered, OnBad, Sequential
+
+K, F = 2, 4
+X = np.random.default_rng(0).gamma(2.0, 1.0, (60, F)) + 0.1
+NAMES = ["a", "b", "c", "d"]
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "", "COLUMNS": "200"}
+
+
+def lines(rows: np.ndarray) -> str:
+    return "".join(",".join(f"{x:.17g}" for x in row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model and its data."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text(lines(X))
+    onmf.save(onmf.OnlineNMF(K, random_state=0).fit(X), "m")
+    return tmp_path
+
+
+def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(
+        [sys.executable, "-m", "onmf", *map(str, arguments)],
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
+        **pipes,
+    )
+
+
+# What is said, and to whom
+
+
+BEGUN = {
+    "fit": (["fit", "x.csv", "-k", 1, "-o", "n"], "Learning K = 1 atom under kl from x.csv."),
+    "transform": (["transform", "m", "x.csv", "-o", "h.csv"], "Finding coefficients of x.csv in the 2 atoms of m."),
+}
+
+
+def test_a_silent_pipe_is_said_to_be_waited_for(folder: Path) -> None:
+    with started("fit", "csv:-", "-k", 2, "-o", "n") as run:
+        assert run.stderr is not None
+        said = run.stderr.readline()  # while nothing has come
+        _, rest = run.communicate(lines(X), timeout=60)
+    assert said == "Learning K = 2 atoms under kl from csv:-.\n"
+    assert run.returncode == 0
+    assert said not in rest
+
+
+@pytest.mark.parametrize("command", BEGUN)
+def test_what_has_begun_is_said_once_or_never(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 0.0)
+    arguments, line = BEGUN[command]
+    assert invoke(*arguments).stderr == f"{line}\n"
+    assert invoke(*arguments, "--log-every", "never").stderr == ""
+    assert "never: no lines at all" in " ".join(invoke(command, "--help").output.replace("│", " ").split())
+
+
+def invoke(*arguments: object) -> Any:
+    result = CliRunner().invoke(cli.app, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_standard_error_that_cannot_be_written_does_not_change_the_exit_status(folder: Path) -> None:
+    ways = {0: ["transform", "m", "x.csv", "-o", "-", "--log-every", "0.01s"], 2: ["fit", "absent.csv", "-o", "n"]}
+    for status, arguments in ways.items():
+        with open("/dev/full", "w") as full, started(*arguments, stderr=full) as run:
+            said, _ = run.communicate(timeout=60)
+        assert run.returncode == status
+        assert said.count("\n") == (61 if status == 0 else 0)
+
+
+def test_one_is_not_spoken_of_as_many(folder: Path) -> None:
+    Path("one.csv").write_text(lines(X[:1, :1]))
+    said = invoke("fit", "one.csv", "-k", 1, "-o", "n").output
+    assert "n: 1 atom of 1 feature from 1 sample in " in said
+    assert (
+        "Going on from n, which has learnt from 1 sample." in invoke("fit", "one.csv", "--from", "n", "-o", "o").output
+    )
+    assert "h.csv: coefficients of 1 sample, 1 each." in invoke("transform", "n", "one.csv", "-o", "h.csv").output
+    Path("bad.csv").write_text("1\nx\n")
+    assert "1 sample or batch was skipped" in invoke("fit", "bad.csv", "-k", 1, "--on-error", "skip", "-o", "n").output
+    skipping = ["transform", "n", "bad.csv", "--on-error", "skip", "-o", "h.csv"]
+    assert "1 of the 2 rows is NaN" in invoke(*skipping).output
+
+
+def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text._say_hashed.cache_clear()
+    (tmp_path / "x.txt").write_text("apples and pears\npears\nplums\n" * 20)
+    os.mkfifo(tmp_path / "pipe")
+
+    def stream(like: Spec | None = None) -> Source:
+        writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["pears\nand plums\n" * 5])
+        writer.start()
+        source = open_source(f"text:{tmp_path}/pipe", like)
+        assert sum(len(rows) for rows, _ in source.batches(4)) == 10
+        writer.join(timeout=10)
+        return source
+
+    open_source(tmp_path / "x.txt")
+    assert "words=5000 learns a vocabulary" in caplog.records[-1].message
+    stream()
+    assert "go on from it" in caplog.records[-1].message
+    some = open_source(f"{tmp_path}/x.txt?words=3")
+    assert stream(some.spec).feature_names == some.feature_names
+
+
+def test_a_source_with_other_features_than_the_models_is_refused_with_the_cure(folder: Path) -> None:
+    Path("named.csv").write_text("a,b,c,d\n" + lines(X))
+    Path("other.csv").write_text("d,c,b,a,e\n" + lines(np.column_stack([X[:, ::-1], X[:, 0]])))
+    model = onmf.OnlineNMF(K, shuffle=False, random_state=0).fit(open_source("named.csv"))
+    for use in (model.transform, lambda source: onmf.OnlineNMF(K, shuffle=False).fit(source, resume_from=model)):
+        with pytest.raises(
+            ValueError, match=r"features.*; open it by open_source\(\.\.\., like=model.source_\), which"
+        ):
+            use(open_source("other.csv"))
+    alike = np.concatenate(list(model.transform(open_source("other.csv", like=model.source_))))
+    np.testing.assert_allclose(alike, np.concatenate(list(model.transform(open_source("named.csv")))), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"from 4\.$"):
+        model.transform(Rows(X[:, :3]))  # which was not opened
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_rows_are_those_of_the_data_at_hand_not_of_the_model(folder: Path, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=NAMES, index=pandas.Index([f"row {k}" for k in range(len(X))], name="id"))
+    table.to_csv("named.csv") if kind == "csv" else table.to_parquet("named.parquet")
+    assert invoke("fit", f"named.{kind}?index=id", "-k", 1, "-o", "n").exit_code == 0
+    for asked, names in (("", "component_0"), ("?index=id", "id,component_0")):
+        assert invoke("transform", "n", f"named.{kind}{asked}", "-o", "h.csv").exit_code == 0
+        assert Path("h.csv").read_text().splitlines()[0] == names
+
+
+# Interrupted streams
+
+
+def rows_of(path: Path) -> np.ndarray:
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".parquet":
+        pandas = pytest.importorskip("pandas")
+        return pandas.read_parquet(path).to_numpy()
+    if path.suffix == ".jsonl":
+        return np.array([list(json.loads(line).values()) for line in path.read_text().splitlines()])
+    return np.loadtxt(path, delimiter="\t" if path.suffix == ".tsv" else ",", skiprows=1)
+
+
+@pytest.mark.parametrize("out", ["h.csv", "h.tsv", "h.jsonl", "h.parquet", "h.npy"])
+def test_what_was_written_of_a_stream_is_kept_when_it_is_interrupted(folder: Path, out: str, endless: Source) -> None:
+    Path(out).write_text("what was there before")
+    result = CliRunner().invoke(cli.app, ["transform", "m", "endless:x.csv", "--batch-size", "5", "--out", out])
+    assert result.exit_code == 130
+    assert f"Interrupted after 20 samples; their coefficients are in {out}." in result.stderr
+    np.testing.assert_allclose(rows_of(Path(out)), onmf.load("m").transform(X[:20]), rtol=1e-6)
+    assert sorted(os.listdir()) == sorted(["m", "x.csv", out])
+
+
+def test_nothing_is_kept_of_what_can_be_read_again(folder: Path, endless: Source) -> None:
+    endless.rewinds = True
+    result = CliRunner().invoke(cli.app, ["transform", "m", "endless:x.csv", "--batch-size", "5", "--out", "h.csv"])
+    assert result.exit_code == 130
+    assert sorted(os.listdir()) == ["m", "x.csv"]
+
+
+@pytest.fixture
+def endless() -> Iterator[Source]:
+    """What ``endless:PATH`` opens: a stream that falls silent after 23 rows, until Ctrl-C is pressed."""
+
+    class Endless(Sequential):
+        where, n_features, rewinds = "a stream", F, False
+
+        def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+            yield np.arange(23), X[:23]
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.raise_signal(signal.SIGINT)
+
+    source, before = Endless(), signal.getsignal(signal.SIGINT)
+
+    @register("endless")
+    def opened(path: Path) -> Source:
+        return source
+
+    yield source
+    registry._registry.pop("endless")
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_the_process_keep_what_came_through_a_pipe(folder: Path, stop: signal.Signals) -> None:
+    with started("transform", "m", "csv:-", "--batch-size", 20, "--log-json", "log", "--out", "h.csv") as run:
+        assert run.stdin is not None
+        run.stdin.write(lines(X[:23]))
+        run.stdin.flush()
+        wait_for_a_batch(Path("log"))
+        run.send_signal(stop)
+        _, error = run.communicate(timeout=60)
+    assert run.returncode == 128 + stop
+    assert "Interrupted after 20 samples; their coefficients are in h.csv." in error
+    assert "Traceback" not in error
+    assert len(rows_of(Path("h.csv"))) == 20
+
+
+def wait_for_a_batch(log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_signals_wait_for_the_end_of_a_block_and_then_have_their_effect() -> None:
+    done = []
+
+    def handler(*_: object) -> None:
+        done.append("stopped")
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            done.append("written")
+        assert done == ["written", "stopped"]
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
