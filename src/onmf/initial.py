@@ -28,8 +28,8 @@ def initial_dictionary(
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
-    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample with
-    one of the ``weights`` counts as so many.
+    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample
+    with one of the ``weights`` counts as so many.
     """
     if not isinstance(init, str):
         return _users(init, (K, X.shape[1]), X.dtype, known)

@@ -196,9 +196,9 @@ class OnlineNMF(Streamed):
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
         the bit. Files that were added to a folder since are learnt after those that were there.
 
-        A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the shape
-        of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has its
-        own: ``?weight=COLUMN``.
+        A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
+        shape of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has
+        its own: ``?weight=COLUMN``.
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """

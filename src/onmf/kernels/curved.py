@@ -39,8 +39,8 @@ def curved_step(
         w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k   over w >= low
 
     from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes`` (s) and ``curvatures``
-    (c), a row per feature; A is packed. D has a row per feature, or one for all. The weights of the first ``fixed`` atoms
-    stay.
+    (c), a row per feature; A is packed. D has a row per feature, or one for all. The weights of the first ``fixed``
+    atoms stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
