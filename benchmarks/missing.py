@@ -68,7 +68,7 @@ def planted(samples: int, seeds: int, names: list[str]) -> None:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("planted", "movielens"))
     parser.add_argument("--samples", type=int, default=5000)

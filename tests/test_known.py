@@ -17,8 +17,8 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
+from onmf.fixed import aligned
 from onmf.initial import INITS, initial_dictionary
-from onmf.known import aligned
 from onmf.learner import exchange
 from onmf.methods import Paper
 from onmf.sets import DictionaryBox, DictionarySet

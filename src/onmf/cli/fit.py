@@ -14,8 +14,8 @@ import onmf
 from onmf import divergences, methods, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
+from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
-from onmf.cli.known import Fixed, atoms_for
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS

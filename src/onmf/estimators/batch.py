@@ -24,8 +24,8 @@ from onmf.divergences import Divergence
 from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
+from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary
-from onmf.known import beside, count, known_atoms, require_fittable, require_known
 from onmf.learner import Coverage, Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.methods import State

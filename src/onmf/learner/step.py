@@ -19,8 +19,8 @@ from onmf._support.arrays import Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known, apart, without_holes
 from onmf.divergences import Divergence, Partial
+from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary, require_init
-from onmf.known import beside, count, known_atoms, require_fittable, require_known
 from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
 from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position

@@ -11,7 +11,7 @@ import onmf
 from onmf import streams
 from onmf._support.arrays import Array
 from onmf.cli.terminal import fail
-from onmf.known import aligned
+from onmf.fixed import aligned
 
 Fixed: TypeAlias = Annotated[
     Path | None,
