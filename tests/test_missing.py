@@ -12,6 +12,8 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, load, save
 from onmf.divergences import Divergence
+from onmf.persistence import file
+from onmf.persistence.file import ModelFileError
 from onmf.streams import Batches
 from tests.conftest import F, LogCosh, example_id, examples, require_same_learning
 from tests.learning import METHODS, PAIRS, K, assert_same_bits, data, mixed, quick
@@ -233,6 +235,20 @@ def test_files_and_checkpoints_go_on_to_the_bit(
     require_same_learning(again.partial_fit(X), whole.partial_fit(X))
     np.testing.assert_array_equal(again.transform(X), whole.transform(X))
     np.testing.assert_array_equal(again._learned.coverage.features, whole._learned.coverage.features)
+
+
+def test_a_file_that_does_not_say_which_features_are_known_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+    save(quick(missing="nan").fit(with_nan(data(N, rng), holes(rng))), tmp_path / "model")
+    arrays, facts = file.read(tmp_path / "model")
+    known = arrays["known_features"]
+    for wrong in ({"known_features": known[1:]}, {"known_features": known.astype(np.float64)}):
+        file.write(tmp_path / "wrong", arrays | wrong, facts)
+        with pytest.raises(ModelFileError, match="which features are known"):
+            load(tmp_path / "wrong")
+    for blank in (-1, "many", None):
+        file.write(tmp_path / "wrong", arrays, facts | {"blank": blank})
+        with pytest.raises(ModelFileError):
+            load(tmp_path / "wrong")
 
 
 def test_a_model_begun_on_whole_samples_refuses_samples_with_holes(rng: np.random.Generator) -> None:

@@ -133,6 +133,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "shuffle": False,
     "scale": "none",
     "clip": [0.5, np.inf],
+    "implicit": "missing",
     "ridge": 0.25,
     "sets": Sets(eps=np.float32(2**-20), eps_prime=1e-7, U=np.inf),
     "reservoir": np.int64(5),
@@ -163,7 +164,16 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
     model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, fixed=fixed, **OTHER_SETTINGS)
     loaded = round_trip(model, tmp_path)
     assert plain(loaded) == plain(model)
-    defaults = {"n_components", "divergence", "callbacks", "verbose", "method", "init", "fixed"}
+    defaults = {
+        "n_components",
+        "divergence",
+        "callbacks",
+        "verbose",
+        "method",
+        "init",
+        "fixed",
+        "missing",
+    }  # not with a reservoir
     assert OTHER_SETTINGS.keys() == OnlineNMF().get_params(deep=False).keys() - defaults
     assert np.array_equal(loaded.fit(DATA).components_, model.components_)
 
@@ -820,7 +830,10 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "units.scale": (*NUMBER, *ENDLESS, 0.0),
     "units.mean": (*NUMBER, *ENDLESS, 0.0),
     "state": ([], None, {}),
-    "state.samples": WHOLE,
+    "state.samples": (*NUMBER, *ENDLESS, 2**53),
+    "blank": tuple(value for value in (*WHOLE, 0) if value is not None),
+    "settings.missing": (*(value for value in TEXT if value is not None), "NaN", True),
+    "settings.implicit": (*TEXT, True),
     "state.steps": WHOLE,
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),

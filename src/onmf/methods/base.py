@@ -39,8 +39,9 @@ class State:
         """Refuse invalid counts, as a damaged file may hold."""
         require_whole(0, steps=self.steps)
         require_at_least(0, samples=self.samples, clock=self.clock)
-        if self.clock >= MOST:
-            raise ValueError(f"clock must be less than {MOST}, got {self.clock}.")
+        for name, count in (("samples", self.samples), ("clock", self.clock)):
+            if count >= MOST:
+                raise ValueError(f"{name} must be less than {MOST}, got {count}.")
 
     def copy(self, layout: Literal["C", "F"] = "C") -> State:
         """The same with a memory of its own, W atom by atom (C) or feature by feature (F).
