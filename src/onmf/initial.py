@@ -12,18 +12,27 @@ from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
-def initial_dictionary(init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False) -> Array:
+def initial_dictionary(
+    init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False, unit: float | None = None
+) -> Array:
     """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are.
+
+    Where coefficients sum to one, atoms have the size of samples, and the user's own come in the data's units, of which
+    ``unit`` is that of X.
     """
     if not isinstance(init, str):
-        return _users(init, (K, X.shape[1]), X.dtype)
+        W = _users(init, (K, X.shape[1]), X.dtype)
+        return W if unit is None else W / W.dtype.type(unit)
     require_init(init)
+    if unit is not None and init in ("kmeans++", "samples"):
+        return _whole_samples(X, K, rng, ratios, spread=init == "kmeans++")
     if init == "kmeans++":
         return _spread_samples(X, K, rng, ratios)
-    return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
+    W = {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
+    return W if unit is None else _to_size_of(X, W)
 
 
 def require_init(init: Any) -> None:
@@ -61,6 +70,19 @@ def _spread_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool) -> A
     chosen = _far_from_each_other(places.astype(np.float64), K, rng)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
     return _pad(_to_unit_maximum(dense(candidates[chosen]) + share * _profile(candidates)), K, X, rng)
+
+
+def _whole_samples(X: Any, K: int, rng: np.random.Generator, ratios: bool, spread: bool) -> Array:
+    """Samples as they are, far from each other in size, too, or any; with 3 % of the mean sample."""
+    candidates = X[np.asarray(X.sum(axis=1)).ravel() > 0]
+    if spread:
+        places = np.log(candidates) if ratios else candidates
+        chosen = _far_from_each_other(places.astype(np.float64), K, rng)
+    else:
+        chosen = rng.permutation(candidates.shape[0])[:K].tolist()
+    W = 0.97 * dense(candidates[chosen]) + 0.03 * _profile(X)
+    missing = K - len(W)
+    return np.vstack([W, _to_size_of(X, _profile(X) * _uniform(X, missing, rng))]) if missing else W
 
 
 def _far_from_each_other(places: Any, K: int, rng: np.random.Generator) -> list[int]:
@@ -141,3 +163,8 @@ def _profile(X: Any) -> Array:
 
 def _to_unit_maximum(W: Array) -> Array:
     return W / W.max(axis=1, keepdims=True)
+
+
+def _to_size_of(X: Any, W: Array) -> Array:
+    """Atoms with the mean of the samples."""
+    return W * (W.dtype.type(X.mean()) / W.mean(axis=1, keepdims=True))

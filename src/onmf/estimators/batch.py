@@ -25,7 +25,7 @@ from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
 from onmf.learner import Features, Fitted, Progress
 from onmf.methods import State
-from onmf.sets import Sets
+from onmf.sets import Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
@@ -66,6 +66,8 @@ class BatchNMF(Serving):
         The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
     update_dictionary : bool, default True
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
+    coefficients : {"nonnegative"}, default "nonnegative"
+        Multiplicative updates cannot keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     sets : Sets or None, default None
@@ -112,6 +114,7 @@ class BatchNMF(Serving):
         max_iter: int = 1000,
         tol: float = 1e-5,
         update_dictionary: bool = True,
+        coefficients: str = "nonnegative",
         clip: tuple[float, float] | None = None,
         sets: Sets | None = None,
         transform_tol: float = 1e-4,
@@ -126,6 +129,7 @@ class BatchNMF(Serving):
         self.max_iter = max_iter
         self.tol = tol
         self.update_dictionary = update_dictionary
+        self.coefficients = coefficients
         self.clip = clip
         self.sets = sets
         self.transform_tol = transform_tol
@@ -219,6 +223,11 @@ class BatchNMF(Serving):
         require_whole(1, max_iter=self.max_iter)
         require_at_least(0, tol=self.tol)
         self._require_switches("update_dictionary")
+        if isinstance(self._sets.where(self.coefficients)[1], Simplex):
+            raise ValueError(
+                "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
+                "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
+            )
         if not self.update_dictionary and isinstance(self.init, str):
             raise ValueError(
                 f"update_dictionary=False needs the dictionary as an array in init, got init={self.init!r}."

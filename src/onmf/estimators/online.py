@@ -60,12 +60,16 @@ class OnlineNMF(Streamed):
     shuffle : bool, default True
         Whether ``fit`` shuffles the samples in each pass.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary. An array outside the set C is brought in by a change of units.
+        The initial dictionary. An array outside the set C is brought in by a change of units; on the simplex it is in
+        the data's units.
     scale : {"mean", "none"}, default "mean"
         "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
         "none": the literal reading.
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
+    coefficients : {"nonnegative", "simplex"}, default "nonnegative"
+        "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
+        no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
     sets : Sets or None, default None
@@ -89,7 +93,8 @@ class OnlineNMF(Streamed):
     Attributes
     ----------
     components_ : array (K, F)
-        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods.
+        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods. With
+        ``coefficients="simplex"``, in the data's units.
     n_components_ : int
         K.
     divergence_ : Divergence
@@ -131,6 +136,7 @@ class OnlineNMF(Streamed):
         init: Any = "kmeans++",
         scale: str = "mean",
         clip: tuple[float, float] | None = None,
+        coefficients: str = "nonnegative",
         ridge: float = 0.0,
         sets: Sets | None = None,
         reservoir: int = 0,
@@ -150,6 +156,7 @@ class OnlineNMF(Streamed):
         self.init = init
         self.scale = scale
         self.clip = clip
+        self.coefficients = coefficients
         self.ridge = ridge
         self.sets = sets
         self.reservoir = reservoir
@@ -258,7 +265,7 @@ class OnlineNMF(Streamed):
     # Plumbing
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
-        state = replace(self._fitted.state, C=self._sets.dictionaries)
+        state = replace(self._fitted.state, C=self._where[0])
         return self.method_.feasible(self._fitted.inside, state)
 
     def _penalty(self) -> Penalty:

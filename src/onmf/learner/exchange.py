@@ -24,7 +24,7 @@ from onmf._support.arrays import Array, dense, row_sums
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -51,7 +51,9 @@ def taking_part(K: int) -> int:
     return min(max(2 * FEWEST, PER_ATOM * K), MOST)
 
 
-def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box, penalty: Penalty) -> State:
+def exchanged(
+    method: Method, divergence: Divergence, state: State, X: Any, box: Box | Simplex, penalty: Penalty
+) -> State:
     """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was."""
     W = state.W
     if X.shape[0] < FEWEST or len(W) < 2:

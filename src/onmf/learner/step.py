@@ -25,7 +25,7 @@ from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
-from onmf.sets import Sets
+from onmf.sets import Box, DictionarySet, Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
@@ -44,12 +44,15 @@ class Recipe:
     ridge: float = 0.0
     sets: Sets = Sets()
     reservoir: int = 0
+    coefficients: str = "nonnegative"
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
         require_whole(0, reservoir=self.reservoir)
         require_at_least(0, ridge=self.ridge)
         require_init(self.init)
+        if isinstance(self.H, Simplex):
+            self.H.free(self.n_components)  # refuses lower bounds that leave nothing
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -66,7 +69,23 @@ class Recipe:
             settings["ridge"],
             Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
+            settings["coefficients"],
         )
+
+    @property
+    def C(self) -> DictionarySet:
+        """The set of the dictionaries."""
+        return self.sets.where(self.coefficients)[0]
+
+    @property
+    def H(self) -> Box | Simplex:
+        """The set of the coefficients."""
+        return self.sets.where(self.coefficients)[1]
+
+    @property
+    def shares(self) -> bool:
+        """Do the coefficients of a sample sum to one?"""
+        return isinstance(self.H, Simplex)
 
     @property
     def remembered(self) -> Reservoir | None:
@@ -108,15 +127,17 @@ def begin(
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
     inside = divergence.in_units(units.scale)
     shape = recipe.n_components, batch.shape[1]
-    method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
-    require_served(method, inside, recipe.sets)
+    choice = recipe.method.for_shares() if recipe.shares else recipe.method
+    method = choice.chosen(divergence, shape, density(batch), n_samples)
+    require_served(method, inside, recipe)
     internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
-    start = partial(initial_dictionary, recipe.init, internal, recipe.n_components, rng)
+    unit = units.scale if recipe.shares else None
+    start = partial(initial_dictionary, recipe.init, internal, recipe.n_components, rng, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
-        state = method.start(inside, W, recipe.sets.dictionaries)
-        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge))
+        state = method.start(inside, W, recipe.C)
+        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.ridge))
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
@@ -124,12 +145,14 @@ def begin(
     return Learned(state=state, divergence=divergence, adaptive=adaptive, units=units, method=method, features=features)
 
 
-def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
-    """Refuse a divergence that the method cannot learn, or that the sets leave undefined."""
+def require_served(method: Method, divergence: Divergence, recipe: Recipe) -> None:
+    """Refuse what the method cannot learn: a divergence, coefficients on the simplex, or a fit of zero."""
     reason = method.refuses(divergence)
+    if reason is None and recipe.shares:
+        reason = method.refuses_shares(divergence)
     if reason is not None:
         raise ValueError(reason)
-    sets.require_positive_fit(divergence)
+    recipe.sets.require_positive_fit(divergence)
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
@@ -144,13 +167,14 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
-        "eps of sets": recipe.sets.dictionaries == state.C,
+        "coefficients": recipe.C.high == state.C.high,
+        "eps of sets": recipe.C == state.C,
     }
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
     method = recipe.method.continued(learned.method)
-    require_served(method, learned.inside, recipe.sets)
+    require_served(method, learned.inside, recipe)
     return replace(learned, method=method)
 
 
@@ -178,11 +202,10 @@ def step(
     result = _learnt(recipe, learned, internal, rows, adapt, repeated)
     unit = divergence.loss_unit(units.scale)
     require_finite(result, rows, unit)
-    W, scale = result.state.W, result.state.W.dtype.type(units.scale)
-    H = result.H * scale
+    H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
     refuse_infinite(H, X, units.mean, rows)
-    if recipe.sets == Sets():  # a bound of the user's own is meant
-        refuse_bounded(result.H, recipe.sets.coefficients.high, X, units.scale, rows)
+    if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
+        refuse_bounded(result.H, recipe.H.high, X, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not history.entries:
         to_beat = max(result.first_loss, rank_one_loss(inside, internal)) * unit
@@ -210,7 +233,7 @@ def step(
             "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
             *(history.samples, drift.changes),
         )
-    told = history.samples, total, result.state.steps, history.seconds, loss, W, H
+    told = history.samples, total, result.state.steps, history.seconds, loss, after.W, H
     news = 0 if learned.raised else raised, learned.skipped.count, drift.statistic, drift.changed
     return after, Progress(*told, *news)
 
@@ -224,7 +247,7 @@ def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, re
             learned.inside,
             learned.state,
             X,
-            box=recipe.sets.coefficients,
+            box=recipe.H,
             penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,

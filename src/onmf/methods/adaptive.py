@@ -97,7 +97,7 @@ class Adaptive(Step, name="adaptive"):
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The box where the fit must be positive, else C."""
         if "low" in state.memory:  # eps may have been raised since
-            return DictionaryBox(np.maximum(state.memory["low"], state.C.eps / len(state.W)))
+            return DictionaryBox(np.maximum(state.memory["low"], state.C.eps / len(state.W)), state.C.high)
         if "metric" in state.memory:
             return state.C
         averages = _runs(state)[_leader(state.memory["losses"])].averages
@@ -162,7 +162,7 @@ def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | Dict
 
 
 def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> DictionarySet | DictionaryBox:
-    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K))
+    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K), C.high)
 
 
 def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:

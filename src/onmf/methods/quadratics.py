@@ -103,8 +103,10 @@ def sweeps(memory: dict[str, Array], n: int) -> int:
     return int(min(MOST_SWEEPS, max(FEWEST_SWEEPS, worth)))
 
 
-def units(V: Array, before: Array) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left."""
+def units(V: Array, before: Array, high: float) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left, or no bound asks for it."""
+    if np.isinf(high):
+        return before
     largest = V.max(axis=1)
     return np.where(largest > NEGLIGIBLE * before, largest, before)
 

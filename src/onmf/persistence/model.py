@@ -18,7 +18,7 @@ from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from onmf.sets import DictionarySet, Sets
+from onmf.sets import Sets
 from onmf.streams import Spec
 from onmf.units import Units
 
@@ -29,6 +29,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "shuffle": True,
     "scale": "mean",
     "clip": None,
+    "coefficients": "nonnegative",
     "ridge": 0.0,
     "reservoir": 0,
     "transform_tol": 1e-4,
@@ -139,7 +140,9 @@ def _restored(
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     learned = Learned(
-        state=State(W, DictionarySet(state["eps"]), state["samples"], state["clock"], state["steps"], memory),
+        state=State(
+            W, dataclasses.replace(recipe.C, eps=state["eps"]), state["samples"], state["clock"], state["steps"], memory
+        ),
         divergence=divergence,
         units=Units(**facts["units"], clip=recipe.clip),
         method=_method(facts["method"], Method),

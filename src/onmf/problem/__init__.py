@@ -1,4 +1,4 @@
-"""The coefficient problem, min over h in the box of d(x || hW) + penalty(h): all that a coefficient solver sees.
+"""The coefficient problem, min over h in a set of d(x || hW) + penalty(h): all that a coefficient solver sees.
 
 A solver asks for a fit, its loss, its gradient in h and its Hessians, and does not see which kind of X it has. Sparse X
 cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope * y, the zeros enter only through sums.
@@ -15,7 +15,7 @@ from onmf.problem.dense import DenseProblem, weighted_grams
 from onmf.problem.gram import GramProblem, least_squares
 from onmf.problem.penalty import NO_PENALTY, Penalty
 from onmf.problem.sparse import SparseProblem
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 
 __all__ = [
     "DEFAULT_BOX",
@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 
-def pose(divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY) -> Problem:
+def pose(
+    divergence: Divergence, X: Any, W: Array, box: Box | Simplex = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
+) -> Problem:
     """The problem in the form that suits X: dense, sparse, or on the Gram matrix (sparse X under squared l2)."""
     kind: type[Problem] = DenseProblem
     if scipy.sparse.issparse(X):
