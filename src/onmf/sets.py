@@ -146,8 +146,9 @@ class Simplex:
         H = H - H.dtype.type(self.low)
         off = (H < 0).any(axis=1) | (np.abs(H.sum(axis=1) - size) > 4 * np.finfo(H.dtype).eps)
         if off.any():
-            P = project_on_simplex(H[off].T, float(size)).T
-            H[off] = P * (size / P.sum(axis=1, keepdims=True))  # rounding, where H is far away
+            V = H[off]
+            P = project_on_simplex((V - V.max(axis=1, keepdims=True)).T, float(size)).T  # what all share is no matter
+            H[off] = P * (size / P.sum(axis=1, keepdims=True))
         return H + H.dtype.type(self.low)
 
     def contains(self, H: Array) -> bool:

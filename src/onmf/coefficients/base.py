@@ -13,7 +13,8 @@ negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a sca
 does not depend on where the iteration started.
 
 On the simplex the left side is max over z of <g, h - z>, the gap of Frank and Wolfe: for a convex divergence a bound on
-f(h) - f(h*), whatever h* is. No tolerance is below the rounding of the loss of equal shares.
+f(h) - f(h*), whatever h* is. There a sample may be far from all fits: a gap of tol f(h) is enough, too, and no
+tolerance is below the rounding of the loss of equal shares.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
 from onmf.sets import Simplex
 
 BACKTRACKS = 30
+EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 LIFT = 1e-3  # of equal shares in the start on the simplex
 RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
@@ -101,11 +102,12 @@ class _Steps(Descent):
         super().__init__(problem, H)
         self.Y = problem.fit(H)
         self.f = problem.objective(H, self.Y)
+        self.tol = tol
         self.tolerance, self.noise = problem.tolerance(tol), problem.noise
 
     def test(self, k: int) -> Mask:
         self.G, self.curvatures = self.problem.newton(self.H, self.Y)
-        return self.done | (np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance)
+        return self.done | self.problem.enough(self.H, self.G, self.f, self.tol, self.tolerance)
 
     def step(self) -> Mask:
         problem = self.problem
@@ -148,8 +150,31 @@ class _Steps(Descent):
             trial[bad] = H[bad]
             fit = problem.fit(trial)
             value = problem.objective(trial, fit)
+        if problem.divergence.robust and isinstance(problem.box, Simplex):
+            trial, fit, value = self._farther(directions, trial, fit, value)
         self.H, self.Y, self.f = trial, fit, value
         return bad
+
+    def _farther(self, directions: Array, trial: Array, fit: Array, value: Array) -> tuple[Array, Array, Array]:
+        """Beyond s = 1, four times as far each time, while f falls.
+
+        Where a sample is far from all fits on the simplex, a robust loss is nearly linear, and the minimum of its
+        majorant but a small part of the way.
+        """
+        problem, going = self.problem, np.flatnonzero(value < self.f)
+        length = 1.0
+        for _ in range(EXTENSIONS):
+            if not going.size:
+                break
+            length *= 4.0
+            some = problem.rows(going)
+            beyond = problem.box.project(self.H[going] + self.H.dtype.type(length) * directions[going])
+            fits = some.fit(beyond)
+            values = some.objective(beyond, fits)
+            good = values < value[going]
+            going = going[good]
+            trial[going], fit[going], value[going] = beyond[good], fits[good], values[good]
+        return trial, fit, value
 
     def _too_high(self, trial: Array, value: Array) -> Mask:
         return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)

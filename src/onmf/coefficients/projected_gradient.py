@@ -78,7 +78,7 @@ class _Searches(Descent):
 
     def test(self, k: int) -> Mask:
         self.G = self.problem.gradient(self.H, self.Y)
-        return np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance
+        return self.problem.enough(self.H, self.G, self.f, self.rule.tol, self.tolerance)
 
     def step(self) -> Mask:
         """Backtrack from the steps xi, each sample from its own."""

@@ -152,6 +152,9 @@ def _minimum(Q: Array, b: Array, h: Array, L: Array, work: Array, free: Counts, 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _stationary(Q: Array, b: Array, free: Counts, m: int, L: Array, x: Array, y: Array, size: float) -> bool:
     """x[:m] = the minimum over the free variables with sum x = size: Q^-1 (b + nu); False if a pivot fails."""
+    if m == 1:  # whatever b is, and however large
+        x[0] = size
+        return bool(Q[free[0], free[0]] > 0)
     if not solve_free(Q, b, free, m, L, x):
         return False
     for i in range(m):

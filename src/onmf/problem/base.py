@@ -162,6 +162,12 @@ class Problem(ABC):
         up = np.maximum(-G, 0.0) * np.minimum(np.maximum(self.reach - H, H), self.box.high - H)
         return (down + up).sum(axis=1)
 
+    def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
+        """Is no more than ``tolerance`` left to gain, or on the simplex, where a fit may be far off, tol of f itself?"""
+        if isinstance(self.box, Simplex):
+            tolerance = np.maximum(tolerance, tol * f)
+        return np.minimum(self.remaining_gain(H, G), f) <= tolerance
+
     def start(self, H0: Array | None = None) -> Array:
         """A fresh array in the set: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
         H = _uniform(self.totals, self.mass)
