@@ -190,11 +190,11 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
     """Least squares, features brought to the same size where ratios count, with a little of everything."""
     from onmf.kernels import least_squares_on_simplex
 
+    if problem.divergence.partial or (problem.divergence.domain.x.closed and problem.divergence.robust):
+        return H
     X, W = problem.X, problem.W
     if not problem.divergence.domain.x.closed:
         size = typical_size(W)
         X, W = X / size, W / size
-    elif problem.divergence.robust:
-        return H
     H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
     return problem.box.project((H + LIFT / problem.K) / (1 + LIFT))
