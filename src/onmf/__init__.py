@@ -15,12 +15,14 @@ __all__ = [
     "DomainWarning",
     "OnlineNMF",
     "Progress",
+    "RankSelection",
     "Sets",
     "__version__",
     "divergences",
     "load",
     "methods",
     "save",
+    "select_rank",
     "streams",
 ]
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from onmf.estimators.warned import DomainWarning
     from onmf.learner import Progress
     from onmf.persistence.checkpoint import Checkpoint
+    from onmf.selection.rank import select_rank
+    from onmf.selection.result import RankSelection
     from onmf.sets import Sets
     from onmf.units import DataError
 else:
@@ -44,9 +48,11 @@ else:
         "DomainWarning": "onmf.estimators.warned",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
+        "RankSelection": "onmf.selection.result",
         "Sets": "onmf.sets",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
+        "select_rank": "onmf.selection.rank",
     }
 
     def __getattr__(name: str) -> Any:
