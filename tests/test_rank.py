@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,27 @@ def test_ranks_are_no_longer_tried_once_the_loss_rises_for_every_seed() -> None:
     assert not _turned(losses, 2)  # one seed still prefers another rank
     assert _turned(losses, 1)
     assert not _turned(losses[:2], 1)
+
+
+def test_of_a_source_only_a_few_batches_are_in_memory() -> None:
+    alive, most = 0, 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def batches() -> Any:
+        nonlocal alive, most
+        rng = np.random.default_rng(0)
+        for _ in range(40):
+            batch = rng.gamma(1.0, 1.0, (100, 10))
+            alive += 1
+            most = max(most, alive)
+            weakref.finalize(batch, gone)
+            yield batch
+
+    select_rank(Batches(batches), (2, 3), n_seeds=2, max_passes=1, batch_size=100)
+    assert most <= 13  # 1024 samples are judged at a time
 
 
 # What is held out

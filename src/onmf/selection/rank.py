@@ -29,7 +29,7 @@ from onmf.streams.iterable import is_stream
 from onmf.units import DataError
 
 FIRST = 200  # samples that tell whether data are sparse
-MOST_ROWS, MOST_ENTRIES = 1024, 2**23  # of a batch that is judged
+MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
 
 
 @dataclass(frozen=True)
