@@ -237,10 +237,13 @@ def test_the_smallest_rank_within_one_standard_error_of_the_lowest_loss_is_recom
 
 
 def test_the_reason_says_what_speaks_against_the_rank() -> None:
-    falling = selection([[3.0, 3.0], [2.0, 2.0], [1.0, 1.0]], [1.0, 0.95, 0.6])
+    falling = selection([[3.0, 3.0], [2.0, 2.0], [1.0, 1.0]], [0.9, 0.95, 0.6])
     assert "still falling at the largest rank" in falling.reason
     assert "similarity of 0.60: they depend on the start" in falling.reason
-    assert "The largest rank at which they do not is 3." in falling.reason
+    assert "They depend on it least at rank 3 (0.95)." in falling.reason
+    one = RankSelection((1, 2, 3), falling.losses, np.array([1.0, 0.8, 0.6]))
+    assert "They depend on it least at rank 2 (0.80)." in one.reason
+    assert "least" not in selection([[3.0, 3.0], [1.0, 1.0]], [0.5, 0.6]).reason
     rising = selection([[1.0, 1.0], [2.0, 2.0]], [1.0, 0.95], not_tried=(4, 5))
     assert "the right one may be below" in rising.reason
     assert "Ranks 4 to 5 were not tried" in rising.reason

@@ -80,9 +80,10 @@ class RankSelection:
             said.append(f"{alike}: they hardly depend on the start.")
         else:
             said.append(f"{alike}: they depend on the start, so do not read much into single atoms.")
-            steady = [rank for rank, same in zip(self.ranks, self.stability, strict=True) if same >= ALIKE and rank > 1]
-            if steady:
-                said.append(f"The largest rank at which they do not is {max(steady)}.")
+            similarities = zip(self.stability.round(2), self.ranks, strict=True)
+            most, steadiest = max(each for each in similarities if each[1] > 1)  # one atom is always found again
+            if steadiest != K:
+                said.append(f"They depend on it least at rank {steadiest} ({most:.2f}).")
         if self.not_tried:
             first, last = self.not_tried[0], self.not_tried[-1]
             which = f"Rank {first} was" if first == last else f"Ranks {first} to {last} were"
