@@ -18,10 +18,13 @@ import argparse
 import time
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from onmf import OnlineNMF
+from onmf.datasets import movielens
 
 FEATURES, ATOMS, SHARE = 100, 10, 0.5
 PASSES = 5
