@@ -49,7 +49,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "method": (*methods.names(), "em:tau=7", "surrogate:max_memory=0", "surrogate:tau=3", "paper:c=1", 5),
     "scale": ("mean", "none", "x", None),
     "clip": (None, (0, 1), (2, 1), "x", (0, np.inf), [0, 9], (0, 1, 2)),
-    "ridge": (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1)),
+    "l2_coefficients": (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1)),
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
     "init": ("uniform", "x", None, np.ones((3, 8)), np.ones((2, 2)), np.full((3, 8), np.nan), 7, [[1, 2], [3]]),
@@ -115,7 +115,14 @@ def test_the_set_of_dictionaries_stays_and_that_of_coefficients_may_change() -> 
 
 def test_settings_that_change_before_a_resume_are_refused_by_name(tmp_path: Path) -> None:
     model = OnlineNMF(3, random_state=0).fit(X, checkpoint=tmp_path / "run")
-    for change in ({"n_components": 4}, {"method__forgetting": 0.1}, {"sets__eps": 0.1}, {"ridge": 1.0}, {"init": "x"}):
+    changes = (
+        {"n_components": 4},
+        {"method__forgetting": 0.1},
+        {"sets__eps": 0.1},
+        {"l2_coefficients": 1.0},
+        {"init": "x"},
+    )
+    for change in changes:
         name = next(iter(change)).partition("__")[0]
         with pytest.raises(ValueError, match=name):
             OnlineNMF(3, random_state=0).set_params(**change).fit(X, checkpoint=tmp_path / "run", resume=True)

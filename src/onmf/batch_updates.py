@@ -5,6 +5,9 @@
 with P, N and the factor of the divergence (``multiplicative_parts``): majorisation-minimisation, by which the loss
 cannot rise. P and N are made for one block of samples at a time and never exist as a whole. Each iteration finds the
 loss of the state that it starts from on its way.
+
+With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every atom is
+given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, dense
+from onmf.coefficients.multiplicative import penalised_factor
 from onmf.divergences import Divergence, SquaredL2
-from onmf.divergences.base import total
-from onmf.problem import SparseProblem, uniform_start
+from onmf.divergences.base import TINY, total
+from onmf.methods.scales import resized
+from onmf.problem import NO_PENALTIES, Penalties, SparseProblem, uniform_start
 
 # Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
 LEAST_FIT = {4: 1e-12, 8: 1e-40}
@@ -33,12 +38,59 @@ PATIENCE = 10  # iterations over which the loss has to fall
 class Updates(ABC):
     """The samples, in blocks given by a function of their rows, and how one iteration goes over them."""
 
+    penalties: Penalties = NO_PENALTIES
+
     def __init__(self, divergence: Divergence, rows: Callable[[slice], Any], blocks: list[slice]) -> None:
         self.divergence, self.rows, self.blocks = divergence, rows, blocks
 
     def start(self, W: Array) -> Array:
         """Coefficients to begin with: the same for all atoms, such that the fit has the sample's mass."""
         return np.concatenate([uniform_start(self.rows(block), W) for block in self.blocks])
+
+    def objective(self, loss: float, H: Array, W: Array) -> float:
+        """The summed loss with the penalties."""
+        if not self.penalties:
+            return loss
+        penalty, prices = self.penalties.of_coefficients, np.full((1, 1), self.penalties.l1_coefficients)
+        of_coefficients = float(penalty.value(H, prices).sum(dtype=np.float64))
+        return loss + of_coefficients + len(H) * self.penalties.of_dictionary(W)
+
+    def _coefficients_factor(self, h: Array, above: Array, below: Array) -> Array:
+        if not self.penalties:
+            return self.divergence.multiplicative_factor(ratio(above, below))
+        penalty = self.penalties.of_coefficients
+        return penalised_factor(self.divergence, above, below, h, penalty.l1, penalty.l2)
+
+    def _updated(self, H: Array, W: Array, above: Array, below: Array) -> tuple[Array, Array]:
+        """H and W after the update of W, of which above and below are sums over the samples."""
+        penalties, n = self.penalties, len(H)
+        if not penalties:
+            return H, W * self.divergence.multiplicative_factor(ratio(above, below))
+        prices = n * penalties.l1_dictionary, n * penalties.l2_dictionary
+        wanted = W * penalised_factor(self.divergence, above, below, W, *prices)
+        averages = H.mean(axis=0, dtype=np.float64), np.square(H, dtype=np.float64).mean(axis=0)
+        s = resized(penalties, np.minimum(wanted, 1), averages, self._pull(n, W, wanted, above, below))
+        return H * s, np.minimum(wanted / s[:, None], 1)
+
+    def _pull(self, n: int, W: Array, wanted: Array, above: Array, below: Array) -> Callable[[Array], Array]:
+        """At least how strongly the majorant's derivative wants weights that are at a bound of s to be larger.
+
+        At v it is c (N (v/w)^a - P (w/v)^b), where a and b are such that the factor is the power 1 / (a + b) of P / N.
+        As long as that is negative, its own derivative is c (a + b) P / w at most.
+        """
+        power = float(np.log(self.divergence.multiplicative_factor(np.array([np.e])))[0])
+        c = (self.divergence.multiplicative_slope or 1.0) / n
+        k, f = np.nonzero(wanted > 1)
+        w, P, N = W[k, f], above[k, f], np.broadcast_to(below, W.shape)[k, f]
+        slope = c * (N - P) + self.penalties.slope(w)
+        stiffness = c * P / (power * np.maximum(w, TINY)) + self.penalties.l2_dictionary
+
+        def pull(s: Array) -> Array:
+            total: Array = np.zeros(len(W))
+            np.add.at(total, k, np.maximum(-slope - stiffness * (s[k] - w), 0))
+            return total
+
+        return pull
 
     @abstractmethod
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
@@ -71,7 +123,7 @@ class DenseUpdates(Updates):
         loss, below = self.constant + changing, self._denominator(below, W)
         if loss <= NEARLY_EXACT[W.itemsize] * (abs(self.constant) + abs(changing) + len(H) * W.shape[1]):
             loss = self.exact_loss(H, W)  # entries are of order one, so that terms that cancel may be of that size each
-        return loss, new, W * self.divergence.multiplicative_factor(ratio(above, below)) if dictionary else W
+        return loss, *(self._updated(new, W, above, below) if dictionary else (new, W))
 
     def _denominator(self, below: Array, W: Array) -> Array:
         """H'N, of what the groups' sums add up to."""
@@ -86,7 +138,7 @@ class DenseUpdates(Updates):
             Y = fit(h, W)
             P, N = divergence.multiplicative_parts(X, Y)
             loss += divergence.loss_of_fits(X, Y, P, N)
-            h *= divergence.multiplicative_factor(ratio(P @ Wt, mass if N is None else N @ Wt))
+            h *= self._coefficients_factor(h, P @ Wt, mass if N is None else N @ Wt)
             if dictionary:
                 P, N = divergence.multiplicative_parts(X, fit(h, W))
                 above += h.T @ P
@@ -114,7 +166,7 @@ class GramUpdates(DenseUpdates):
             X, h = self.rows(block), H[block]
             B, HQ = X @ W.T, h @ Q
             loss += total(h, 0.5 * HQ - B)
-            h *= ratio(B, HQ)
+            h *= self._coefficients_factor(h, B, HQ)
             if dictionary:
                 above += h.T @ X
                 gram += h.T @ h
@@ -137,23 +189,41 @@ class SparseUpdates(Updates):
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Rows for the coefficients, features for the dictionary."""
-        from onmf.kernels import gather, multiplicative_iteration
+        from onmf.kernels import gather
 
-        X, (n, K) = self.X, H.shape
+        X, K = self.X, H.shape[1]
         problem = SparseProblem(self.divergence, X, W)
-        new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
-        mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
-        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
-        rows = threads.by_work(n, X.nnz / n * K, 1e5)
-        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
+        new, Y, P = (self._penalised if self.penalties else self._plain)(problem, H)
         loss = float(problem.loss(H, Y).sum(dtype=np.float64))
         if not dictionary:
             return loss, new, W
         sums = np.empty_like(problem.Wt)
         features = threads.by_work(len(sums), X.nnz / len(sums) * K, 1e5)
         threads.each(lambda some: gather(self.columns, P, new, sums, some.start, some.stop), features)
+        if self.penalties:
+            return loss, *self._updated(new, W, sums.T, new.sum(axis=0)[:, None])
         factor = self.divergence.multiplicative_factor(ratio(sums, new.sum(axis=0)))
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
+
+    def _plain(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
+        """The coefficients after one step, the fits before it and (x / y)^alpha after it."""
+        from onmf.kernels import multiplicative_iteration
+
+        X, (n, K) = self.X, H.shape
+        new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
+        mass = np.maximum(problem.mass, np.finfo(H.dtype).tiny)
+        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
+        rows = threads.by_work(n, X.nnz / n * K, 1e5)
+        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
+        return new, Y, P
+
+    def _penalised(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
+        """The same with penalties, by sparse products."""
+        X, least = self.X, LEAST_FIT[H.itemsize]
+        Y = np.maximum(problem.fit(H), least)
+        ratios = scipy.sparse.csr_matrix(((X.data / Y) ** self.order, X.indices, X.indptr), shape=X.shape)
+        new = H * self._coefficients_factor(H, ratios @ problem.Wt, problem.mass)
+        return new, Y, (X.data / np.maximum(problem.fit(new), least)) ** self.order
 
 
 def fit(H: Array, W: Array) -> Array:
@@ -178,7 +248,7 @@ class Iterate:
     H: Array
     W: Array
     loss: float
-    converged: bool  # has the loss nearly stopped falling?
+    converged: bool  # has the objective, the loss with the penalties, nearly stopped falling?
 
 
 def factorise(
@@ -186,14 +256,14 @@ def factorise(
 ) -> Iterator[Iterate]:
     """The states from the start (number 0) to the last, which has converged or is number ``max_iter``.
 
-    Converged means that the loss has fallen by less than ``tol`` of itself over ten iterations.
+    Converged means that the objective has fallen by less than ``tol`` of itself over ten iterations.
     """
-    losses: list[float] = []
+    objectives: list[float] = []
     for number in range(max_iter + 1):
         loss, *after = updates.iterate(H, W, dictionary and number < max_iter)  # the last one for the loss alone
-        losses.append(loss)
-        ten_ago = losses[-1 - PATIENCE] if len(losses) > PATIENCE else np.inf
-        converged = tol > 0 and ten_ago - loss <= tol * ten_ago < np.inf
+        objectives.append(updates.objective(loss, H, W))
+        ten_ago = objectives[-1 - PATIENCE] if len(objectives) > PATIENCE else np.inf
+        converged = tol > 0 and ten_ago - objectives[-1] <= tol * ten_ago < np.inf
         yield Iterate(number, H, W, loss, converged)
         if converged:
             return

@@ -20,11 +20,11 @@ PATIENCE = 10  # iterations without progress after which rounding is to blame
 
 @dataclass(frozen=True)
 class InteriorPoint(CoefficientSolver, name="interior-point"):
-    """Mehrotra's predictor-corrector for min sum_f |x_f - (hW)_f| + (m/2) ||h||^2 over the box: l1 with a proof.
+    """Mehrotra's predictor-corrector for min sum_f |x_f - (hW)_f| + (m/2) ||h||^2 + p ||h||_1, with a proof.
 
     The dual problem has a variable a_f in [-1, 1] for every feature, and any such a bounds the minimum from below by
 
-        sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k (Wa)_k h_k,
+        sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k ((Wa)_k - p) h_k,
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
     the other solvers' test, this assumes nothing about where the minimum is. A step costs one matrix product for all
@@ -40,7 +40,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         if not divergence.absolute_deviations:
             return f"InteriorPoint refuses {divergence.name}: it is made for l1 alone; use armijo."
-        return "InteriorPoint refuses a lasso: its proof knows a ridge alone; use polyak." if penalty.lasso else None
+        return None
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         limit, low = problem.tolerance(self.tol), problem.box.low
@@ -57,7 +57,9 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
                 block = rows[first : first + size]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    part = iterate(_Steps(scaled, X[block], start[where], limit[block]), self.max_iter)
+                    part = iterate(
+                        _Steps(scaled, X[block], start[where], limit[block], problem.prices[block]), self.max_iter
+                    )
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
         return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
@@ -66,12 +68,13 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 class _Scaled:
     """The problem in units of its own: atoms of mean 1, samples of mean 1, coefficients q that begin at zero.
 
-    No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the ridge of none is
-    above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and make any a prove something.
+    No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the l2 penalty of
+    none is above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and let any a prove
+    something.
     """
 
     def __init__(self, problem: Problem, W: Array) -> None:
-        self.box, self.ridge = problem.box, problem.penalty.ridge
+        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
@@ -81,7 +84,7 @@ class _Scaled:
 class _Steps(Work):
     """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold."""
 
-    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array) -> None:
+    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array, prices: Array) -> None:
         dtype = X.dtype
         (n, F), K = X.shape, H.shape[1]
         box, mean = scaled.box, scaled.mean
@@ -91,8 +94,9 @@ class _Steps(Work):
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             top = (box.high - box.low) * (mean / unit)
-            self.ridge = np.minimum(scaled.ridge * unit / mean / mean, 1e30)
-            ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(dtype).tiny)), CEILING)
+            self.l2 = np.minimum(scaled.l2 * unit / mean / mean, 1e30)
+            self.price = np.minimum(prices / mean, 1e30)
+            ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.l2, np.finfo(dtype).tiny)), CEILING)
         self.top, self.boxed = np.minimum(top, ceiling), top <= ceiling
         self.low = box.low * mean / unit
         # The best point so far and the best bound from below; no loss is negative.
@@ -111,7 +115,7 @@ class _Steps(Work):
         size = np.abs(R).mean(axis=1, keepdims=True) + np.finfo(dtype).eps
         a = 0.5 * R / (np.abs(R) + size)
         v = 0.5 * size / p
-        z = np.maximum(self.ridge * (q + self.low) - a @ scaled.Wt + v, 0.5 * size / q)
+        z = np.maximum(self._pull(q) - a @ scaled.Wt + v, 0.5 * size / q)
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
@@ -124,13 +128,13 @@ class _Steps(Work):
         q, mass = self.bounds[:, 0], self.scaled.mass
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
         measure(self.X, fit, self.state, self.work, sums)
-        value = self._with_ridge(q, deviations)
+        value = self._with_penalty(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
         c = fit @ self.scaled.Wt  # ``measure`` has put a in the place of the fit
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
-        e = (np.maximum(c - self.ridge * (q + self.low), 0.0) / mass).max(axis=1)
+        e = (np.maximum(c - self._pull(q), 0.0) / mass).max(axis=1)
         mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
         self.proved = np.fmax(self.proved, np.fmax(self._bound(c, dual), mended))
         gap = self.best - self.proved + 2 * np.finfo(c.dtype).eps * self.best
@@ -144,11 +148,11 @@ class _Steps(Work):
         from onmf.kernels.interior import advance, factor, predict, solve_factored
 
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
-        joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
-        pull = self.ridge * (bounds[:, 0] + self.low)
+        joint = scaled.l2 > 0  # steps of two lengths suit linear programmes only
+        pull = self._pull(bounds[:, 0])
         M = weighted_grams(work[1], scaled.W)
         numbers = np.finfo(M.dtype)
-        factor(M, bounds, self.ridge, 10 * float(numbers.eps))
+        factor(M, bounds, self.l2, 10 * float(numbers.eps))
         dq = work[2] @ scaled.Wt - pull
         solve_factored(M, dq)
         P = dq @ scaled.W
@@ -177,16 +181,26 @@ class _Steps(Work):
         return np.ascontiguousarray(array[:, stay]) if name == "work" else array[stay]
 
     def _objective(self, q: Array) -> Array:
-        return self._with_ridge(q, np.abs(self.X - q @ self.scaled.W).sum(axis=1))
+        return self._with_penalty(q, np.abs(self.X - q @ self.scaled.W).sum(axis=1))
 
-    def _with_ridge(self, q: Array, deviations: Array) -> Array:
-        if not self.scaled.ridge:
-            return deviations
-        return deviations + 0.5 * (self.ridge * np.square(q + self.low)).sum(axis=1)
+    def _with_penalty(self, q: Array, deviations: Array) -> Array:
+        """With (m/2) (q + low)^2 + p q: what the lower bounds cost by p, they cost anyway."""
+        if self.scaled.priced:
+            deviations = deviations + (self.price * q).sum(axis=1)
+        if self.scaled.l2:
+            deviations = deviations + 0.5 * (self.l2 * np.square(q + self.low)).sum(axis=1)
+        return deviations
+
+    def _pull(self, q: Array) -> Array:
+        """The derivative of that penalty."""
+        pull = self.l2 * (q + self.low)
+        return pull + self.price if self.scaled.priced else pull
 
     def _bound(self, c: Array, dual: Array) -> Array:
-        """sum a x + min over q of (m/2) (q + low)^2 - c q."""
-        if not self.scaled.ridge:
+        """sum a x + min over q of (m/2) (q + low)^2 - (c - p) q."""
+        if self.scaled.priced:
+            c = c - self.price
+        if not self.scaled.l2:
             return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
-        q = np.clip(c / np.maximum(self.ridge, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
-        return dual + (0.5 * self.ridge * np.square(q + self.low) - c * q).sum(axis=1)
+        q = np.clip(c / np.maximum(self.l2, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
+        return dual + (0.5 * self.l2 * np.square(q + self.low) - c * q).sum(axis=1)

@@ -112,7 +112,7 @@ class NMF(TransformerMixin, BaseEstimator):
         return X
 
     def loss(self, X: Any) -> float:
-        """The mean divergence per sample at the precise coefficients, in the data's units."""
+        """The mean divergence per sample at the precise coefficients, in the data's units; no penalty is part of it."""
         X = self._checked(X)
         total, unit = 0.0, self.divergence_.loss_unit(self.scale_)
         for rows, H, problem in self._solved(X):
@@ -127,14 +127,14 @@ class NMF(TransformerMixin, BaseEstimator):
         return -self.loss(X)
 
     def stationarity(self, X: Any) -> float:
-        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
+        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
 
         The distance from the critical points that the theorem speaks of; outside class D2 an indicator only. By
         Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
         """
         X = self._checked(X)
         divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
-        gradient = np.zeros_like(W)
+        gradient = self._fitted.state.penalties.slope(W)
         for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
                 slope = divergence.grad(dense(problem.X), H @ W)
@@ -154,7 +154,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""
-        return Penalty()
+        return self._fitted.state.penalties.of_coefficients
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
         """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""

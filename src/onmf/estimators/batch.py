@@ -25,6 +25,7 @@ from onmf.estimators.warned import warn_raised
 from onmf.initial import initial_dictionary
 from onmf.learner import Features, Fitted, Progress
 from onmf.methods import State
+from onmf.problem import Penalties
 from onmf.sets import Sets
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_infinite
 
@@ -63,11 +64,14 @@ class BatchNMF(Serving):
     max_iter : int, default 1000
         Iterations at most.
     tol : float, default 1e-5
-        The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
+        The loss, with penalties, has converged when it falls by less than this share of itself over ten iterations; 0:
+        never.
     update_dictionary : bool, default True
         False keeps the dictionary as ``init`` has it, an array with entries in [0, 1], and finds the coefficients only.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
+    l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
+        Prices of ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, as in ``OnlineNMF``.
     sets : Sets or None, default None
         The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
@@ -113,6 +117,10 @@ class BatchNMF(Serving):
         tol: float = 1e-5,
         update_dictionary: bool = True,
         clip: tuple[float, float] | None = None,
+        l1_coefficients: float = 0.0,
+        l2_coefficients: float = 0.0,
+        l1_dictionary: float = 0.0,
+        l2_dictionary: float = 0.0,
         sets: Sets | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
@@ -127,6 +135,10 @@ class BatchNMF(Serving):
         self.tol = tol
         self.update_dictionary = update_dictionary
         self.clip = clip
+        self.l1_coefficients = l1_coefficients
+        self.l2_coefficients = l2_coefficients
+        self.l1_dictionary = l1_dictionary
+        self.l2_dictionary = l2_dictionary
         self.sets = sets
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
@@ -142,10 +154,14 @@ class BatchNMF(Serving):
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         self._sets.require_positive_fit(divergence)
+        penalties = Penalties.of(vars(self))
+        penalties.require_effect(coefficients_bounded=False)
+        if penalties and divergence.multiplicative_slope is None:
+            raise ValueError(f"BatchNMF refuses penalties under {divergence.name} with its parameter; use OnlineNMF.")
         before = self._learned
         try:
             with threads.taken_from_blas():
-                self._factorise(X, units, divergence, features)
+                self._factorise(X, units, divergence, features, penalties)
             self._warn_unless_converged()
         except Exception:
             self._learned = before
@@ -162,10 +178,13 @@ class BatchNMF(Serving):
                 stacklevel=3,
             )
 
-    def _factorise(self, X: Any, units: Units, divergence: Divergence, features: Features) -> None:
+    def _factorise(
+        self, X: Any, units: Units, divergence: Divergence, features: Features, penalties: Penalties
+    ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, C, n = divergence.in_units(units.scale), self._sets.dictionaries, X.shape[0]
         updates, internal, raised = _updates(X, units, divergence, inside)
+        updates.penalties = penalties
         rng = generators(self.random_state)[0]
         first = initial_dictionary(self.init, internal, self.n_components, rng, ratios=not divergence.domain.x.closed)
         if not self.update_dictionary and first.max() > 1:
@@ -173,7 +192,8 @@ class BatchNMF(Serving):
                 "update_dictionary=False needs an init with entries in [0, 1]; divide atoms by their largest weight."
             )
         W = C.rescale_into(first.astype(X.dtype, copy=False))
-        fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
+        state = State(W, C, penalties=penalties)
+        fitted = Fitted(state=state, divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / n
         listeners, now = self._listeners(), None
         seconds = 0.0
@@ -200,9 +220,9 @@ class BatchNMF(Serving):
             warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate) -> Factorised:
-        """An iterate as the result, its atoms divided by their largest weights."""
+        """An iterate as the result, its atoms divided by their largest weights unless that has a price."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
-        if self.update_dictionary:
+        if self.update_dictionary and not fitted.state.penalties:
             size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
         W = fitted.state.C.project(now.W / size[:, None])
         H = now.H * (size * now.H.dtype.type(fitted.units.scale))

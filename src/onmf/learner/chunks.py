@@ -13,9 +13,12 @@ from onmf.divergences.base import TINY
 from onmf.learner import exchange
 from onmf.methods import Method, State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
-from onmf.problem import Penalty, pose
+from onmf.problem import pose
 from onmf.sets import Box
 from onmf.units import DataError
+
+# Times the usual iterations of the coefficient solver: its start, or its haste, knows nothing of penalties.
+PENALISED = 5
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,6 @@ def learn(
     X: Any,
     *,
     box: Box,
-    penalty: Penalty,
     reservoir: Reservoir | None = None,
     adapt: bool = False,
     repeated: bool = False,
@@ -56,7 +58,7 @@ def learn(
         X = X if len(rows) == n else X[rows]
     state = state.copy(method.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-    usual = method.coefficients(divergence)
+    usual, penalty = method.coefficients(divergence), method.penalty(state.penalties)
     share = NEW_SHARE if reservoir else 1
     exchanges = exchanges and not repeated and method.exchanges(divergence) > 0  # samples once learnt from cannot judge
     first = first_size = 0
@@ -68,10 +70,10 @@ def learn(
         if exchanges and exchange.due(len(state.W), state.clock, state.clock + share * size, method.horizon):
             some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
             some = reservoir.mixed(kept, some) if reservoir else some
-            state = exchange.exchanged(method, divergence, state, some, box, penalty)
+            state = exchange.exchanged(method, divergence, state, some, box)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
-        effort = method.effort(state.clock)
+        effort = method.effort(state.clock) * (PENALISED if state.penalties else 1)
         solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
         for visit in range(method.visits(state.clock)):
             problem = pose(divergence, V, state.W, box, penalty)

@@ -23,7 +23,7 @@ import scipy
 from onmf._support.arrays import Array, dense, row_sums
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import Penalty, pose
+from onmf.problem import pose
 from onmf.sets import Box
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
@@ -51,12 +51,13 @@ def taking_part(K: int) -> int:
     return min(max(2 * FEWEST, PER_ATOM * K), MOST)
 
 
-def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box, penalty: Penalty) -> State:
+def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box: Box) -> State:
     """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was."""
     W = state.W
     if X.shape[0] < FEWEST or len(W) < 2:
         return state
-    usual = method.coefficients(divergence)
+    usual, penalties = method.coefficients(divergence), state.penalties
+    penalty = method.penalty(penalties)
     solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
 
     def solved(rows: Any, W: Array) -> tuple[Array, Array, Array]:
@@ -79,7 +80,9 @@ def exchanged(method: Method, divergence: Divergence, state: State, X: Any, box:
     changed[pair] = merged, new
     changed = state.C.project(changed)
     _, after, _ = solved(X[judges], changed)
-    return method.recombined(divergence, state, changed, mixing) if after.sum() < before[judges].sum() else state
+    dearer = len(after) * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
+    better = after.sum() + dearer < before[judges].sum()
+    return method.recombined(divergence, state, changed, mixing) if better else state
 
 
 def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:

@@ -34,8 +34,8 @@ def guarantee(learned: Learned) -> str:
 
 def _of_the_run(learned: Learned) -> list[str]:
     doubts, clip = [], learned.units.clip
-    if learned.ridge == 0:
-        doubts.append("the loss must be strongly convex in h, and ridge was 0 (ridge=1e-3)")
+    if not learned.state.penalties.l2_coefficients:
+        doubts.append("the loss must be strongly convex in h, and l2_coefficients was 0 (l2_coefficients=1e-3)")
     if learned.passes > 1:
         doubts.append(f"samples must be independent, and there were {learned.passes} passes over the same")
     if "kept" in learned.state.memory:

@@ -16,7 +16,7 @@ import scipy
 from onmf import divergences, methods
 from onmf._support import threads
 from onmf._support.arrays import Array, density
-from onmf._support.checks import require_at_least, require_whole
+from onmf._support.checks import require_whole
 from onmf.divergences import Divergence
 from onmf.initial import initial_dictionary, require_init
 from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
@@ -24,7 +24,7 @@ from onmf.learner.learned import Features, Learned
 from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
-from onmf.problem import pose
+from onmf.problem import NO_PENALTIES, Penalties, pose
 from onmf.sets import Sets
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
@@ -41,14 +41,14 @@ class Recipe:
     init: Any = "kmeans++"
     rescale: bool = True  # divide data by the mean of the first batch?
     clip: tuple[float, float] | None = None
-    ridge: float = 0.0
+    penalties: Penalties = NO_PENALTIES
     sets: Sets = Sets()
     reservoir: int = 0
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
         require_whole(0, reservoir=self.reservoir)
-        require_at_least(0, ridge=self.ridge)
+        self.penalties.require_effect(coefficients_bounded=False)
         require_init(self.init)
 
     @classmethod
@@ -63,7 +63,7 @@ class Recipe:
             settings["init"],
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
-            settings["ridge"],
+            Penalties.of(settings),
             Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
         )
@@ -109,14 +109,14 @@ def begin(
     inside = divergence.in_units(units.scale)
     shape = recipe.n_components, batch.shape[1]
     method = recipe.method.chosen(divergence, shape, density(batch), n_samples)
-    require_served(method, inside, recipe.sets)
+    require_served(method, inside, recipe)
     internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
     start = partial(initial_dictionary, recipe.init, internal, recipe.n_components, rng)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
-        state = method.start(inside, W, recipe.sets.dictionaries)
-        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge))
+        state = replace(method.start(inside, W, recipe.sets.dictionaries), penalties=recipe.penalties)
+        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
@@ -124,12 +124,12 @@ def begin(
     return Learned(state=state, divergence=divergence, adaptive=adaptive, units=units, method=method, features=features)
 
 
-def require_served(method: Method, divergence: Divergence, sets: Sets) -> None:
-    """Refuse a divergence that the method cannot learn, or that the sets leave undefined."""
-    reason = method.refuses(divergence)
+def require_served(method: Method, divergence: Divergence, recipe: Recipe) -> None:
+    """Refuse a divergence that the method cannot learn, with these penalties, or that the sets leave undefined."""
+    reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
     if reason is not None:
         raise ValueError(reason)
-    sets.require_positive_fit(divergence)
+    recipe.sets.require_positive_fit(divergence)
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
@@ -146,11 +146,12 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
         "eps of sets": recipe.sets.dictionaries == state.C,
     }
+    fixed |= {name: value == getattr(state.penalties, name) for name, value in vars(recipe.penalties).items()}
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
     method = recipe.method.continued(learned.method)
-    require_served(method, learned.inside, recipe.sets)
+    require_served(method, learned.inside, recipe)
     return replace(learned, method=method)
 
 
@@ -201,7 +202,6 @@ def step(
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
         zeros=learned.zeros or any_zeros(batch),
-        ridge=min(learned.ridge, recipe.ridge),
         drift=learned.drift.after(X.shape[0], result.loss),
     )
     drift = after.drift
@@ -225,7 +225,6 @@ def _learnt(recipe: Recipe, learned: Learned, X: Any, rows: Any, adapt: bool, re
             learned.state,
             X,
             box=recipe.sets.coefficients,
-            penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,
             repeated=repeated,

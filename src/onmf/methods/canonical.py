@@ -56,7 +56,7 @@ class Canonical(Step, name="canonical"):
 
     def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
         n = len(slopes.H)
-        return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * slopes.gradient))
+        return state.after(n, state.C.project(state.W - self.eta(state.clock + n) * slopes.penalised(state.penalties)))
 
     def gentler(self) -> Step:
         """The one that adapts to the data."""

@@ -7,6 +7,8 @@ For fixed H the multiplicative (majorisation-minimisation) update of W is
 Online, both sums are averaged over the chunks with falling weights. Memory is O(F K), and on sparse X a chunk costs
 O(nnz K): entries with x = 0 add nothing to N. Each chunk is visited a few times, its own share of the statistics being
 replaced each time.
+
+With penalties on the dictionary, W is the root of D w^alpha + alpha (l1 w^alpha + l2 w^(1 + alpha)) = N, or 1.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
@@ -56,7 +59,7 @@ class EM(Method, name="em"):
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
-    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
+    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -106,6 +109,7 @@ class EM(Method, name="em"):
         W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
         shapes = {"N": (F, K), "D": (K,), "size": (F,), "entries": (2,), "evidence": (1,), "log_unit": (K,)}
+        shapes["squares"] = (K,)  # avg h^2, by which l2_coefficients prices a change of units
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
     def local(self, problem: Problem, H: Array) -> Statistics:
@@ -128,6 +132,7 @@ class EM(Method, name="em"):
         rho = self.weight(divergence, state.clock + n, n)
         sparse = scipy.sparse.issparse(X)
         memory["D"] = (1 - rho) * memory["D"] + (rho / n) * H.sum(axis=0)
+        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * np.square(H).sum(axis=0)
         memory |= evidence_with(state, X, statistics.new)
 
         def news(f: slice) -> Array:
@@ -137,12 +142,12 @@ class EM(Method, name="em"):
             accumulate(X, ratio, H, total, f.start)
             return total
 
-        return state.after(n, *self._divided(divergence, state.C, W, memory, news, (1 - rho, rho / n)))
+        return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
 
     def _divided(
         self,
         divergence: Divergence,
-        C: DictionarySet,
+        state: State,
         W: Array,
         memory: dict[str, Array],
         news: Callable[[slice], Array],
@@ -151,11 +156,13 @@ class EM(Method, name="em"):
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
         from onmf.kernels import divide
 
-        order, N, D = order_of(divergence), memory["N"], memory["D"]
+        order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
         low = floor(memory)
         N_new, W_new = np.empty_like(N), np.empty_like(N)
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
+        if penalties:
+            divisor = (divisor + order * penalties.l1_dictionary).astype(D.dtype)
 
         def block(f: slice) -> Array:
             largest = np.empty_like(D)
@@ -163,16 +170,20 @@ class EM(Method, name="em"):
             return largest
 
         def rescale(f: slice) -> None:
-            W_new[f] /= s
+            if not penalties:
+                W_new[f] /= s
             if order != 1:
                 N_new[f] *= s ** (1 - order)
 
         features = threads.by_work(len(N), len(D), WORK)
         s = np.max(threads.each(block, features), axis=0)
+        if penalties:
+            W_new, s = divided(penalties, order, W_new, N_new, divisor, low, (D, memory["squares"]))
         threads.each(rescale, features)
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
         feasible = len(D) * float(low.min()) >= C.eps * float(s.max())
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
+        memory["squares"] = memory["squares"] * np.square(s)
         return W_new.T if feasible else C.project(W_new.T), memory
 
     def exchanges(self, divergence: Divergence) -> float:
@@ -182,26 +193,35 @@ class EM(Method, name="em"):
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         D = T @ state.memory["D"]
         N = np.ascontiguousarray((W ** order_of(divergence) * D[:, None]).T)
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D})
+        squares = np.square(T) @ state.memory["squares"]
+        return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
         n, memory, arrays = after.samples - before.samples, after.memory, self._evidence_of(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}
+        arrays |= {"squares": n * memory["squares"] / np.square(unit), "unit": n * unit}
         return Sums(n, after.steps - before.steps, arrays)
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
         n, memory = sums.samples, self._evidence_from(before, sums)
-        memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
+        memory |= {name: sums.arrays[name] / n for name in ("N", "D", "squares")}
+        if before.penalties:
+            unit = sums.arrays["unit"] / n
+            memory["N"], memory["D"] = memory["N"] * unit ** (1 - order_of(divergence)), memory["D"] * unit
+            memory["squares"], memory["log_unit"] = (
+                memory["squares"] * np.square(unit),
+                memory["log_unit"] + np.log(unit),
+            )
         nothing = np.zeros_like(memory["N"])
 
         def news(f: slice) -> Array:
             return nothing[f]
 
-        W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
+        W, memory = self._divided(divergence, before, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
     def _evidence_of(self, before: State, after: State) -> dict[str, Array]:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from onmf._support.arrays import Array
 from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.methods.base import State
-from onmf.problem import Problem
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
 Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
@@ -36,9 +38,23 @@ class Slopes:
         """G = H'g, summed over the samples."""
         return self.H.T @ self.g
 
+    def penalised(self, penalties: Penalties) -> Array:
+        """The same with the penalty on the dictionary, once per sample."""
+        gradient = self.gradient
+        return gradient + len(self.H) * penalties.slope(self.problem.W) if penalties.on_dictionary else gradient
+
     @property
     def losses(self) -> Array:
         return self.problem.divergence.value(self.problem.X, self.Y)
+
+    def objective(self, penalties: Penalties) -> float:
+        """The sum over the samples of their losses and penalties, the dictionary's once per sample."""
+        problem = self.problem
+        loss = float(self.losses.sum(dtype=np.float64))
+        if not penalties:
+            return loss
+        of_coefficients = float(problem.penalty.value(self.H, problem.prices).sum(dtype=np.float64))
+        return loss + of_coefficients + len(self.H) * penalties.of_dictionary(problem.W)
 
 
 @dataclass(frozen=True, repr=False)

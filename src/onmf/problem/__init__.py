@@ -13,15 +13,17 @@ from onmf.divergences import Divergence
 from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal, uniform_start
 from onmf.problem.dense import DenseProblem, weighted_grams
 from onmf.problem.gram import GramProblem, least_squares
-from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.problem.penalty import NO_PENALTIES, NO_PENALTY, Penalties, Penalty
 from onmf.problem.sparse import SparseProblem
 from onmf.sets import Box
 
 __all__ = [
     "DEFAULT_BOX",
+    "NO_PENALTIES",
     "NO_PENALTY",
     "DenseProblem",
     "GramProblem",
+    "Penalties",
     "Penalty",
     "Problem",
     "SparseProblem",

@@ -116,10 +116,10 @@ class Problem(ABC):
         return G + self.penalty.gradient(H, self.prices) if self.penalty else G
 
     def hessians(self, curvatures: Array) -> Array:
-        """sum_f c_nf w_f w_f' + ridge for every sample, packed: (n, K (K + 1) / 2)."""
+        """sum_f c_nf w_f w_f' + l2 for every sample, packed: (n, K (K + 1) / 2)."""
         M = self._hessians(curvatures)
-        if self.penalty.ridge:
-            M[:, packed_diagonal(self.K)] += self.penalty.ridge
+        if self.penalty.l2:
+            M[:, packed_diagonal(self.K)] += self.penalty.l2
         return M
 
     def positive_hessians(self, Y: Array) -> Array:
