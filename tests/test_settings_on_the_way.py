@@ -39,6 +39,7 @@ BEGUN: dict[str, tuple[dict[str, Any], Any]] = {
     "matrix": ({"divergence": Mahalanobis(np.eye(8))}, X),
     "reservoir": ({"divergence": "beta:1.5", "reservoir": 5}, X),
 }
+PENALTIES = ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary")
 ODD = (0, 3, 0.5, None, True, 1e300, np.nan, "canonical")
 VALUES: dict[str, tuple[Any, ...]] = {
     "n_components": (1, 2, 4, 3.0, True, None, "x", 10**30),
@@ -49,7 +50,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "method": (*methods.names(), "em:tau=7", "surrogate:max_memory=0", "surrogate:tau=3", "paper:c=1", 5),
     "scale": ("mean", "none", "x", None),
     "clip": (None, (0, 1), (2, 1), "x", (0, np.inf), [0, 9], (0, 1, 2)),
-    "l2_coefficients": (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1)),
+    **dict.fromkeys(PENALTIES, (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1))),
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
     "init": ("uniform", "x", None, np.ones((3, 8)), np.ones((2, 2)), np.full((3, 8), np.nan), 7, [[1, 2], [3]]),
@@ -63,7 +64,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "callbacks": (None, [], "x", [3]),
     "verbose": (0, None, "x", 1.5),
 }
-KEPT = {"n_components", "divergence", "scale", "clip", "reservoir"}  # nothing but what was learnt with goes on
+KEPT = {
+    "n_components",
+    "divergence",
+    "scale",
+    "clip",
+    "reservoir",
+    *PENALTIES,
+}  # nothing but what was learnt with goes on
 
 
 def changes(begun: OnlineNMF) -> Iterator[tuple[str, Any]]:
@@ -99,7 +107,9 @@ def test_a_setting_that_changes_works_or_is_refused_by_name(case: str, tmp_path:
             onmf.save(model, tmp_path / "after")
             assert np.isfinite(onmf.load(tmp_path / "after").transform(data)).all(), (name, value)
             if name in KEPT:
-                meant = {"divergence": divergences.get}.get(name, lambda given: given)
+                meant = ({"divergence": divergences.get} | dict.fromkeys(PENALTIES, float)).get(
+                    name, lambda given: given
+                )
                 assert repr(meant(value)) == repr(meant(model.set_params(**settings).get_params()[name])), (name, value)
     require_same_learning(onmf.load(tmp_path / "before"), before)  # whatever went on from it
 

@@ -17,9 +17,6 @@ from onmf.problem import pose
 from onmf.sets import Box
 from onmf.units import DataError
 
-# Times the usual iterations of the coefficient solver: its start, or its haste, knows nothing of penalties.
-PENALISED = 5
-
 
 @dataclass(frozen=True)
 class BatchResult:
@@ -73,7 +70,7 @@ def learn(
             state = exchange.exchanged(method, divergence, state, some, box)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
-        effort = method.effort(state.clock) * (PENALISED if state.penalties else 1)
+        effort = method.effort(state.clock) * (method.penalised_effort if state.penalties else 1)
         solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
         for visit in range(method.visits(state.clock)):
             problem = pose(divergence, V, state.W, box, penalty)

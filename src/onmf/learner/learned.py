@@ -148,7 +148,7 @@ class Learned(Fitted):
         """What to try if the loss has gone up instead of down; None if it has not."""
         step = self.method.shorter_step()
         late = float(np.median([loss for _, _, loss in self.history.entries[-10:]]))
-        if step is None or late <= 2 * self.loss_to_beat:
+        if step is None or late <= 2 * self.loss_to_beat or self.state.penalties.on_dictionary:  # which costs loss
             return None
         return (
             f"The loss ({late:.4g}) is far above that of the start or a single atom ({self.loss_to_beat:.4g}): "

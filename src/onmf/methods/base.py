@@ -22,6 +22,8 @@ from onmf.methods.schedules import Growing
 from onmf.problem import NO_PENALTIES, Penalties, Penalty, Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
+PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
+
 
 @dataclass(frozen=True)
 class State:
@@ -181,6 +183,11 @@ class Method(Choice):
 
     def effort(self, clock: float) -> int:
         """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
+        return 1
+
+    @property
+    def penalised_effort(self) -> int:
+        """How many times that with penalties, of which a start in haste knows little."""
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:

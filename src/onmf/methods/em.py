@@ -25,7 +25,7 @@ from onmf._support.arrays import FEW_ENTRIES, Array, density
 from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
-from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem
@@ -71,6 +71,10 @@ class EM(Method, name="em"):
     @property
     def horizon(self) -> float:
         return remembered(self.forgetting)
+
+    @property
+    def penalised_effort(self) -> int:
+        return PENALISED_EFFORT if self.max_iter is None else 1
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)

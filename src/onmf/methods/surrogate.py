@@ -33,7 +33,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence
 from onmf.methods import coupled, priced, quadratics
-from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
@@ -118,6 +118,10 @@ class Surrogate(Method, name="surrogate"):
     @property
     def horizon(self) -> float:
         return remembered(self.forgetting)
+
+    @property
+    def penalised_effort(self) -> int:
+        return PENALISED_EFFORT if self.max_iter is None else 1
 
     def weight(self, divergence: Divergence, clock: float, n: int) -> float:
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent

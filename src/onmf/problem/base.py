@@ -154,6 +154,8 @@ class Problem(ABC):
         if H0 is not None:
             carries = H0 @ self.mass >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
+        if self.penalty:
+            H[:, self.mass == 0] = 0.0  # such an atom has a price and no use, nor a curvature to find the way by
         return self.box.project(H)
 
     def blocks(self) -> list[slice]:
