@@ -12,7 +12,7 @@ from onmf import OnlineNMF, methods
 from onmf.divergences import Divergence, get
 from onmf.learner.chunks import BatchResult, learn
 from onmf.methods import Choice, Method, State
-from onmf.problem import Penalty, pose
+from onmf.problem import pose
 from onmf.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples
 
@@ -86,7 +86,7 @@ def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.nda
 
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
     X = method.stored(divergence, X)
-    return learn(method, divergence, state, X, **({"box": Box(), "penalty": Penalty()} | settings))
+    return learn(method, divergence, state, X, **({"box": Box()} | settings))
 
 
 def mixed(n: int, atoms: np.ndarray, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:

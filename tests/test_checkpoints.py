@@ -438,7 +438,7 @@ def test_a_checkpoint_may_be_a_link_and_only_its_own_litter_is_cleared_away(tmp_
         ({}, {"sets": Sets(eps=1e-6)}, r"sets None, not Sets\(eps=1e-06"),
         ({}, {"init": np.ones((3, 8))}, r"\(init\)"),
         ({"init": np.ones((3, 8))}, {"init": np.eye(3, 8)}, r"\(init\)"),
-        ({}, {"ridge": 0.1, "random_state": 5}, "ridge 0.0, not 0.1, random_state 4, not 5"),
+        ({}, {"l2_coefficients": 0.1, "random_state": 5}, "l2_coefficients 0.0, not 0.1, random_state 4, not 5"),
         ({}, {"random_state": None}, "random_state 4, not None"),
         ({}, {"batch_size": 30, "clip": (0, 1)}, r"batch_size 20, not 30, clip None, not \(0, 1\)"),
     ],

@@ -60,12 +60,12 @@ def solver_of(divergence: Divergence, **options: float) -> CoefficientSolver:
     return replace(solver, delta_tol=DELTA_TOL) if isinstance(solver, Polyak) else solver
 
 
-def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float = 0.0) -> float:
-    return float(divergence.value(x[None], (h @ W)[None])[0] + 0.5 * ridge * h @ h)
+def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float = 0.0) -> float:
+    return float(divergence.value(x[None], (h @ W)[None])[0] + 0.5 * l2 * h @ h)
 
 
-def slope(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float = 0.0) -> np.ndarray:
-    return W @ divergence.grad(x[None], (h @ W)[None])[0] + ridge * h
+def slope(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float = 0.0) -> np.ndarray:
+    return W @ divergence.grad(x[None], (h @ W)[None])[0] + l2 * h
 
 
 def twice_too_large(divergence: Divergence, x: np.ndarray) -> float:
@@ -84,13 +84,13 @@ def descend(
     x: np.ndarray,
     W: np.ndarray,
     starts: Iterable[np.ndarray],
-    ridge: float = 0.0,
+    l2: float = 0.0,
     box: tuple[float, float] = (LOW, HIGH),
 ) -> tuple[float, np.ndarray]:
     """The best of scipy's L-BFGS-B from several starts."""
     found = [
         scipy.optimize.minimize(
-            lambda h: (objective(divergence, x, W, h, ridge), slope(divergence, x, W, h, ridge)),
+            lambda h: (objective(divergence, x, W, h, l2), slope(divergence, x, W, h, l2)),
             start,
             jac=True,
             method="L-BFGS-B",
@@ -117,16 +117,16 @@ def least_absolute(x: np.ndarray, W: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def optimum(
-    divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float = 0.0
+    divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float = 0.0
 ) -> tuple[float, np.ndarray]:
     """An independent solution; for a divergence that is not convex, what is left to gain from h."""
-    if isinstance(divergence, L1) and not ridge:
+    if isinstance(divergence, L1) and not l2:
         return least_absolute(x, W)
     K = len(W)
     starts = [h]
     if divergence.convex:
         starts += [np.full(K, 0.3), np.full(K, 2.0)]
-    return descend(divergence, x, W, starts, ridge)
+    return descend(divergence, x, W, starts, l2)
 
 
 # Optimality
@@ -171,28 +171,28 @@ def test_squared_l2_is_nonnegative_least_squares(rng: np.random.Generator) -> No
 
 
 @every_divergence
-def test_solution_with_a_ridge_is_as_good_as_scipys_and_shorter(
+def test_solution_with_an_l2_penalty_is_as_good_as_scipys_and_shorter(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
     X, W = problem_for(divergence, rng)
-    ridge = 0.5
+    l2 = 0.5
     solver = solver_of(divergence)
-    plain, found = (solver.solve(pose(divergence, X, W, penalty=Penalty(m))) for m in (0.0, ridge))
+    plain, found = (solver.solve(pose(divergence, X, W, penalty=Penalty(m))) for m in (0.0, l2))
     assert found.converged.all()
     assert np.linalg.norm(found.H, axis=1).sum() < np.linalg.norm(plain.H, axis=1).sum()
     for x, h in zip(X, found.H, strict=True):
-        best, _ = optimum(divergence, x, W, h, ridge)
+        best, _ = optimum(divergence, x, W, h, l2)
         if isinstance(divergence, L1):  # L-BFGS-B needs derivatives; SLSQP gets the programme of least_absolute
-            best = min(best, _least_absolute_with_ridge(x, W, ridge))
-        assert objective(divergence, x, W, h, ridge) <= best + tolerance(solver, divergence, x)
+            best = min(best, _least_absolute_with_l2(x, W, l2))
+        assert objective(divergence, x, W, h, l2) <= best + tolerance(solver, divergence, x)
 
 
-def _least_absolute_with_ridge(x: np.ndarray, W: np.ndarray, ridge: float) -> float:
+def _least_absolute_with_l2(x: np.ndarray, W: np.ndarray, l2: float) -> float:
     K = len(W)
     result = scipy.optimize.minimize(
-        lambda z: z[K:].sum() + 0.5 * ridge * z[:K] @ z[:K],
+        lambda z: z[K:].sum() + 0.5 * l2 * z[:K] @ z[:K],
         np.r_[np.full(K, 0.3), np.abs(x - 0.3 * W.sum(axis=0))],
-        jac=lambda z: np.r_[ridge * z[:K], np.ones(F)],
+        jac=lambda z: np.r_[l2 * z[:K], np.ones(F)],
         bounds=[(LOW, HIGH)] * K + [(0, None)] * F,
         constraints=[
             {"type": "ineq", "fun": lambda z: z[K:] - x + z[:K] @ W, "jac": lambda _: np.c_[W.T, np.eye(F)]},
@@ -201,7 +201,7 @@ def _least_absolute_with_ridge(x: np.ndarray, W: np.ndarray, ridge: float) -> fl
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-12},
     )
-    return objective(L1(), x, W, np.clip(result.x[:K], LOW, HIGH), ridge)
+    return objective(L1(), x, W, np.clip(result.x[:K], LOW, HIGH), l2)
 
 
 @every_divergence
@@ -246,28 +246,28 @@ def test_a_tight_tolerance_is_reached(divergence: Divergence, rng: np.random.Gen
 # Honesty
 
 
-def bound_by_hand(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float) -> float:
+def bound_by_hand(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float) -> float:
     """What is left to gain, as the documentation of the test for convergence writes it."""
     bound = 0.0
-    for k, g in enumerate(slope(divergence, x, W, h, ridge)):
+    for k, g in enumerate(slope(divergence, x, W, h, l2)):
         reach = x.sum() / W[k].sum()
         bound += g * (h[k] - LOW) if g > 0 else -g * min(max(reach - h[k], h[k]), HIGH - h[k])
     return bound
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
 @every_certified_divergence
 def test_converged_samples_satisfy_the_documented_bound(
-    divergence: Divergence, ridge: float, rng: np.random.Generator
+    divergence: Divergence, l2: float, rng: np.random.Generator
 ) -> None:
     X, W = problem_for(divergence, rng, n=6)
     for tol, max_iter in [(1e-1, 3), (1e-2, 20), (1e-3, 100), (1e-5, 20_000)]:
         solver = solver_of(divergence, tol=tol, max_iter=max_iter)
-        found = solver.solve(pose(divergence, X, W, penalty=Penalty(ridge)))
+        found = solver.solve(pose(divergence, X, W, penalty=Penalty(l2)))
         assert (found.iterations <= max_iter).all()
         for x, h in zip(X[found.converged], found.H[found.converged], strict=True):
             limit = tol * twice_too_large(divergence, x)
-            left = min(bound_by_hand(divergence, x, W, h, ridge), objective(divergence, x, W, h, ridge))
+            left = min(bound_by_hand(divergence, x, W, h, l2), objective(divergence, x, W, h, l2))
             assert left <= limit * (1 + 1e-6)
 
 
@@ -508,7 +508,7 @@ def test_polyak_refuses_constants_outside_their_ranges(options: dict[str, float]
 
 
 @pytest.mark.parametrize("size", [-1e-9, np.nan])
-@pytest.mark.parametrize("name", ["ridge", "lasso"])
+@pytest.mark.parametrize("name", ["l2", "l1", "lasso"])
 def test_penalties_that_make_no_sense_are_refused(name: str, size: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be .*at least 0"):
         Penalty(**{name: size})

@@ -188,8 +188,8 @@ def test_divergences_and_sets_have_parameters_too() -> None:
     assert model.sets == Sets(eps=1e-6, U=10.0)
     with pytest.raises(ValueError, match="has no constant 'magic'; it has eps, eps_prime, U"):
         model.set_params(sets__magic=1)
-    with pytest.raises(ValueError, match="ridge has no constants"):
-        model.set_params(ridge__magic=1)
+    with pytest.raises(ValueError, match="l2_coefficients has no constants"):
+        model.set_params(l2_coefficients__magic=1)
     with pytest.raises(ValueError, match="Invalid parameter"):
         model.set_params(magic__tau=1)
 
@@ -304,7 +304,10 @@ CHANGES: dict[str, Any] = {
     "init": "uniform",
     "scale": "none",
     "clip": (0.5, 3.0),
-    "ridge": 1.0,
+    "l1_coefficients": 1.0,
+    "l2_coefficients": 1.0,
+    "l1_dictionary": 1.0,
+    "l2_dictionary": 1.0,
     "sets": Sets(eps=0.9),
     "reservoir": 10,
     "transform_tol": 0.5,
@@ -346,7 +349,10 @@ def test_every_parameter_has_an_effect_or_is_refused(
     if parameter == "method":
         value = "paper" if name != "paper" else "surrogate"
     changed = quick(**(given | {parameter: value}))
-    if value == "kl":
+    if parameter in ("l1_dictionary", "l2_dictionary"):  # test_penalties.py sees their effect beside another
+        with pytest.raises(ValueError, match=f"{parameter}.* no effect alone"):
+            changed.fit(X)
+    elif value == "kl":
         with pytest.raises(ValueError, match=f"method '{name}' supports only .*, not 'kl'"):
             changed.fit(X)
     else:

@@ -18,7 +18,7 @@ def rate(divergence: str, step: Step, rng: np.random.Generator) -> float:
     """The log-log slope of stationarity against the samples, which are drawn from a few with replacement."""
     X = rng.gamma(1, 1, (30, 3)) @ rng.gamma(1, 1, (3, 10)) + 0.3 * rng.random((30, 10)) + 0.05
     method = Paper(tau=20, step=step, tol=1e-9)
-    model = OnlineNMF(3, divergence=divergence, method=method, ridge=0.1, random_state=0, transform_tol=1e-10)
+    model = OnlineNMF(3, divergence=divergence, method=method, l2_coefficients=0.1, random_state=0, transform_tol=1e-10)
     seen, stationarities = 0, []
     for mark in MARKS:
         while seen < mark:

@@ -67,8 +67,9 @@ def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng)
 def test_stationarity_falls_along_a_run(name, method, rng):
     planted = Planted.draw(30, 4, NOISE_OF[name.partition(":")[0]], rng)
     X = planted.sample(300, rng).V
-    settings = {"divergence": name, "init": "uniform", "ridge": 1e-6, "random_state": 0}
+    settings = {"divergence": name, "init": "uniform", "random_state": 0}
     if method == "paper":
+        settings["l2_coefficients"] = 1e-6
         settings["method"] = Paper(step=Canonical(a=200, b=200), solver="paper")
         early = OnlineNMF(4, **settings).partial_fit(X[:50])
         late = OnlineNMF(4, max_passes=5, **settings).fit(X)

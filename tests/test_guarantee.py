@@ -16,7 +16,7 @@ from tests.conftest import F, every_divergence
 COVERED = "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical"
 UNMET = "Not covered by the paper's theorem yet: "
 SHORT = Adaptive(b=100, race=40)
-EXACT: dict[str, Any] = {"method": Paper(step=SHORT, tol=1e-9), "ridge": 1e-2, "random_state": 0}
+EXACT: dict[str, Any] = {"method": Paper(step=SHORT, tol=1e-9), "l2_coefficients": 1e-2, "random_state": 0}
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.DomainWarning")
 
@@ -38,7 +38,10 @@ def test_a_run_that_meets_everything_is_told_so(rng: np.random.Generator) -> Non
 
 
 CASES = {
-    "strong convexity": ({"ridge": 0.0}, "the loss must be strongly convex in h, and ridge was 0 (ridge=1e-3)"),
+    "strong convexity": (
+        {"l2_coefficients": 0.0},
+        "the loss must be strongly convex in h, and l2_coefficients was 0 (l2_coefficients=1e-3)",
+    ),
     "tolerance": ({"method": Paper(step=SHORT)}, "coefficients must be exact, and were found with tol=0.001"),
     "iterations": (
         {"method": Paper(step=SHORT, tol=1e-9, max_iter=1)},
@@ -84,12 +87,13 @@ def test_zeros_are_no_positive_numbers_unless_clipped_or_harmless(stored: Any, r
     assert UNMET not in said(stored(X), divergence="alpha:-1")  # which raises them
 
 
-def test_single_precision_and_a_ridge_of_the_past_are_not_forgotten(rng: np.random.Generator) -> None:
+def test_single_precision_and_a_loss_that_is_not_strongly_convex_are_told(rng: np.random.Generator) -> None:
     X = samples(rng)
     assert "found with tol=1e-09, single precision" in said(X.astype(np.float32))
-    model = OnlineNMF(3, **EXACT | {"ridge": 0.0}).fit(X).set_params(ridge=0.1)
-    assert "ridge was 0" in model.guarantee_
-    assert "ridge was 0" in model.partial_fit(X).guarantee_
+    model = OnlineNMF(3, **EXACT | {"l2_coefficients": 0.0}).fit(X)
+    assert "l2_coefficients was 0" in model.guarantee_
+    with pytest.raises(ValueError, match="l2_coefficients cannot be changed while a model learns; keep it, or begin"):
+        model.set_params(l2_coefficients=0.1).partial_fit(X)
 
 
 @every_divergence

@@ -247,7 +247,7 @@ class Quadratics:
         arrays = (A[0] if self.shared else packed(A), self.b, W, self.low, self.unit)
         A, b, W, low, unit = (np.ascontiguousarray(a, dtype=W.dtype) for a in arrays)
         before, B = W.copy(), b.shape[1]
-        sweep(A, b, W, low, unit, self.first, sweeps)
+        sweep(A, b, W, low, unit, np.inf, self.first, sweeps)
         columns = np.r_[self.first : self.first + B]
         np.testing.assert_array_equal(np.delete(W, columns, axis=1), np.delete(before, columns, axis=1))
         return W[:, columns]
@@ -408,22 +408,22 @@ def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Gen
 
 @every_dtype
 @every_order
-@pytest.mark.parametrize("ridge", [0.0, 2.0])
+@pytest.mark.parametrize("l2", [0.0, 2.0])
 @pytest.mark.parametrize("K", [1, 4])
 def test_multiplicative_steps_are_those_of_the_formula(
-    rng: np.random.Generator, order: float, K: int, ridge: float, dtype: type
+    rng: np.random.Generator, order: float, K: int, l2: float, dtype: type
 ) -> None:
     X = counts(rng, 7, 9, dtype)
     W, H = rng.random((K, 9)) + 0.05, rng.random((7, K)) + 0.1
-    low, high, expected, prices = 0.02, 1.5, H.copy(), ridge * rng.random(7)
+    low, high, expected, prices = 0.02, 1.5, H.copy(), l2 * rng.random(7)
     for _ in range(3):
         ratio = (X.toarray() / (expected @ W)) ** order
-        below = W.sum(axis=1) + ridge * expected + prices[:, None]
-        exponent = 1 / (order + ridge * expected / below)
+        below = W.sum(axis=1) + l2 * expected + prices[:, None]
+        exponent = 1 / (order + l2 * expected / below)
         expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), order, ridge, low, high, 3, 0, 7)
+    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), order, l2, low, high, 3, 0, 7)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
@@ -504,23 +504,23 @@ def test_dividing_averages_divides_and_keeps_the_floor(rng: np.random.Generator,
 # Least absolute deviations
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
-def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.random.Generator, ridge: float) -> None:
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.random.Generator, l2: float) -> None:
     W = rng.random((5, 7)) + 0.05  # more atoms than a block of the factor has rows
     X = rng.gamma(1.0, 1.0, (3, 5)) @ W + 0.2 * rng.random((3, 7))
-    found = InteriorPoint(tol=1e-6).solve(pose(L1(), X, W, penalty=Penalty(ridge)))
+    found = InteriorPoint(tol=1e-6).solve(pose(L1(), X, W, penalty=Penalty(l2)))
     assert found.converged.all()
 
     def value(h: np.ndarray, x: np.ndarray) -> float:
-        return float(np.abs(x - h @ W).sum() + 0.5 * ridge * h @ h)
+        return float(np.abs(x - h @ W).sum() + 0.5 * l2 * h @ h)
 
     for x, h in zip(X, found.H, strict=True):
-        # u - t = x - hW with u, t >= 0: a linear programme, and with a ridge the best of many starts near its solution.
+        # u - t = x - hW with u, t >= 0: a linear programme, and with l2 the best of many starts near its solution.
         costs = np.r_[np.zeros(5), np.ones(14)]
         equations = np.hstack([W.T, np.eye(7), -np.eye(7)])
         linear = scipy.optimize.linprog(costs, A_eq=equations, b_eq=x).x[:5]
         best = value(linear, x)
-        if ridge:
+        if l2:
             for _ in range(300):
                 best = min(best, value(np.maximum(h + 0.05 * rng.normal(size=5), 0), x))
         assert value(h, x) <= best + 1e-5 * np.abs(x).sum()
@@ -545,9 +545,10 @@ def refusals() -> dict[str, tuple[object, str]]:
         sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz), "first": 0, "last": 4},
         sampled_hessians: {"X": X, "C": entries, "Wt": f((6, 3)), "out": f((4, 6))},
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
-        sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "first": 4, "sweeps": 1},
+        sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "high": np.inf}
+        | {"first": 4, "sweeps": 1},
         multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "prices": f(4)}
-        | {"order": 1.0, "ridge": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
+        | {"order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
         multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
         | {"ratios": f(X.nnz), "order": 1.0, "least": 0.0, "first": 0, "last": 4},
         accumulate: {"X": X, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0},

@@ -135,17 +135,17 @@ def test_single_precision_stays_single_and_proves_four_digits(name: str, rng: np
     assert (excess(X, W, found.H.astype(float), box) <= 1.1e-4).all()
 
 
-@pytest.mark.parametrize("ridge", [1e-6, 0.1, 10.0, 1e6])
-def test_with_a_ridge_the_answer_is_scipys(ridge: float, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("l2", [1e-6, 0.1, 10.0, 1e6])
+def test_with_an_l2_penalty_the_answer_is_scipys(l2: float, rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    found = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W, penalty=Penalty(ridge)))
+    found = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W, penalty=Penalty(l2)))
     assert found.converged.all()
     for x, h in zip(X, found.H, strict=True):
         start = np.maximum(h * rng.uniform(0.9, 1.1, K), DEFAULT.low)
         result = scipy.optimize.minimize(
-            lambda y: y[K:].sum() + 0.5 * ridge * y[:K] @ y[:K],
+            lambda y: y[K:].sum() + 0.5 * l2 * y[:K] @ y[:K],
             np.r_[start, np.abs(x - start @ W)],
-            jac=lambda y: np.r_[ridge * y[:K], np.ones(F)],
+            jac=lambda y: np.r_[l2 * y[:K], np.ones(F)],
             bounds=[(DEFAULT.low, None)] * K + [(0, None)] * F,
             constraints=[
                 {"type": "ineq", "fun": lambda y, x=x: y[K:] - x + y[:K] @ W, "jac": lambda _: np.c_[W.T, np.eye(F)]},
@@ -155,11 +155,11 @@ def test_with_a_ridge_the_answer_is_scipys(ridge: float, rng: np.random.Generato
             options={"maxiter": 500, "ftol": 1e-13},
         )
         candidates = (h, np.maximum(result.x[:K], DEFAULT.low), np.full(K, DEFAULT.low))
-        own, *others = (np.abs(x - g @ W).sum() + 0.5 * ridge * g @ g for g in candidates)
+        own, *others = (np.abs(x - g @ W).sum() + 0.5 * l2 * g @ g for g in candidates)
         assert own <= min(others) + 1e-7 * x.sum()
 
 
-def test_a_ridge_makes_the_answer_shorter_until_it_is_at_its_bounds(rng: np.random.Generator) -> None:
+def test_an_l2_penalty_makes_the_answer_shorter_until_it_is_at_its_bounds(rng: np.random.Generator) -> None:
     X, W = problem(rng)
     problems = [pose(L1(), X, W, penalty=Penalty(m)) for m in (0.0, 0.1, 10.0, 1e6, 1e12)]
     sizes = [np.linalg.norm(InteriorPoint(tol=1e-9).solve(problem).H) for problem in problems]
@@ -167,19 +167,19 @@ def test_a_ridge_makes_the_answer_shorter_until_it_is_at_its_bounds(rng: np.rand
     assert sizes[-1] < 1e-6
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 5, 8])
 def test_what_counts_as_converged_is_within_the_tolerance_of_the_minimum(
-    max_iter: int, ridge: float, rng: np.random.Generator
+    max_iter: int, l2: float, rng: np.random.Generator
 ) -> None:
     X, W = problem(rng, n=12)
-    reference = InteriorPoint(tol=1e-11).solve(pose(L1(), X, W, penalty=Penalty(ridge))).H
+    reference = InteriorPoint(tol=1e-11).solve(pose(L1(), X, W, penalty=Penalty(l2))).H
 
     def value(H: np.ndarray) -> np.ndarray:
-        return np.abs(X - H @ W).sum(axis=1) + 0.5 * ridge * np.square(H).sum(axis=1)
+        return np.abs(X - H @ W).sum(axis=1) + 0.5 * l2 * np.square(H).sum(axis=1)
 
     for tol in (1e-1, 1e-2, 1e-3, 1e-5):
-        found = InteriorPoint(tol=tol, max_iter=max_iter).solve(pose(L1(), X, W, penalty=Penalty(ridge)))
+        found = InteriorPoint(tol=tol, max_iter=max_iter).solve(pose(L1(), X, W, penalty=Penalty(l2)))
         assert (found.iterations <= max_iter).all()
         over = (value(found.H) - value(reference)) / X.sum(axis=1)
         assert (over[found.converged] <= tol).all()
@@ -213,13 +213,11 @@ def test_answers_at_the_bounds_are_exactly_there_if_it_costs_nothing(rng: np.ran
     assert high.converged.all()
 
 
-@pytest.mark.parametrize(("ridge", "atol"), [(0.0, 1e-10), (0.2, 1e-8)])  # a ridge curves little: rounding shows
-def test_a_sample_alone_has_the_answer_that_it_has_in_a_batch(
-    ridge: float, atol: float, rng: np.random.Generator
-) -> None:
+@pytest.mark.parametrize(("l2", "atol"), [(0.0, 1e-10), (0.2, 1e-8)])  # an l2 penalty curves little: rounding shows
+def test_a_sample_alone_has_the_answer_that_it_has_in_a_batch(l2: float, atol: float, rng: np.random.Generator) -> None:
     X, W = problem(rng, n=9)
     X *= np.geomspace(1e-3, 1e3, 9)[:, None]
-    solver, penalty = InteriorPoint(tol=1e-11), Penalty(ridge)
+    solver, penalty = InteriorPoint(tol=1e-11), Penalty(l2)
     together = solver.solve(pose(L1(), X, W, penalty=penalty))
     alone = [solver.solve(pose(L1(), x[None], W, penalty=penalty)) for x in X]
     assert together.converged.all()
@@ -277,9 +275,20 @@ def test_other_losses_are_refused_by_name_with_the_cure(divergence, rng: np.rand
         InteriorPoint().solve(pose(divergence, *problem(rng)))
 
 
-def test_a_lasso_is_refused_with_the_cure(rng: np.random.Generator) -> None:
-    with pytest.raises(ValueError, match=r"InteriorPoint refuses a lasso: .*; use polyak"):
-        InteriorPoint().solve(pose(L1(), *problem(rng), penalty=Penalty(lasso=0.1)))
+@pytest.mark.parametrize("penalty", [Penalty(0.0, 0.7), Penalty(0.0, 5.0), Penalty(lasso=0.3), Penalty(0.2, 0.7, 0.1)])
+def test_with_prices_the_answer_is_that_of_linear_programming(penalty: Penalty, rng: np.random.Generator) -> None:
+    X, W = problem(rng)
+    posed = pose(L1(), X, W, penalty=penalty)
+    found = InteriorPoint(tol=1e-8).solve(posed)
+    assert found.converged.all()
+    (K, F), low = W.shape, posed.box.low
+    for x, h, price in zip(X, found.H, posed.prices[:, 0], strict=True):
+        # h, u, v >= 0 with x = hW + u - v: the sum of u + v are the deviations. l2 by its tangent at the answer.
+        cost = np.r_[price + penalty.l2 * h, np.ones(2 * F)]
+        equations = np.hstack([W.T, np.eye(F), -np.eye(F)])
+        best = scipy.optimize.linprog(cost, A_eq=equations, b_eq=x, bounds=[(low, None)] * K + [(0, None)] * 2 * F)
+        own = np.abs(x - h @ W).sum() + (price + penalty.l2 * h) @ h
+        assert own <= best.fun + 1e-6 * x.sum()
 
 
 # The kernels
@@ -291,13 +300,13 @@ def test_factors_solve_their_systems_and_leave_dependent_atoms_where_they_are(rn
     A[2, 4] = A[2, 1]
     Q = A @ A.transpose(0, 2, 1)
     upper = np.triu_indices(size)
-    bounds, ridge = rng.random((n, 4, size)) + 0.5, np.full((n, size), 0.3)
-    bounds[2, 2:], ridge[2] = 1e-30, 0.0
-    Q[:, range(size), range(size)] += bounds[:, 2] / bounds[:, 0] + bounds[:, 3] / bounds[:, 1] + ridge
+    bounds, l2 = rng.random((n, 4, size)) + 0.5, np.full((n, size), 0.3)
+    bounds[2, 2:], l2[2] = 1e-30, 0.0
+    Q[:, range(size), range(size)] += bounds[:, 2] / bounds[:, 0] + bounds[:, 3] / bounds[:, 1] + l2
     M = np.ascontiguousarray((A @ A.transpose(0, 2, 1))[:, upper[0], upper[1]])
     B = rng.random((n, size))
     x = B.copy()
-    interior.factor(M, bounds, ridge, 1e-14)
+    interior.factor(M, bounds, l2, 1e-14)
     interior.solve_factored(M, x)
     np.testing.assert_allclose(np.einsum("njk,nk->nj", Q[:2], x[:2]), B[:2], rtol=1e-9)
     assert x[2, 4] == 0

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from onmf import OnlineNMF, load, methods, save
 from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods.averages import Averages
-from onmf.problem import Penalty, pose
+from onmf.problem import Penalties, Penalty, pose
 from onmf.sets import DictionarySet
 from tests.conftest import every_divergence, mahalanobis
 from tests.learning import (
@@ -308,7 +308,7 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
         "divergence": divergence,
         "n_components": atoms,
         "batch_size": draw(st.sampled_from([None, 1, 7, 64])),
-        "ridge": draw(st.sampled_from([0.0, 1e-3, 0.1])),
+        "l2_coefficients": draw(st.sampled_from([0.0, 1e-3, 0.1])),
         "shuffle": False,  # the sample that is not zero comes first
         "random_state": draw(st.integers(0, 100)),
         "transform_max_iter": 200,
@@ -324,9 +324,9 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     assert_sound(model, stored(held_out))
 
     # Samples few for their atoms, a few at a time or again and again, teach more of themselves than of others; zeros
-    # have valleys of their own where the divergence is not convex; and a ridge is minimised along with the loss.
+    # have valleys of their own where the divergence is not convex; and a penalty is minimised along with the loss.
     few = n < 15 * atoms or tau in (1, 5) or learning["reservoir"] == 5
-    if few or (counts and not divergence.convex) or settings["ridge"]:
+    if few or (counts and not divergence.convex) or settings["l2_coefficients"]:
         return
     # A step of next to no length leaves the initial dictionary.
     start = OnlineNMF(method="paper:step=canonical,a=1e-12,tau=60,max_iter=1", **settings).fit(stored(X))
@@ -339,34 +339,35 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     assert model.loss(stored(held_out)) <= 1.05 * start.loss(stored(held_out)) + 0.05 * size
 
 
-# Ridge
+# Penalties on the coefficients
 
 
 @every_method
-def test_a_ridge_acts_while_learning_and_in_transform_alike(
+def test_an_l2_penalty_acts_while_learning_and_in_transform_alike(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
     X = data(60, rng)
     method = small(name, tau=60)
     state = begun(method, divergence, dictionary(rng))
     lengths, losses = [], []
-    for ridge in (0.0, 0.3, 3.0, 30.0):
-        found = learnt(method, divergence, state, X / X.mean(), penalty=method.penalty(ridge))
+    for l2 in (0.0, 0.3, 3.0, 30.0):
+        penalised = dataclasses.replace(state, penalties=Penalties(l2_coefficients=l2))
+        found = learnt(method, divergence, penalised, X / X.mean())
         lengths.append(np.square(found.H).sum())
         losses.append(found.loss)
         # What is told is the loss alone, at the coefficients of the penalised problem.
-        problem = pose(divergence, X / X.mean(), state.W, penalty=Penalty(ridge))
+        problem = pose(divergence, X / X.mean(), state.W, penalty=Penalty(l2))
         H = method.coefficients(divergence).solve(problem).H
         assert found.loss == pytest.approx(divergence.value(X / X.mean(), H @ state.W).mean(), rel=1e-9)
     assert (np.diff(lengths) < 0).all()
     assert losses[-1] > losses[0]
-    models = [quick(name, divergence, ridge=ridge).fit(X) for ridge in (0.0, 3.0)]
+    models = [quick(name, divergence, l2_coefficients=l2).fit(X) for l2 in (0.0, 3.0)]
     assert not np.allclose(models[0].components_, models[1].components_, rtol=1e-3)
     assert np.square(models[1].transform(X)).sum() < np.square(models[0].transform(X)).sum()
 
 
 @pytest.mark.parametrize("name", ["kl", "squared_l2", "is", "huber:0.3"])
-def test_a_ridge_is_the_same_ridge_in_every_method(name: str, rng: np.random.Generator) -> None:
+def test_an_l2_penalty_is_the_same_in_every_method(name: str, rng: np.random.Generator) -> None:
     """Solved to the end, all coefficient steps minimise one objective."""
     divergence = get(name)
     X, W = data(20, rng), dictionary(rng)

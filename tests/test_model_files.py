@@ -134,7 +134,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "scale": "none",
     "clip": [0.5, np.inf],
     "implicit": "missing",
-    "ridge": 0.25,
+    "l2_coefficients": 0.25,
     "sets": Sets(eps=np.float32(2**-20), eps_prime=1e-7, U=np.inf),
     "reservoir": np.int64(5),
     "transform_tol": np.float32(0.5),
@@ -257,7 +257,7 @@ def test_a_warning_already_given_is_not_given_again(tmp_path: Path) -> None:
 
 def test_constants_changed_since_the_last_batch_are_kept_beside_those_it_was_learnt_with(tmp_path: Path) -> None:
     model = fitted(method=Surrogate())
-    model.set_params(method__tau=5, sets=Sets(eps_prime=0.3), ridge=0.1)
+    model.set_params(method__tau=5, sets=Sets(eps_prime=0.3), l2_coefficients=0.1)
     require_same_future(round_trip(model, tmp_path), model)
 
 
@@ -839,7 +839,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
     "state.fixed": (*WHOLE, 1, 4),
     "loss_to_beat": NUMBER,
-    "ridge": NUMBER,
+    "l2_coefficients": NUMBER,
     "passes": WHOLE,
     "pass_began": (*WHOLE, 10**9),
     "method": (None, "surrogate", []),
@@ -894,7 +894,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.init": (None, {}, ["a", "b"], "nonsense", 3),
     "settings.fixed": (1, "all", [], {}, 1.5),
     "settings.clip": (1.0, [2.0, 1.0], ["a", "b"], [1.0], "kl", [0.0, float("nan")]),
-    "settings.ridge": (*NUMBER, *ENDLESS),
+    "settings.l2_coefficients": (*NUMBER, *ENDLESS),
     "settings.scale": (*TEXT, "none"),
     "settings.shuffle": (1, 0.0, None, "yes"),
     "settings.on_error": (*TEXT, True),

@@ -24,16 +24,16 @@ def problem(rng: np.random.Generator, n: int = 5) -> tuple[np.ndarray, np.ndarra
     return X / X.mean(), W
 
 
-def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, ridge: float) -> float:
-    return float(divergence.value(x[None], (h @ W)[None])[0] + 0.5 * ridge * h @ h)
+def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float) -> float:
+    return float(divergence.value(x[None], (h @ W)[None])[0] + 0.5 * l2 * h @ h)
 
 
-def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarray, ridge: float, box: Box) -> float:
+def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarray, l2: float, box: Box) -> float:
     """The objective at what L-BFGS-B finds, begun afresh twice where it ended, since its memory may mislead it."""
 
     def both(h: np.ndarray) -> tuple[float, np.ndarray]:
-        slope = W @ divergence.grad(x[None], (h @ W)[None])[0] + ridge * h
-        return objective(divergence, x, W, h, ridge), slope
+        slope = W @ divergence.grad(x[None], (h @ W)[None])[0] + l2 * h
+        return objective(divergence, x, W, h, l2), slope
 
     h, values = np.clip(start, box.low, box.high), []
     for _ in range(3):
@@ -46,16 +46,16 @@ def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarr
 
 
 @pytest.mark.parametrize(
-    ("box", "ridge"),
+    ("box", "l2"),
     [(Box(), 0.0), (Box(), 0.2), (Box(0.1, 1e8), 0.0), (Box(0.1, 0.6), 0.2)],
-    ids=["plain", "ridge", "lower bound", "box and ridge"],
+    ids=["plain", "l2", "lower bound", "box and l2"],
 )
 @pytest.mark.parametrize("divergence", SMOOTH, ids=example_id)
 def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
-    divergence: Divergence, box: Box, ridge: float, rng: np.random.Generator
+    divergence: Divergence, box: Box, l2: float, rng: np.random.Generator
 ) -> None:
     X, W = problem(rng)
-    solver, set_and_penalty = Newton(tol=1e-8, max_iter=500), (box, Penalty(ridge))
+    solver, set_and_penalty = Newton(tol=1e-8, max_iter=500), (box, Penalty(l2))
     near = solver.solve(pose(divergence, X, W * rng.uniform(0.95, 1.05, W.shape), *set_and_penalty)).H
     for found in (solver.solve(pose(divergence, X, W, *set_and_penalty), start) for start in (None, near)):
         assert found.converged.all()
@@ -64,19 +64,19 @@ def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
             starts = [h]  # from there on SciPy must not gain anything
             if divergence.convex:  # a valley elsewhere may be deeper if there are several
                 starts += [h_near, np.full(K, x.sum() / W.sum()), np.full(K, 2.0)]
-            best = min(scipys(divergence, x, W, start, ridge, box) for start in starts)
+            best = min(scipys(divergence, x, W, start, l2, box) for start in starts)
             scale = float(divergence.value(x[None], 2 * x[None])[0])
-            assert objective(divergence, x, W, h, ridge) <= best + 1e-6 * scale
+            assert objective(divergence, x, W, h, l2) <= best + 1e-6 * scale
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("l2", [0.0, 0.2])
 @pytest.mark.parametrize("divergence", EVERY, ids=example_id)
 def test_a_sample_alone_has_the_coefficients_that_it_has_among_others_of_all_sizes(
-    divergence: Divergence, ridge: float, rng: np.random.Generator
+    divergence: Divergence, l2: float, rng: np.random.Generator
 ) -> None:
     X, W = problem(rng, n=7)
     X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
-    solver, penalty = Newton(tol=1e-11, max_iter=60), Penalty(ridge)
+    solver, penalty = Newton(tol=1e-11, max_iter=60), Penalty(l2)
     together = solver.solve(pose(divergence, X, W, penalty=penalty)).H
     alone = np.vstack([solver.solve(pose(divergence, x[None], W, penalty=penalty)).H for x in X])
     unit = X.mean(axis=1, keepdims=True)
@@ -114,7 +114,7 @@ def test_least_squares_in_a_box_are_scipys(divergence: Divergence, rng: np.rando
     np.testing.assert_allclose(found.H, expected, atol=1e-7)
 
 
-def test_l2_with_a_ridge_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np.random.Generator) -> None:
+def test_l2_with_an_l2_penalty_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np.random.Generator) -> None:
     X, _ = problem(rng)
     Y = X * (1 + 1e-7 * rng.normal(size=X.shape))
     slope, weight = L2().newton_model(X, Y)

@@ -156,12 +156,8 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
         (Paper(step=Canonical(a=2, b=200)), {"method__solver": "armijo-literal"}),
         (Paper(step=Canonical(a=2, b=200)), {"method": "paper:step=canonical,a=2,b=200,tau=2"}),
         (Paper(), {"method": "paper:tau=2"}),
-        (Paper(step=Canonical(a=2, b=200)), {"ridge": 10.0}),
-        (Paper(), {"ridge": 10.0}),
         (Surrogate(), {"method__max_iter": 20}),
-        (Surrogate(), {"ridge": 10.0}),
         (EM(), {"method__tau": 3}),
-        (EM(), {"ridge": 10.0}),
         (Surrogate(), {"sets__eps_prime": 0.5}),
         (EM(), {"sets": Sets(eps_prime=0.5)}),
         ("auto", {"method__tau": 3}),
@@ -169,7 +165,7 @@ def test_another_method_is_refused_in_mid_stream(before, after, rng):
     ],
     ids=str,
 )
-def test_constants_of_the_method_ridge_and_sets_may_change_and_take_effect(method, changed, rng):
+def test_constants_of_the_method_and_sets_may_change_and_take_effect(method, changed, rng):
     X = data(60, rng)
     as_before, other = (quick(method=method).partial_fit(X[:20]) for _ in range(2))
     other.set_params(**changed)

@@ -41,6 +41,7 @@ BEGUN: dict[str, tuple[dict[str, Any], Any]] = {
     "known": ({"fixed": np.ones((1, 8))}, X),
     "simplex": ({"coefficients": "simplex"}, X),
 }
+PENALTIES = ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary")
 ODD = (0, 3, 0.5, None, True, 1e300, np.nan, "canonical")
 VALUES: dict[str, tuple[Any, ...]] = {
     "n_components": (1, 2, 4, 3.0, True, None, "x", 10**30),
@@ -52,7 +53,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "scale": ("mean", "none", "x", None),
     "clip": (None, (0, 1), (2, 1), "x", (0, np.inf), [0, 9], (0, 1, 2)),
     "coefficients": ("nonnegative", "simplex", "x", None, 3),
-    "ridge": (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1)),
+    **dict.fromkeys(PENALTIES, (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1))),
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
     "init": ("uniform", "x", None, np.ones((3, 8)), np.ones((2, 2)), np.full((3, 8), np.nan), 7, [[1, 2], [3]]),
@@ -67,7 +68,16 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "callbacks": (None, [], "x", [3]),
     "verbose": (0, None, "x", 1.5),
 }
-KEPT = {"n_components", "divergence", "scale", "clip", "coefficients", "reservoir", "fixed"}  # only as learnt with
+KEPT = {
+    "n_components",
+    "divergence",
+    "scale",
+    "clip",
+    "coefficients",
+    "reservoir",
+    "fixed",
+    *PENALTIES,
+}  # as learnt with
 
 
 def changes(begun: OnlineNMF) -> Iterator[tuple[str, Any]]:
@@ -103,7 +113,9 @@ def test_a_setting_that_changes_works_or_is_refused_by_name(case: str, tmp_path:
             onmf.save(model, tmp_path / "after")
             assert np.isfinite(onmf.load(tmp_path / "after").transform(data)).all(), (name, value)
             if name in KEPT:
-                meant = {"divergence": divergences.get}.get(name, lambda given: given)
+                meant = ({"divergence": divergences.get} | dict.fromkeys(PENALTIES, float)).get(
+                    name, lambda given: given
+                )
                 assert repr(meant(value)) == repr(meant(model.set_params(**settings).get_params()[name])), (name, value)
     require_same_learning(onmf.load(tmp_path / "before"), before)  # whatever went on from it
 
@@ -119,7 +131,14 @@ def test_the_set_of_dictionaries_stays_and_that_of_coefficients_may_change() -> 
 
 def test_settings_that_change_before_a_resume_are_refused_by_name(tmp_path: Path) -> None:
     model = OnlineNMF(3, random_state=0).fit(X, checkpoint=tmp_path / "run")
-    for change in ({"n_components": 4}, {"method__forgetting": 0.1}, {"sets__eps": 0.1}, {"ridge": 1.0}, {"init": "x"}):
+    changes = (
+        {"n_components": 4},
+        {"method__forgetting": 0.1},
+        {"sets__eps": 0.1},
+        {"l2_coefficients": 1.0},
+        {"init": "x"},
+    )
+    for change in changes:
         name = next(iter(change)).partition("__")[0]
         with pytest.raises(ValueError, match=name):
             OnlineNMF(3, random_state=0).set_params(**change).fit(X, checkpoint=tmp_path / "run", resume=True)

@@ -83,12 +83,14 @@ def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]
     if {"unit", "log_unit"} <= memory.keys():  # those of V = unit W, in which log_unit has been taken up
         u = np.exp(memory.pop("log_unit"))
         memory |= {"A": memory["A"] / np.outer(u, u)[np.triu_indices(K)], "b": memory["b"] / u, "D": memory["D"] / u}
+        memory["squares"] = memory["squares"] / np.square(u)
         memory.pop("unit")
         return memory
     if "unit" in memory:
         u = memory.pop("unit")
         memory.pop("base")
         memory["mass"] = memory["mass"] * u
+        memory["squares"] = memory["squares"] * np.square(u)
         memory["b"] = memory["b"] * u[:, None]
         if "S" in memory:
             memory["S"] = memory["S"] * np.outer(u, u)
@@ -103,7 +105,9 @@ def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]
     if "N" in memory:
         memory["N"] = memory["N"] / u ** (1 - divergence.alpha_order)
         memory["D"] = memory["D"] / u
+        memory["squares"] = memory["squares"] / np.square(u)
     else:
+        memory["mass"] = memory["mass"] / u
         memory["S"] = memory["S"] / np.outer(u, u)
         memory["R"] = memory["R"] / u[:, None]
     return memory
@@ -172,6 +176,7 @@ def rescaled(method: Method, divergence: Divergence, state: State, powers: np.nd
     if {"unit", "log_unit"} <= memory.keys():
         memory["log_unit"], memory["unit"] = memory["log_unit"] + np.log(s), memory["unit"] / s
         memory |= {"A": memory["A"] * np.outer(s, s)[np.triu_indices(K)], "b": memory["b"] * s, "D": memory["D"] * s}
+        memory["squares"] = memory["squares"] * np.square(s)
         return replace(state, memory=memory)
     if "unit" in memory:
         memory["base"] = memory["base"] + powers
@@ -182,7 +187,9 @@ def rescaled(method: Method, divergence: Divergence, state: State, powers: np.nd
     if "N" in memory:
         memory["N"] = memory["N"] * s ** (1 - divergence.alpha_order)
         memory["D"] = memory["D"] * s
+        memory["squares"] = memory["squares"] * np.square(s)
     else:
+        memory["mass"] = memory["mass"] * s
         memory["S"] = memory["S"] * np.outer(s, s)
         memory["R"] = memory["R"] * s[:, None]
     return replace(state, W=state.W / s[:, None], memory=memory)

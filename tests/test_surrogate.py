@@ -57,12 +57,12 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     W = rng.random((K, features))
     state = learnt(method, divergence, method.start(divergence, W, C), X).state
     shared = divergence.curvature_per_sample
-    assert set(state.memory) == {"b", "size", "mass", "unit", "base", "S" if shared else "A"}
+    assert set(state.memory) == {"b", "size", "mass", "squares", "unit", "base", "S" if shared else "A"}
 
     closed = divergence.domain.x.closed
     floor = Floor(1e-4, geometric=True) if not closed else Floor(0.0 if divergence.domain.y.closed else 1e-3)
     A, b, size = np.zeros((features, K, K)), np.zeros((K, features)), np.zeros(features)
-    mass, unit = np.zeros(K), np.ones(K)
+    mass, squares, unit = np.zeros(K), np.zeros(K), np.ones(K)
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
         H = method.coefficients(divergence).solve(pose(divergence, chunk, W)).H
         Y = H @ W
@@ -73,6 +73,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
             b[:, f] = old * b[:, f] + news * (curvature[:, f] * Y[:, f] - G[:, f]) @ h
         size = old * size + news * (np.log(chunk) if floor.geometric else chunk).sum(axis=0)
         mass = old * mass + news * h.sum(axis=0)
+        squares = old * squares + news * np.square(h).sum(axis=0)
         typical = np.exp(size) if floor.geometric else size + 0.01 * size.mean()
         low = floor.share * typical / (mass @ unit)
         before = W * unit[:, None]
@@ -91,6 +92,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     # In the units of W: those of the statistics may have been changed by powers of two.
     known, both = state.memory["unit"], np.outer(unit, unit)
     np.testing.assert_allclose(state.memory["b"] * known[:, None], b * unit[:, None], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(state.memory["squares"] * np.square(known), squares * np.square(unit), rtol=1e-9)
     if shared:
         np.testing.assert_allclose(state.memory["S"] * np.outer(known, known), A[0] * both, rtol=1e-9)
         np.testing.assert_allclose(A, np.broadcast_to(A[0], A.shape))

@@ -60,13 +60,16 @@ class SparseKnownUpdates(Updates):
         Y = self._fit(problem, H)
         loss = self._summed(divergence.value(self.X, Y), slice(None))
         P, N = self._parts(Y)
-        H = H * divergence.multiplicative_factor(ratio(problem.gathered(P), problem.gathered(N)))
+        H = H * self._coefficients_factor(H, problem.gathered(P), problem.gathered(N))
         if not dictionary:
             return loss, H, W
         P, N = self._parts(self._fit(problem, H))
         counted = self._counted(H, slice(None))
-        sums = ratio(gathered(self.columns, P, counted), gathered(self.columns, N, counted))
-        return loss, H, np.asfortranarray((problem.Wt * divergence.multiplicative_factor(sums)).T)
+        above, below = (gathered(self.columns, part, counted) for part in (P, N))
+        if self.penalties:
+            return loss, *self._updated(H, W, above.T, below.T)
+        factor = divergence.multiplicative_factor(ratio(above, below))
+        return loss, H, np.asfortranarray((problem.Wt * factor).T)
 
     def _fit(self, problem: SparseKnownProblem, H: Array) -> Array:
         return np.maximum(problem.fit(H), LEAST_FIT[H.itemsize])

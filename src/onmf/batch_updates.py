@@ -5,6 +5,9 @@
 with P, N and the factor of the divergence (``multiplicative_parts``): majorisation-minimisation, by which the loss
 cannot rise. P and N are made for one block of samples at a time and never exist as a whole. Each iteration finds the
 loss of the state that it starts from on its way.
+
+With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every atom is
+given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, dense, row_sums
+from onmf.coefficients.multiplicative import penalised_factor
 from onmf.divergences import Divergence, SquaredL2
-from onmf.divergences.base import total
-from onmf.problem import SparseProblem, uniform_start
+from onmf.divergences.base import TINY, total
+from onmf.methods.scales import resized
+from onmf.problem import NO_PENALTIES, Penalties, SparseProblem, uniform_start
 
 # Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
 LEAST_FIT = {4: 1e-12, 8: 1e-40}
@@ -35,6 +40,9 @@ class Updates(ABC):
 
     ``samples`` are the weights of the samples, if they differ: how often each counts in the loss and the dictionary.
     """
+
+    penalties: Penalties = NO_PENALTIES
+    fixed: int = 0  # the first atoms, which stay
 
     def __init__(
         self,
@@ -58,6 +66,57 @@ class Updates(ABC):
         if self.samples is None:
             return float(losses.sum(dtype=np.float64))
         return float(self.samples[rows] @ losses)
+
+    def objective(self, loss: float, H: Array, W: Array) -> float:
+        """The summed loss with the penalties."""
+        if not self.penalties:
+            return loss
+        penalty, prices = self.penalties.of_coefficients, np.full((1, 1), self.penalties.l1_coefficients)
+        of_coefficients = self._summed(penalty.value(H, prices), slice(None))
+        return loss + of_coefficients + self._count(H) * self.penalties.of_dictionary(W)
+
+    def _count(self, H: Array) -> float:
+        """How many samples these count for."""
+        return len(H) if self.samples is None else float(self.samples.sum())
+
+    def _coefficients_factor(self, h: Array, above: Array, below: Array) -> Array:
+        if not self.penalties:
+            return self.divergence.multiplicative_factor(ratio(above, below))
+        penalty = self.penalties.of_coefficients
+        return penalised_factor(self.divergence, above, below, h, penalty.l1, penalty.l2)
+
+    def _updated(self, H: Array, W: Array, above: Array, below: Array) -> tuple[Array, Array]:
+        """H and W after the update of W, of which above and below are sums over the samples."""
+        penalties, n = self.penalties, self._count(H)
+        if not penalties:
+            return H, W * self.divergence.multiplicative_factor(ratio(above, below))
+        prices = n * penalties.l1_dictionary, n * penalties.l2_dictionary
+        wanted = W * penalised_factor(self.divergence, above, below, W, *prices)
+        counted = self._counted(H.astype(np.float64), slice(None))
+        averages = counted.sum(axis=0) / n, (counted * H).sum(axis=0) / n
+        pull = self._pull(n, W, wanted, above, below)
+        s = resized(penalties, np.minimum(wanted, 1), averages, pull, self.fixed)
+        return H * s, np.minimum(wanted / s[:, None], 1)
+
+    def _pull(self, n: float, W: Array, wanted: Array, above: Array, below: Array) -> Callable[[Array], Array]:
+        """At least how strongly the majorant's derivative wants weights that are at a bound of s to be larger.
+
+        At v it is c (N (v/w)^a - P (w/v)^b), where a and b are such that the factor is the power 1 / (a + b) of P / N.
+        As long as that is negative, its own derivative is c (a + b) P / w at most.
+        """
+        power = float(np.log(self.divergence.multiplicative_factor(np.array([np.e])))[0])
+        c = (self.divergence.multiplicative_slope or 1.0) / n
+        k, f = np.nonzero(wanted > 1)
+        w, P, N = W[k, f], above[k, f], np.broadcast_to(below, W.shape)[k, f]
+        slope = c * (N - P) + self.penalties.slope(w)
+        stiffness = c * P / (power * np.maximum(w, TINY)) + self.penalties.l2_dictionary
+
+        def pull(s: Array) -> Array:
+            total: Array = np.zeros(len(W))
+            np.add.at(total, k, np.maximum(-slope - stiffness * (s[k] - w), 0))
+            return total
+
+        return pull
 
     @abstractmethod
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
@@ -108,7 +167,7 @@ class DenseUpdates(Updates):
             abs(self.constant) + abs(changing) + len(H) * W.shape[1]
         ):
             loss = self.exact_loss(H, W)
-        return loss, new, W * self.divergence.multiplicative_factor(ratio(above, below)) if dictionary else W
+        return loss, *(self._updated(new, W, above, below) if dictionary else (new, W))
 
     def _denominator(self, below: Array, W: Array) -> Array:
         """H'N, of what the groups' sums add up to."""
@@ -124,7 +183,7 @@ class DenseUpdates(Updates):
             P, N = self._parts(X, Y)
             by_parts = self.constant is not None
             loss += divergence.loss_of_fits(X, Y, P, N) if by_parts else self._summed(divergence.value(X, Y), block)
-            h *= divergence.multiplicative_factor(ratio(P @ Wt, mass if N is None else N @ Wt))
+            h *= self._coefficients_factor(h, P @ Wt, mass if N is None else N @ Wt)
             if dictionary:
                 P, N = self._parts(X, fit(h, W))
                 h = self._counted(h, block)
@@ -163,7 +222,7 @@ class GramUpdates(DenseUpdates):
             X, h = self.rows(block), H[block]
             B, HQ = X @ W.T, h @ Q
             loss += total(self._counted(h, block), 0.5 * HQ - B)
-            h *= ratio(B, HQ)
+            h *= self._coefficients_factor(h, B, HQ)
             if dictionary:
                 counted = self._counted(h, block)
                 above += counted.T @ X
@@ -186,22 +245,37 @@ class SparseUpdates(Updates):
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Rows for the coefficients, features for the dictionary."""
-        from onmf.kernels import multiplicative_iteration
-
-        X, (n, K) = self.X, H.shape
-        problem = SparseProblem(self.divergence, X, W)
-        new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
-        mass = np.maximum(problem.mass, np.finfo(W.dtype).tiny)
-        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
-        rows = threads.by_work(n, X.nnz / n * K, 1e5)
-        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
+        problem = SparseProblem(self.divergence, self.X, W)
+        new, Y, P = (self._penalised if self.penalties else self._plain)(problem, H)
         loss = self._summed(problem.loss(H, Y), slice(None))
         if not dictionary:
             return loss, new, W
         counted = self._counted(new, slice(None))
         sums = gathered(self.columns, P, counted)
+        if self.penalties:
+            return loss, *self._updated(new, W, sums.T, counted.sum(axis=0)[:, None])
         factor = self.divergence.multiplicative_factor(ratio(sums, counted.sum(axis=0)))
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
+
+    def _plain(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
+        """The coefficients after one step, the fits before it and (x / y)^alpha after it."""
+        from onmf.kernels import multiplicative_iteration
+
+        X, (n, K) = self.X, H.shape
+        new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
+        mass = np.maximum(problem.mass, np.finfo(H.dtype).tiny)
+        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
+        rows = threads.by_work(n, X.nnz / n * K, 1e5)
+        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
+        return new, Y, P
+
+    def _penalised(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
+        """The same with penalties, by sparse products."""
+        X, least = self.X, LEAST_FIT[H.itemsize]
+        Y = np.maximum(problem.fit(H), least)
+        ratios = scipy.sparse.csr_matrix(((X.data / Y) ** self.order, X.indices, X.indptr), shape=X.shape)
+        new = H * self._coefficients_factor(H, ratios @ problem.Wt, problem.mass)
+        return new, Y, (X.data / np.maximum(problem.fit(new), least)) ** self.order
 
 
 def by_columns(X: Any) -> Any:
@@ -241,22 +315,23 @@ class Iterate:
     H: Array
     W: Array
     loss: float
-    converged: bool  # has the loss nearly stopped falling?
+    converged: bool  # has the objective, the loss with the penalties, nearly stopped falling?
 
 
 def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, fixed: int = 0) -> Iterator[Iterate]:
     """The states from the start (number 0) to the last, which has converged or is number ``max_iter``.
 
     The first ``fixed`` atoms stay: the majorant is a sum over weights, so that the others' steps are what they were.
-    Converged means that the loss has fallen by less than ``tol`` of itself over ten iterations.
+    Converged means that the objective has fallen by less than ``tol`` of itself over ten iterations.
     """
-    losses: list[float] = []
+    objectives: list[float] = []
+    updates.fixed = fixed
     for number in range(max_iter + 1):
         learning = fixed < len(W) and number < max_iter  # the last one is for the loss alone
         loss, *after = updates.iterate(H, W, learning)
-        losses.append(loss)
-        ten_ago = losses[-1 - PATIENCE] if len(losses) > PATIENCE else np.inf
-        converged = tol > 0 and ten_ago - loss <= tol * ten_ago < np.inf
+        objectives.append(updates.objective(loss, H, W))
+        ten_ago = objectives[-1 - PATIENCE] if len(objectives) > PATIENCE else np.inf
+        converged = tol > 0 and ten_ago - objectives[-1] <= tol * ten_ago < np.inf
         yield Iterate(number, H, W, loss, converged)
         if converged:
             return

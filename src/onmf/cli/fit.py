@@ -39,7 +39,7 @@ EXAMPLES = (
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
-    "`onmf fit spectra.npy --method paper:tol=1e-9 --ridge 0.001 --out theorem.safetensors`"
+    "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`"
 )
 
 
@@ -64,8 +64,17 @@ def fit(
     coefficients: Annotated[
         str, typer.Option(help="nonnegative, or simplex: those of a sample sum to one, as the abundances of unmixing.")
     ] = "nonnegative",
-    ridge: Annotated[
-        float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
+    l1_coefficients: Annotated[
+        float, typer.Option(min=0, help="Price of ||h||_1 per sample, for sparse coefficients; X divided by its mean.")
+    ] = 0.0,
+    l2_coefficients: Annotated[
+        float, typer.Option(min=0, help="Price of ||h||^2 / 2 per sample; the convergence theorem needs one above 0.")
+    ] = 0.0,
+    l1_dictionary: Annotated[
+        float, typer.Option(min=0, help="Price of ||W||_1, for sparse atoms; needs one on the coefficients too.")
+    ] = 0.0,
+    l2_dictionary: Annotated[
+        float, typer.Option(min=0, help="Price of ||W||^2 / 2; needs one on the coefficients too.")
     ] = 0.0,
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)
@@ -127,7 +136,10 @@ def fit(
         "shuffle": shuffle,
         "init": init,
         "coefficients": coefficients,
-        "ridge": ridge,
+        "l1_coefficients": l1_coefficients,
+        "l2_coefficients": l2_coefficients,
+        "l1_dictionary": l1_dictionary,
+        "l2_dictionary": l2_dictionary,
         "clip": clip,
         "missing": missing,
         "implicit": implicit,

@@ -22,11 +22,11 @@ PATIENCE = 10  # iterations without progress after which rounding is to blame
 
 @dataclass(frozen=True)
 class InteriorPoint(CoefficientSolver, name="interior-point"):
-    """Mehrotra's predictor-corrector for min sum_f |x_f - (hW)_f| + (m/2) ||h||^2 over the box: l1 with a proof.
+    """Mehrotra's predictor-corrector for min sum_f |x_f - (hW)_f| + (m/2) ||h||^2 + p ||h||_1, with a proof.
 
     The dual problem has a variable a_f in [-1, 1] for every feature, and any such a bounds the minimum from below by
 
-        sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k (Wa)_k h_k,
+        sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k ((Wa)_k - p) h_k,
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
     the other solvers' test, this assumes nothing about where the minimum is. A step costs one matrix product for all
@@ -42,7 +42,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         if not divergence.absolute_deviations:
             return f"InteriorPoint refuses {divergence.name}: it is made for l1 alone; use armijo."
-        return "InteriorPoint refuses a lasso: its proof knows a ridge alone; use polyak." if penalty.lasso else None
+        return None
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         limit, low = problem.tolerance(self.tol), problem.box.low
@@ -67,7 +67,8 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
                 some = None if weights is None else weights[block]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    part = iterate(scaled.steps(X[block], start[where], limit[block], some), self.max_iter)
+                    steps = scaled.steps(X[block], start[where], limit[block], problem.prices[block], some)
+                    part = iterate(steps, self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
         return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
@@ -76,20 +77,21 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 class Scaled:
     """The problem in units of its own: atoms of mean 1, samples of mean 1, coefficients q that begin at zero.
 
-    No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the ridge of none is
-    above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and make any a prove something.
+    No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the l2 penalty of
+    none is above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and let any a prove
+    something.
     """
 
     def __init__(self, problem: Problem, W: Array) -> None:
-        self.box, self.ridge = problem.box, problem.penalty.ridge
+        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
 
-    def steps(self, X: Array, H: Array, limit: Array, weights: Array | None) -> Steps:
+    def steps(self, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None) -> Steps:
         """The iterates from H; ``weights`` are those of the entries, if they differ."""
-        return Steps(self, X, H, limit, weights)
+        return Steps(self, X, H, limit, prices, weights)
 
 
 class Steps(Work):
@@ -99,7 +101,9 @@ class Steps(Work):
     sample that is never made, as it only occurs in products.
     """
 
-    def __init__(self, scaled: Scaled, X: Array, H: Array, limit: Array, weights: Array | None = None) -> None:
+    def __init__(
+        self, scaled: Scaled, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None = None
+    ) -> None:
         dtype = X.dtype
         n, F = X.shape
         box, mean = scaled.box, scaled.mean
@@ -112,7 +116,8 @@ class Steps(Work):
         self.mass = np.maximum(mass, np.finfo(dtype).tiny)
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
-            self.ridge = np.minimum(scaled.ridge * unit / mean / mean, 1e30)
+            self.l2 = np.minimum(scaled.l2 * unit / mean / mean, 1e30)
+            self.price = np.minimum(prices / mean, 1e30)
             self.top, self.boxed = self._tops()
         self.low = box.low * mean / unit
         # The best point so far and the best bound from below; no loss is negative.
@@ -131,7 +136,7 @@ class Steps(Work):
         size = np.abs(R).mean(axis=1, keepdims=True) + np.finfo(dtype).eps
         a = 0.5 * R / (np.abs(R) + size)
         v = 0.5 * size / p
-        z = np.maximum(self.ridge * (q + self.low) - self._gathered(a) + v, 0.5 * size / q)
+        z = np.maximum(self._pull(q) - self._gathered(a) + v, 0.5 * size / q)
         self.state = np.stack([np.maximum(R, 0.0) + size, np.maximum(-R, 0.0) + size, 1.0 - a, 1.0 + a], axis=1)
         self.bounds = np.stack([q, p, z, v], axis=1)
         self.work = np.empty((5, n, F), dtype=dtype)
@@ -146,7 +151,7 @@ class Steps(Work):
         """The upper bounds, and whether these are those of the box."""
         scaled, F = self.scaled, self.X.shape[1]
         top = (scaled.box.high - scaled.box.low) * (scaled.mean / self.unit)
-        ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(self.X.dtype).tiny)), CEILING)
+        ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.l2, np.finfo(self.X.dtype).tiny)), CEILING)
         if not self._alike:  # an atom's mean is less than one where little of it is seen
             ceiling = ceiling * F / np.where(self.mass > 1e-6 * F, self.mass, F)
         return np.minimum(top, ceiling), top <= ceiling
@@ -162,7 +167,7 @@ class Steps(Work):
         q = self.bounds[:, 0]
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
         measure(self.X, fit, self.state, self.work, sums)
-        value = self._with_ridge(q, deviations)
+        value = self._with_penalty(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
@@ -175,9 +180,9 @@ class Steps(Work):
 
     def _proof(self, c: Array, dual: Array) -> Array:
         """What a proves, with c = Wa and the sum of a x."""
-        mass = self.scaled.mass
+        mass = self.mass
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
-        e = (np.maximum(c - self.ridge * (self.bounds[:, 0] + self.low), 0.0) / mass).max(axis=1)
+        e = (np.maximum(c - self._pull(self.bounds[:, 0]), 0.0) / mass).max(axis=1)
         mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
         return np.fmax(self._bound(c, dual), mended)
 
@@ -186,11 +191,11 @@ class Steps(Work):
         from onmf.kernels.interior import advance, factor, predict
 
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
-        joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
-        pull = self.ridge * (bounds[:, 0] + self.low)
+        joint = scaled.l2 > 0  # steps of two lengths suit linear programmes only
+        pull = self._pull(bounds[:, 0])
         M = self._hessians(work[1] if self._alike else np.square(self.weights) * work[1])
         numbers = np.finfo(M.dtype)
-        factor(M, bounds, self.ridge, 10 * float(numbers.eps))
+        factor(M, bounds, self.l2, 10 * float(numbers.eps))
         dq = self._gathered(work[2]) - pull
         self._solve_factored(M, dq)
         P = self._fit(dq)
@@ -247,16 +252,26 @@ class Steps(Work):
         return np.ascontiguousarray(array[:, stay]) if name == "work" else array[stay]
 
     def _objective(self, q: Array) -> Array:
-        return self._with_ridge(q, np.abs(self.X - self._fit(q)).sum(axis=1))
+        return self._with_penalty(q, np.abs(self.X - self._fit(q)).sum(axis=1))
 
-    def _with_ridge(self, q: Array, deviations: Array) -> Array:
-        if not self.scaled.ridge:
-            return deviations
-        return deviations + 0.5 * (self.ridge * np.square(q + self.low)).sum(axis=1)
+    def _with_penalty(self, q: Array, deviations: Array) -> Array:
+        """With (m/2) (q + low)^2 + p q: what the lower bounds cost by p, they cost anyway."""
+        if self.scaled.priced:
+            deviations = deviations + (self.price * q).sum(axis=1)
+        if self.scaled.l2:
+            deviations = deviations + 0.5 * (self.l2 * np.square(q + self.low)).sum(axis=1)
+        return deviations
+
+    def _pull(self, q: Array) -> Array:
+        """The derivative of that penalty."""
+        pull = self.l2 * (q + self.low)
+        return pull + self.price if self.scaled.priced else pull
 
     def _bound(self, c: Array, dual: Array) -> Array:
-        """sum a x + min over q of (m/2) (q + low)^2 - c q."""
-        if not self.scaled.ridge:
+        """sum a x + min over q of (m/2) (q + low)^2 - (c - p) q."""
+        if self.scaled.priced:
+            c = c - self.price
+        if not self.scaled.l2:
             return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
-        q = np.clip(c / np.maximum(self.ridge, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
-        return dual + (0.5 * self.ridge * np.square(q + self.low) - c * q).sum(axis=1)
+        q = np.clip(c / np.maximum(self.l2, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
+        return dual + (0.5 * self.l2 * np.square(q + self.low) - c * q).sum(axis=1)

@@ -14,14 +14,14 @@ class ScaledOnSimplex(Scaled):
     """The same on the simplex: one unit for all atoms, so that the q of a sample sum to one number, ``total``."""
 
     def __init__(self, problem: Problem, W: Array) -> None:
-        self.box, self.ridge = problem.box, problem.penalty.ridge
+        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
         self.mean = np.full(len(W), W.mean(), dtype=W.dtype)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
 
-    def steps(self, X: Array, H: Array, limit: Array, weights: Array | None) -> Steps:
-        return StepsOnSimplex(self, X, H, limit, weights)
+    def steps(self, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None) -> Steps:
+        return StepsOnSimplex(self, X, H, limit, prices, weights)
 
 
 class StepsOnSimplex(Steps):
@@ -44,8 +44,10 @@ class StepsOnSimplex(Steps):
     def _proof(self, c: Array, dual: Array) -> Array:
         """A ridge is above its tangent at q, and what is linear has its minimum at a corner."""
         q = self.bounds[:, 0]
-        pull = self.ridge * (q + self.low)
+        pull = self.l2 * (q + self.low)
         tangent = (pull * (0.5 * (q + self.low) - q)).sum(axis=1)
+        if self.scaled.priced:
+            pull = pull + self.price
         return dual + tangent - self.total[:, 0] * (c - pull).max(axis=1)
 
     def _hessians(self, weights: Array) -> Array:

@@ -20,8 +20,8 @@ from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem, takes_spar
 class Multiplicative(CoefficientSolver, name="multiplicative"):
     """h <- h o factor(P W' / (N W' + p / c)), with the parts and the factor of the divergence.
 
-    p is the derivative of the penalty and c the number with d/dy = c (N - P). A ridge pulls the stronger, the larger
-    the coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
+    p is the derivative of the penalty and c the number with d/dy = c (N - P). l2 pulls the stronger, the larger the
+    coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
 
     ``max_iter`` steps are made, or fewer with ``every`` > 0: every so many steps the samples leave whose objective has
     fallen by less than ``tol`` of itself.
@@ -52,7 +52,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
 
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0]
-        numbers = order, order * problem.penalty.ridge, box.low, box.high, self.max_iter
+        numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return Coefficients.untested(H, self.max_iter)
 
@@ -73,7 +73,7 @@ class _Steps(Descent):
         above = problem.gathered(P)
         below = problem.mass if N is None else problem.gathered(N)
         if problem.penalty:
-            factor = self._penalised(above, below)
+            factor = penalised_factor(divergence, above, below, H, problem.prices, problem.penalty.l2)
         else:
             factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
         self.H = problem.box.project(H * factor)
@@ -84,12 +84,15 @@ class _Steps(Descent):
                 self.done = before - self.objective <= self.tol * before
         return self.nobody()
 
-    def _penalised(self, above: Array, below: Array) -> Array:
-        problem, H, divergence = self.problem, self.H, self.problem.divergence
-        slope, exponent = divergence.multiplicative_slope or 1.0, 1.0 / (divergence.alpha_order or 1.0)
-        below = np.maximum(below + problem.penalty.gradient(H, problem.prices) / slope, TINY)
-        factor = divergence.multiplicative_factor(above / below)
-        return factor ** (below / (below + problem.penalty.ridge * H * (exponent / slope)))
-
     def _fit(self, H: Array) -> Array:
         return np.maximum(self.problem.fit(H), TINY)
+
+
+def penalised_factor(
+    divergence: Divergence, above: Array, below: Array, M: Array, price: Array | float, l2: float
+) -> Array:
+    """The factor of the update of M, coefficients or weights, whose penalty is price ||M||_1 + (l2 / 2) ||M||^2."""
+    slope, exponent = divergence.multiplicative_slope or 1.0, 1.0 / (divergence.alpha_order or 1.0)
+    below = np.maximum(below + (l2 * M + price) / slope, TINY)
+    factor = divergence.multiplicative_factor(above / below)
+    return factor ** (below / (below + l2 * M * (exponent / slope)))

@@ -64,7 +64,10 @@ class Newton(CoefficientSolver, name="newton"):
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
-            H = nnls_on_gram(problem.W @ problem.W.T, problem.X @ problem.W.T)
+            Q, B = problem.W @ problem.W.T, problem.X @ problem.W.T
+            if problem.penalty:  # data are of order one, where divergences do not differ much
+                Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.prices
+            H = nnls_on_gram(Q, B)
             H = problem.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H

@@ -136,7 +136,7 @@ class _Searches(Descent):
 class ConstantStep(CoefficientSolver, name="constant"):
     """h <- P(h - grad / L) with a Lipschitz constant L of the gradient: majorisation-minimisation, no line search.
 
-    L = (Lipschitz constant of d in y) * (largest eigenvalue of WW') + ridge. For squared l2 and Mahalanobis the
+    L = (Lipschitz constant of d in y) * (largest eigenvalue of WW') + l2. For squared l2 and Mahalanobis the
     gradient is hQ - b with the K x K matrix Q = WAW' and b = xAW': a compiled kernel iterates without touching F.
     """
 
@@ -175,7 +175,7 @@ class _Steps(Descent):
             lipschitz = largest_eigenvalue(problem.Q)
         else:
             lipschitz = (problem.divergence.lipschitz or 0.0) * largest_eigenvalue(problem.W @ problem.W.T)
-        self.length = 1.0 / (lipschitz + problem.penalty.ridge)
+        self.length = 1.0 / (lipschitz + problem.penalty.l2)
 
     def test(self, k: int) -> Mask:
         self.G = self.problem.gradient(self.H, self.problem.fit(self.H))

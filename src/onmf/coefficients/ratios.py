@@ -59,8 +59,8 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
             if penalty:
                 below += penalty.gradient(h, problem.prices[rows])
             factor = above / below
-            if penalty.ridge:  # whose share of the denominator shortens the step: see Multiplicative
-                factor **= below / (below + 2 * penalty.ridge * h)
+            if penalty.l2:  # whose share of the denominator shortens the step: see Multiplicative
+                factor **= below / (below + 2 * penalty.l2 * h)
             h = project(h * factor)
         return h
 

@@ -150,7 +150,7 @@ class NMF(TransformerMixin, BaseEstimator):
         return -self.loss(X, sample_weight=sample_weight, weights=weights)
 
     def stationarity(self, X: Any) -> float:
-        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X.
+        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
 
         The distance from the critical points that the theorem speaks of; outside class D2 an indicator only. By
         Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
@@ -158,7 +158,7 @@ class NMF(TransformerMixin, BaseEstimator):
         X = self._checked(X)
         divergence, W = self._fitted.inside, self._fitted.state.W.astype(X.dtype, copy=False)
         divergence = Partial(divergence) if isinstance(X, Known) else divergence
-        gradient = np.zeros_like(W)
+        gradient = self._fitted.state.penalties.slope(W)
         for rows, H, problem in self._solved(X):
             with threads.taken_from_blas():
                 slope = divergence.grad(as_dense(problem.X), H @ W)
@@ -186,7 +186,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""
-        return Penalty()
+        return self._fitted.state.penalties.of_coefficients
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
         """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""

@@ -29,6 +29,7 @@ from onmf.initial import initial_dictionary
 from onmf.learner import Coverage, Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.methods import State
+from onmf.problem import Penalties
 from onmf.sets import Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_infinite
 
@@ -71,7 +72,8 @@ class BatchNMF(Serving):
     max_iter : int, default 1000
         Iterations at most.
     tol : float, default 1e-5
-        The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
+        The loss, with penalties, has converged when it falls by less than this share of itself over ten iterations; 0:
+        never.
     coefficients : {"nonnegative"}, default "nonnegative"
         Multiplicative updates cannot keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
@@ -80,6 +82,8 @@ class BatchNMF(Serving):
         "nan": entries that are NaN are unknown, and everything is learnt from the others; None: they are an error.
     implicit : {"zero", "missing"}, default "zero"
         What a sparse X does not store: zeros, or entries that are unknown, as in ratings.
+    l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
+        Prices of ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, as in ``OnlineNMF``.
     sets : Sets or None, default None
         The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
@@ -128,6 +132,10 @@ class BatchNMF(Serving):
         clip: tuple[float, float] | None = None,
         missing: str | None = None,
         implicit: str = "zero",
+        l1_coefficients: float = 0.0,
+        l2_coefficients: float = 0.0,
+        l1_dictionary: float = 0.0,
+        l2_dictionary: float = 0.0,
         sets: Sets | None = None,
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
@@ -145,6 +153,10 @@ class BatchNMF(Serving):
         self.clip = clip
         self.missing = missing
         self.implicit = implicit
+        self.l1_coefficients = l1_coefficients
+        self.l2_coefficients = l2_coefficients
+        self.l1_dictionary = l1_dictionary
+        self.l2_dictionary = l2_dictionary
         self.sets = sets
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
@@ -166,10 +178,14 @@ class BatchNMF(Serving):
         if isinstance(X, Known):
             require_weighed(divergence)
         self._sets.require_positive_fit(divergence)
+        penalties = Penalties.of(vars(self))
+        penalties.require_effect(coefficients_bounded=False)
+        if penalties and divergence.multiplicative_slope is None:
+            raise ValueError(f"BatchNMF refuses penalties under {divergence.name} with its parameter; use OnlineNMF.")
         before = self._learned
         try:
             with threads.taken_from_blas():
-                self._factorise(X, samples, units, divergence, features)
+                self._factorise(X, samples, units, divergence, features, penalties)
             self._warn_unless_converged()
             if isinstance(X, Known) and (gaps := Coverage.of(X).warning):
                 warnings.warn(gaps, UserWarning, stacklevel=2)
@@ -189,7 +205,13 @@ class BatchNMF(Serving):
             )
 
     def _factorise(
-        self, X: Any, samples: Array | None, units: Units, divergence: Divergence, features: Features
+        self,
+        X: Any,
+        samples: Array | None,
+        units: Units,
+        divergence: Divergence,
+        features: Features,
+        penalties: Penalties,
     ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, n = divergence.in_units(units.scale), X.shape[0]
@@ -198,12 +220,14 @@ class BatchNMF(Serving):
         known = known_atoms(self.fixed, X.shape[1], X.dtype)
         require_fittable(known, self.n_components, C, inside)
         updates, shown, raised = _updates(X, samples, units, divergence, inside)
+        updates.penalties = penalties
         shown, counts = apart(shown)
         rng = generators(self.random_state)[0]
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.closed
         first = initial_dictionary(self.init, shown, K, rng, ratios, known, counts)
         W = C.rescale_into(beside(known, first.astype(X.dtype, copy=False)))
-        fitted = Fitted(state=State(W, C), divergence=divergence, units=units, features=features, raised=raised > 0)
+        state = State(W, C, penalties=penalties)
+        fitted = Fitted(state=state, divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / weight
         listeners, now = self._listeners(), None
         seconds = 0.0
@@ -230,8 +254,10 @@ class BatchNMF(Serving):
             warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate, weight: float) -> Factorised:
-        """An iterate as the result, the atoms that were learnt divided by their largest weights."""
-        size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
+        """An iterate as the result; atoms that were learnt are divided by their largest weights unless that costs."""
+        size = np.ones(len(now.W), dtype=now.W.dtype)
+        if not fitted.state.penalties:
+            size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
         size[: fitted.state.C.fixed] = 1
         W = fitted.state.C.project(now.W / size[:, None])
         H = now.H * (size * now.H.dtype.type(fitted.units.scale))

@@ -76,8 +76,10 @@ class OnlineNMF(Streamed):
     coefficients : {"nonnegative", "simplex"}, default "nonnegative"
         "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
         no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.
-    ridge : float, default 0
-        m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
+    l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
+        Prices of ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, with W <= 1. They are in
+        internal units (X divided by the mean of the first batch), so that X times a constant gives the same W. l1 makes
+        sparse, l2 small; a price on the dictionary needs one on the coefficients. The theorem needs l2_coefficients.
     sets : Sets or None, default None
         The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
@@ -147,7 +149,10 @@ class OnlineNMF(Streamed):
         missing: str | None = None,
         implicit: str = "zero",
         coefficients: str = "nonnegative",
-        ridge: float = 0.0,
+        l1_coefficients: float = 0.0,
+        l2_coefficients: float = 0.0,
+        l1_dictionary: float = 0.0,
+        l2_dictionary: float = 0.0,
         sets: Sets | None = None,
         reservoir: int = 0,
         transform_tol: float = 1e-4,
@@ -170,7 +175,10 @@ class OnlineNMF(Streamed):
         self.missing = missing
         self.implicit = implicit
         self.coefficients = coefficients
-        self.ridge = ridge
+        self.l1_coefficients = l1_coefficients
+        self.l2_coefficients = l2_coefficients
+        self.l1_dictionary = l1_dictionary
+        self.l2_dictionary = l2_dictionary
         self.sets = sets
         self.reservoir = reservoir
         self.transform_tol = transform_tol
@@ -293,7 +301,7 @@ class OnlineNMF(Streamed):
         return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=self._where[0]))
 
     def _penalty(self) -> Penalty:
-        return self.method_.penalty(self.ridge)
+        return self.method_.penalty(self._fitted.state.penalties)
 
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""

@@ -28,6 +28,9 @@ def curved_step(
     keep: float,
     gain: float,
     damping: float,
+    l1: float,
+    l2: float,
+    high: float,
     sweeps: int,
     first: int,
     last: int,
@@ -36,11 +39,11 @@ def curved_step(
     """For the features from ``first`` to ``last``: A = keep uu'A + gain sum c h h', b = keep ub + gain sum s h, and
     sweeps on
 
-        w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k   over w >= low
+        w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k + l1 sum_k w_k + l2 / 2 ||w||^2
 
-    from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes`` (s) and ``curvatures``
-    (c), a row per feature; A is packed. D has a row per feature, or one for all. The weights of the first ``fixed``
-    atoms stay.
+    over low <= w <= high, from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes``
+    (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row per feature, or one for all. The
+    weights of the first ``fixed`` atoms stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
@@ -77,7 +80,8 @@ def curved_step(
                 q += 1
         for k in range(K):
             new[k] = old[k] if k < fixed else max(old[k], least)
-            slope[k] = sums[k] - total[k]
+            slope[k] = sums[k] - total[k] + l1
+            M[k, k] += l2
         for k in range(K):  # M is symmetric: its columns are its rows
             w, row = new[k], M[k]
             for j in range(K):
@@ -89,7 +93,7 @@ def curved_step(
                 row = M[k]
                 if row[k] <= 0:
                     continue
-                w = max(new[k] - slope[k] / row[k], least)
+                w = min(max(new[k] - slope[k] / row[k], least), high)
                 change = w - new[k]
                 if change != 0:  # most weights are, and stay, at their floor
                     new[k] = w

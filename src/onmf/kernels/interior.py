@@ -44,13 +44,13 @@ def measure(X: Array, Y: Array, state: Array, work: Array, sums: Array) -> None:
 
 
 @kernel("nP* n4K nK", error_model="numpy", fastmath=FAST)
-def factor(M: Array, bounds: Array, ridge: Array, relative: float) -> None:
-    """Add z/q + v/p + ridge to the diagonals of the packed M, and replace M by its Cholesky factors U, M = U'U.
+def factor(M: Array, bounds: Array, l2: Array, relative: float) -> None:
+    """Add z/q + v/p + l2 to the diagonals of the packed M, and replace M by its Cholesky factors U, M = U'U.
 
     Row by row, four earlier rows at a time; instead of the diagonal of U its inverse is kept. A pivot of which less
     than ``relative`` is left counts as zero.
     """
-    n, K = ridge.shape
+    n, K = l2.shape
     U = np.zeros((K, K), dtype=M.dtype)
     for i in range(n):
         packed = M[i]
@@ -60,7 +60,7 @@ def factor(M: Array, bounds: Array, ridge: Array, relative: float) -> None:
             row = U[j]
             for k in range(j, K):
                 row[k] = packed[first + k - j]
-            row[j] += z[j] / q[j] + v[j] / p[j] + ridge[i, j]
+            row[j] += z[j] / q[j] + v[j] / p[j] + l2[i, j]
             least = relative * row[j]
             m = 0
             while m + 4 <= j:

@@ -35,7 +35,7 @@ def multiplicative_steps(
     mass: Array,
     prices: Array,
     order: float,
-    ridge: float,
+    l2: float,
     low: float,
     high: float,
     steps: int,
@@ -44,8 +44,8 @@ def multiplicative_steps(
 ) -> None:
     """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), ``steps`` times, in place in H[first:last].
 
-    b_k = mass_k + ridge h_k + price, the last two being ``order`` times the penalty's. The share s of the ridge in b_k
-    shortens the step: the exponent is 1 / (order + s), with which it cannot oscillate.
+    b_k = mass_k + l2 h_k + price, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
+    the step: the exponent is 1 / (order + s), with which it cannot oscillate.
     """
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
@@ -63,8 +63,8 @@ def multiplicative_steps(
                 for p in range(m):
                     total += y[p] * w[p]
                 below = mass[k] + price
-                if ridge > 0:
-                    pull = ridge * h[k]
+                if l2 > 0:
+                    pull = l2 * h[k]
                     below += pull
                     factor = (total / below) ** (below / (order * below + pull))
                 else:

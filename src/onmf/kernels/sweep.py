@@ -43,18 +43,22 @@ def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
             news[p, f] = a
 
 
-def sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int = 0) -> None:
-    """Coordinate descent on w A_f w' / 2 - b_f w' over w_k >= unit_k low_f, for the features f from ``first`` on.
+def sweep(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int = 0
+) -> None:
+    """Coordinate descent on w A_f w' / 2 - b_f w' over unit_k low_f <= w_k <= unit_k high, from feature ``first`` on.
 
     It works in place in W (K, F), on as many columns as b (K, B) has. A is (P, B), packed, or (K, K) if the features
     share it. The weights of the first ``fixed`` atoms stay.
     """
     K, B = b.shape
-    (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, first, sweeps, fixed)
+    (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, high, first, sweeps, fixed)
 
 
 @kernel("PB KB KF* F K")
-def _sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int) -> None:
+def _sweep(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int
+) -> None:
     K, B = b.shape
     if not 0 <= first <= W.shape[1] - B:
         raise ValueError(OUTSIDE)
@@ -71,14 +75,16 @@ def _sweep(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sw
                     s[f] += A[p, f] * w[f]
                 p += K - 1 - j if j < k else 1
             diagonal = k * K - k * (k - 1) // 2
-            w = W[k, first : first + B]
+            w, top = W[k, first : first + B], unit[k] * high
             for f in range(B):
                 a = A[diagonal, f]
-                w[f] = max(w[f] - s[f] / a if a > 0 else w[f], unit[k] * least[f])
+                w[f] = min(max(w[f] - s[f] / a if a > 0 else w[f], unit[k] * least[f]), top)
 
 
 @kernel("KK KB KF* F K")
-def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: int, sweeps: int, fixed: int) -> None:
+def _sweep_shared(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int
+) -> None:
     K, B = b.shape
     if not 0 <= first <= W.shape[1] - B:
         raise ValueError(OUTSIDE)
@@ -94,7 +100,7 @@ def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: 
                 V[k, f] = W[k, first + start + f]
         for _ in range(sweeps):
             for k in range(fixed, K):
-                a, u = A[k, k], unit[k]
+                a, u, top = A[k, k], unit[k], unit[k] * high
                 if a <= 0:
                     continue
                 for f in range(n):
@@ -107,7 +113,7 @@ def _sweep_shared(A: Array, b: Array, W: Array, low: Array, unit: Array, first: 
                     for f in range(n):
                         s[f] += A[k, j] * V[j, f]
                 for f in range(n):
-                    V[k, f] = max(V[k, f] - s[f] / a, u * least[f])
+                    V[k, f] = min(max(V[k, f] - s[f] / a, u * least[f]), top)
         for k in range(K):
             for f in range(n):
                 W[k, first + start + f] = V[k, f]

@@ -14,7 +14,7 @@ from onmf.divergences.base import TINY
 from onmf.learner import exchange
 from onmf.methods import Method, State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
-from onmf.problem import Penalty, pose
+from onmf.problem import pose
 from onmf.sets import Box, Simplex
 from onmf.units import DataError
 
@@ -37,7 +37,6 @@ def learn(
     X: Any,
     *,
     box: Box | Simplex,
-    penalty: Penalty,
     reservoir: Reservoir | None = None,
     adapt: bool = False,
     repeated: bool = False,
@@ -61,7 +60,7 @@ def learn(
     weights = None if weights is None else weights[rows].astype(state.W.dtype, copy=False)
     state = state.copy(method.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-    usual = method.coefficients(divergence).within(box)
+    usual, penalty = method.coefficients(divergence).within(box), method.penalty(state.penalties)
     share = NEW_SHARE if reservoir else 1
     exchanges = exchanges and not repeated and method.exchanges(divergence) > 0  # samples once learnt from cannot judge
     exchanges = exchanges and not shares  # an atom scaled to what two of them carry takes shares off the simplex
@@ -76,10 +75,10 @@ def learn(
             some = X[first : first + -(-exchange.taking_part(len(state.W)) // share)]
             some = reservoir.mixed(kept, some) if reservoir else some
             counts = None if weights is None else weights[first : first + some.shape[0]]
-            state = exchange.exchanged(method, divergence, state, some, box, penalty, counts)
+            state = exchange.exchanged(method, divergence, state, some, box, counts)
         V = reservoir.mixed(kept, new) if reservoir else new
         before, H = state, None
-        effort = method.effort(state.clock)
+        effort = method.effort(state.clock) * (method.penalised_effort if state.penalties else 1)
         solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
         for visit in range(method.visits(state.clock)):
             problem = pose(divergence, V, state.W, box, penalty, count)

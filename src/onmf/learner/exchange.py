@@ -24,7 +24,7 @@ from onmf._support.arrays import Array, dense, row_sums
 from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import Penalty, pose
+from onmf.problem import pose
 from onmf.sets import Box, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
@@ -58,7 +58,6 @@ def exchanged(
     state: State,
     X: Any,
     box: Box | Simplex,
-    penalty: Penalty,
     weights: Array | None = None,
 ) -> State:
     """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was.
@@ -69,7 +68,8 @@ def exchanged(
     X = as_dense(X) if isinstance(X, Known) else X
     if X.shape[0] < FEWEST or len(W) - state.C.fixed < 2:
         return state
-    usual = method.coefficients(divergence)
+    usual, penalties = method.coefficients(divergence), state.penalties
+    penalty = method.penalty(penalties)
     solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
 
     def solved(rows: Any, W: Array) -> tuple[Array, Array, Array]:
@@ -93,7 +93,9 @@ def exchanged(
     changed = state.C.project(changed)
     _, after, _ = solved(X[judges], changed)
     before, counts = before[judges], 1.0 if weights is None else weights[judges]
-    better = (counts * after).sum() < (counts * before).sum()
+    number = len(after) if weights is None else float(weights[judges].sum())
+    dearer = number * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
+    better = (counts * after).sum() + dearer < (counts * before).sum()
     return method.recombined(divergence, state, changed, mixing) if better else state
 
 

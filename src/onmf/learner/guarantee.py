@@ -36,8 +36,8 @@ def _of_the_run(learned: Learned) -> list[str]:
     doubts, clip = [], learned.units.clip
     if learned.shares:
         doubts.append("the dictionary must lie in a bounded set, and with coefficients='simplex' it has no upper bound")
-    if learned.ridge == 0:
-        doubts.append("the loss must be strongly convex in h, and ridge was 0 (ridge=1e-3)")
+    if not learned.state.penalties.l2_coefficients:
+        doubts.append("the loss must be strongly convex in h, and l2_coefficients was 0 (l2_coefficients=1e-3)")
     if learned.passes > 1:
         doubts.append(f"samples must be independent, and there were {learned.passes} passes over the same")
     if "kept" in learned.state.memory:

@@ -177,7 +177,6 @@ class Learned(Fitted):
     coverage: Coverage | None = None  # of data that are known in part
     adaptive: bool = False  # was a parameter of the divergence left to the data?
     zeros: bool = False  # were there any in the data?
-    ridge: float = np.inf  # the smallest that was used
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
@@ -209,7 +208,7 @@ class Learned(Fitted):
         """What to try if the loss has gone up instead of down; None if it has not."""
         step = self.method.shorter_step()
         late = float(np.median([loss for _, _, loss in self.history.entries[-10:]]))
-        if step is None or late <= 2 * self.loss_to_beat:
+        if step is None or late <= 2 * self.loss_to_beat or self.state.penalties.on_dictionary:  # which costs loss
             return None
         return (
             f"The loss ({late:.4g}) is far above that of the start or a single atom ({self.loss_to_beat:.4g}): "
@@ -221,7 +220,5 @@ class Learned(Fitted):
         require_whole(0, passes=self.passes, pass_began=self.pass_began)
         if self.history.entries and self.pass_began >= self.history.samples:
             raise ValueError("its last pass begins after its last sample")
-        if not is_number(self.ridge) or self.ridge < 0:
-            raise ValueError(f"its ridge is {self.ridge!r}")
         if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")

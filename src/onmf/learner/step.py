@@ -16,7 +16,7 @@ import scipy
 from onmf import divergences, methods
 from onmf._support import threads
 from onmf._support.arrays import Array, dense, density
-from onmf._support.checks import require_at_least, require_whole
+from onmf._support.checks import require_whole
 from onmf._support.known import Known, apart, without_holes
 from onmf.divergences import Divergence, Partial
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
@@ -26,7 +26,7 @@ from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
-from onmf.problem import pose
+from onmf.problem import NO_PENALTIES, Penalties, pose
 from onmf.sets import Box, DictionarySet, Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
@@ -43,7 +43,7 @@ class Recipe:
     init: Any = "kmeans++"
     rescale: bool = True  # divide data by the mean of the first batch?
     clip: tuple[float, float] | None = None
-    ridge: float = 0.0
+    penalties: Penalties = NO_PENALTIES
     sets: Sets = Sets()
     reservoir: int = 0
     fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
@@ -52,7 +52,7 @@ class Recipe:
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
         require_whole(0, reservoir=self.reservoir)
-        require_at_least(0, ridge=self.ridge)
+        self.penalties.require_effect(coefficients_bounded=self.shares)
         require_init(self.init)
         require_known(self.fixed, self.n_components)
         if isinstance(self.H, Simplex):
@@ -70,7 +70,7 @@ class Recipe:
             settings["init"],
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
-            settings["ridge"],
+            Penalties.of(settings),
             Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
             settings["fixed"],
@@ -154,8 +154,8 @@ def begin(
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
-        state = method.start(inside, beside(known, W), C)
-        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.ridge), weights)
+        state = replace(method.start(inside, beside(known, W), C), penalties=recipe.penalties)
+        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties), weights)
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
@@ -192,7 +192,7 @@ def require_served(method: Method, divergence: Divergence, recipe: Recipe, weigh
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
             "use 'auto'."
         )
-    reason = method.refuses(divergence)
+    reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
     if reason is None and recipe.shares:
         reason = method.refuses_shares(divergence)
     if reason is not None:
@@ -216,6 +216,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "coefficients": recipe.C.high == state.C.high,
         "eps of sets": recipe.C == state.C,
     }
+    fixed |= {name: value == getattr(state.penalties, name) for name, value in vars(recipe.penalties).items()}
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
@@ -280,7 +281,6 @@ def step(
         loss_to_beat=to_beat,
         raised=learned.raised or raised > 0,
         zeros=learned.zeros or any_zeros(batch),
-        ridge=min(learned.ridge, recipe.ridge),
         drift=learned.drift.after(X.shape[0], result.loss),
         coverage=learned.coverage and learned.coverage.after(batch),
     )
@@ -320,7 +320,6 @@ def _learnt(
             learned.state,
             X,
             box=recipe.H,
-            penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,
             repeated=repeated,

@@ -9,8 +9,8 @@ samples of a mini-batch, and n the samples seen (* and / elementwise):
 2. **Metric** D = S1 / (kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
    S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
 3. **Step** W <- P(W - c b/(n + b) D*G/tau), P projecting in the metric: the paper's schedule with the paper's b.
-4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest loss over the
-   second half of the race goes on.
+4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest objective over
+   the second half of the race goes on.
 5. **Sets**: where the fit must be positive (kl, is, alpha, beta < 2), the box {low_f <= W_kf <= 1} within C, and no
    entry changes by more than a factor of ten in a step. Elsewhere the paper's C.
 6. **Freeze**: from n = b on, metric, c and low stay as they are for ever.
@@ -34,7 +34,7 @@ from onmf.divergences import Divergence
 from onmf.methods.averages import Averages
 from onmf.methods.base import State
 from onmf.methods.steps import Slopes, Solve, Step
-from onmf.problem import Problem, pose
+from onmf.problem import Penalties, Problem, pose
 from onmf.sets import DictionaryBox, DictionarySet
 
 FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
@@ -69,10 +69,10 @@ class Adaptive(Step, name="adaptive"):
         rate = 1 / (1 + n / float(self.b)) / tau
         if "metric" in memory:
             metric, own = memory["metric"], self.feasible(problem.divergence, state)
-            return state.after(slopes.weight, _moved(slopes, rate, metric, own))
+            return state.after(slopes.weight, _moved(slopes, rate, metric, own, state.penalties))
         runs, losses = _runs(state), memory["losses"].copy()
         if len(runs) == 1:
-            runs = [runs[0].after(slopes, rate, state.C, tau)]
+            runs = [runs[0].after(slopes, rate, state, tau)]
         else:
             half, leader = int(n > min(self.race, self.b) / 2), _leader(losses)
             for number, run in enumerate(runs):
@@ -81,8 +81,8 @@ class Adaptive(Step, name="adaptive"):
                 else:
                     posed = pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty, problem.weights)
                     its = Slopes.of(posed, solve(posed))
-                losses[half, number] += problem.weighed(its.losses).sum(dtype=np.float64)
-                runs[number] = run.after(its, rate, state.C, tau)
+                losses[half, number] += its.objective(state.penalties)
+                runs[number] = run.after(its, rate, state, tau)
             if n >= min(self.race, self.b):
                 winner = _least(losses[half])
                 runs, losses = [runs[winner]], losses[:, [winner]]
@@ -146,17 +146,22 @@ class _Run:
     c: float
     averages: Averages
 
-    def after(self, slopes: Slopes, rate: float, C: DictionarySet, tau: int) -> _Run:
+    def after(self, slopes: Slopes, rate: float, state: State, tau: int) -> _Run:
         """The averages first, this mini-batch included; then the step."""
         averages = self.averages.after(slopes, tau)
-        own = _own_set(slopes.problem.divergence, C, averages, len(self.W))
-        return _Run(_moved(slopes, rate, self.c * averages.metric(), own), self.c, averages)
+        own = _own_set(slopes.problem.divergence, state.C, averages, len(self.W))
+        metric = self.c * averages.metric()
+        return _Run(_moved(slopes, rate, metric, own, state.penalties), self.c, averages)
 
 
-def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | DictionaryBox) -> Array:
-    """P(W - rate D*G)."""
+def _moved(
+    slopes: Slopes, rate: float, metric: Array, own: DictionarySet | DictionaryBox, penalties: Penalties
+) -> Array:
+    """P(W - rate D*G). The penalty's curvature l2 shortens the step, as 1/D is about that of the loss."""
     W = slopes.problem.W
-    V = W - rate * metric * slopes.gradient_beside(own.fixed)
+    if penalties.l2_dictionary:
+        metric = metric / (1 + penalties.l2_dictionary * metric)
+    V = W - rate * metric * slopes.penalised(penalties, own.fixed)
     if isinstance(own, DictionaryBox):
         V = np.clip(V, W / MOST_CHANGE, W * MOST_CHANGE)
     return own.project(V, metric).astype(W.dtype, copy=False)

@@ -17,7 +17,8 @@ VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvatur
 @dataclass(frozen=True, repr=False)
 class Auto(Choice, name="auto"):
     """The surrogate; its sparse form or em where these apply and less than 15 % of the first batch's entries are not
-    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte.
+    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Of samples
+    that are known in part, the surrogate always: it comes nearer to what is missing.
 
     The constants are those that all of them have.
     """
@@ -30,7 +31,7 @@ class Auto(Choice, name="auto"):
         self._made(Surrogate), self._made(EM)  # they check the constants
 
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        if divergence.alpha_order is None or density >= FEW_ENTRIES:
+        if divergence.alpha_order is None or density >= FEW_ENTRIES or divergence.partial:
             return self._made(Surrogate).chosen(divergence, shape, density, n_samples)
         K, F = shape
         curved = density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * F * K * (K + 1)

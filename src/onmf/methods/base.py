@@ -20,8 +20,10 @@ from onmf._support.known import as_dense
 from onmf.coefficients import CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Growing
-from onmf.problem import Penalty, Problem
+from onmf.problem import NO_PENALTIES, Penalties, Penalty, Problem
 from onmf.sets import DictionaryBox, DictionarySet
+
+PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class State:
     clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
     steps: int = 0
     memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
+    penalties: Penalties = NO_PENALTIES
 
     def require_counts(self) -> None:
         """Refuse invalid counts, as a damaged file may hold."""
@@ -54,7 +57,8 @@ class State:
     def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
         """The state after one more step, which has seen n samples."""
         memory = self.memory if memory is None else memory
-        return State(W, self.C, self.samples + n, self.clock + n, self.steps + 1, memory)
+        samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
+        return replace(self, W=W, memory=memory, samples=samples, clock=clock, steps=steps)
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,10 @@ class Method(Choice):
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
         )
 
+    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
+        """Why the method cannot serve a divergence with such penalties, and what to use instead; None if it can."""
+        return self.coefficients(divergence).refuses(divergence, self.penalty(penalties))
+
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         return self
 
@@ -175,9 +183,9 @@ class Method(Choice):
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         """The solver of the coefficient step while learning."""
 
-    def penalty(self, ridge: float) -> Penalty:
-        """The penalty on the coefficients: the user's ridge, and what the method adds."""
-        return Penalty(ridge)
+    def penalty(self, penalties: Penalties) -> Penalty:
+        """The penalty on the coefficients: the user's, and what the method adds."""
+        return penalties.of_coefficients
 
     def visits(self, clock: float) -> int:
         """How often the chunk after so many samples is looked at before the next one."""
@@ -190,6 +198,11 @@ class Method(Choice):
 
     def effort(self, clock: float) -> int:
         """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
+        return 1
+
+    @property
+    def penalised_effort(self) -> int:
+        """How many times that with penalties, of which a start in haste knows little."""
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
@@ -253,3 +266,9 @@ class Method(Choice):
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         """The state that follows ``before`` by what all shards have learnt; W is minimised anew."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+
+
+def refuses_on_dictionary(method: Method, penalties: Penalties) -> str | None:
+    """What a method says whose atoms have a fixed size of their own, so that no penalty can change it."""
+    reason = f"method {method.name!r} refuses l1_dictionary and l2_dictionary: it fixes the size of its atoms"
+    return f"{reason}; use method 'auto'." if penalties.on_dictionary else None

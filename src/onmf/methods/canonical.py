@@ -56,7 +56,7 @@ class Canonical(Step, name="canonical"):
 
     def after(self, slopes: Slopes, state: State, tau: int, solve: Solve) -> State:
         n = slopes.weight
-        eta, G = self.eta(state.clock + n), slopes.gradient_beside(state.C.fixed)
+        eta, G = self.eta(state.clock + n), slopes.penalised(state.penalties, state.C.fixed)
         return state.after(n, state.C.project(state.W - eta * G))
 
     def gentler(self) -> Step:

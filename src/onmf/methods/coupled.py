@@ -5,7 +5,8 @@ The loss is quadratic in W, so that averages of h'h and h'x are all it takes (Ma
     f(W) = trace(W' S W A) / 2 - trace(R' W A),    S = avg h'h (K x K),    R = avg h'x (K x F),    grad = (S W - R) A
 
 Atom by atom, w_k moves down its gradient divided by S_kk d, where d_f = sum_g |A_fg| makes diag(d) - A positive
-semidefinite: no such step raises f.
+semidefinite: no such step raises f. Penalties are added to the gradient and to what it is divided by; W then stays
+below 1, and its units are those that cost least (``scales``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.methods.base import State, Statistics, Sums
+from onmf.methods.scales import carried, falling, resized
 from onmf.problem import Problem
 from onmf.sets import DictionarySet
 
@@ -25,7 +27,7 @@ SWEEPS = 5
 def start(W: Array, C: DictionarySet) -> State:
     """Empty statistics."""
     K, F = W.shape
-    shapes = {"S": (K, K), "R": (K, F), "log_unit": (K,)}
+    shapes = {"S": (K, K), "R": (K, F), "mass": (K,), "log_unit": (K,)}
     return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
 
@@ -39,36 +41,62 @@ def apply(A: Array, state: State, statistics: Statistics, rho: float) -> State:
     """Average with weight rho, a few sweeps over the atoms, and back to [0, 1] by a change of units."""
     (X, H, counted), n = (statistics.parts[name] for name in ("X", "H", "counted")), statistics.samples
     memory = dict(state.memory)
-    for name, news in {"S": counted.T @ H, "R": counted.T @ X}.items():
+    for name, news in {"S": counted.T @ H, "R": counted.T @ X, "mass": counted.sum(axis=0)}.items():
         memory[name] = (1 - rho) * memory[name] + (rho / n) * news
     return _minimised(A, state, n, memory, state.W)
 
 
 def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Array) -> State:
-    S, R, W = memory["S"], memory["R"], W.copy()
+    S, R, W, penalties = memory["S"], memory["R"], W.copy(), state.penalties
     A = A.astype(W.dtype, copy=False)
-    d = np.abs(A).sum(axis=1)
+    bounded = bool(penalties) and np.isfinite(state.C.high)  # where it has a price how large atoms are
+    d, high = np.abs(A).sum(axis=1), 1.0 if bounded else np.inf
     for _ in range(SWEEPS):
         for k in range(state.C.fixed, len(W)):
             if S[k, k] > 0:
-                W[k] = np.maximum(W[k] - (S[k] @ W - R[k]) @ A / (S[k, k] * d), 0)
-    s = np.maximum(W.max(axis=1) / state.C.high, 1.0)
-    memory = memory | {"S": S * np.outer(s, s), "R": R * s[:, None], "log_unit": memory["log_unit"] + np.log(s)}
-    return state.after(n, state.C.project(W / s[:, None]), memory)
+                slope, curvature = (S[k] @ W - R[k]) @ A, S[k, k] * d
+                if penalties:
+                    slope, curvature = slope + penalties.slope(W[k]), curvature + penalties.l2_dictionary
+                W[k] = np.minimum(np.maximum(W[k] - slope / curvature, 0), high)
+    if bounded:
+        s, W = _resized(A, state, memory, W)
+    else:
+        s = np.maximum(W.max(axis=1) / state.C.high, 1.0)
+        W = W / s[:, None]
+    return state.after(n, state.C.project(W), _in_units(memory, s))
+
+
+def _in_units(memory: dict[str, Array], s: Array) -> dict[str, Array]:
+    """The statistics of W / s instead of W."""
+    new = {"S": memory["S"] * np.outer(s, s), "R": memory["R"] * s[:, None], "mass": memory["mass"] * s}
+    return memory | new | {"log_unit": memory["log_unit"] + np.log(s)}
+
+
+def _resized(A: Array, state: State, memory: dict[str, Array], W: Array) -> tuple[Array, Array]:
+    """The change of units that the penalties make best, and W after it."""
+    S, penalties, bounded = memory["S"], state.penalties, W >= 1
+    slope = (S @ W - memory["R"]) @ A + penalties.slope(W)
+    pull = np.where(bounded, np.maximum(-slope, 0), 0).sum(axis=1)
+    stiffness = np.where(bounded, np.diag(S)[:, None] * np.diag(A) + penalties.l2_dictionary, 0).sum(axis=1)
+    s = resized(penalties, W, (memory["mass"], np.diag(S)), falling(pull, stiffness), state.C.fixed)
+    return s, carried(W, s)
 
 
 def summary(before: State, after: State) -> Sums:
     """n times the averages and n W, in the units that the atoms had before."""
     n, memory = after.samples - before.samples, after.memory
     s = np.exp(memory["log_unit"] - before.memory["log_unit"])
-    arrays = {"S": n * memory["S"] / np.outer(s, s), "R": n * memory["R"] / s[:, None], "W": n * after.W * s[:, None]}
-    return Sums(n, after.steps - before.steps, arrays)
+    arrays = {"S": n * memory["S"] / np.outer(s, s), "R": n * memory["R"] / s[:, None], "mass": n * memory["mass"] / s}
+    return Sums(n, after.steps - before.steps, arrays | {"W": n * after.W * s[:, None], "unit": n * s})
 
 
 def merged(A: Array, before: State, sums: Sums) -> State:
     """W minimised anew from the averages over all shards."""
     arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-    W, fixed = arrays.pop("W"), before.C.fixed
+    W, unit, fixed = arrays.pop("W"), arrays.pop("unit"), before.C.fixed
+    memory = before.memory | arrays
+    if before.penalties:  # the bound is that of W in units of the shards' own
+        memory, W = _in_units(memory, unit), W / unit[:, None]
     W[:fixed] = before.W[:fixed]  # to the bit
-    state = _minimised(A, before, sums.samples, before.memory | arrays, W)
+    state = _minimised(A, before, sums.samples, memory, W)
     return replace(state, steps=before.steps + sums.steps + 1)

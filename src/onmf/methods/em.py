@@ -7,6 +7,8 @@ For fixed H the multiplicative (majorisation-minimisation) update of W is
 Online, both sums are averaged over the chunks with falling weights. Memory is O(F K), and on sparse X a chunk costs
 O(nnz K): entries with x = 0 add nothing to N. Each chunk is visited a few times, its own share of the statistics being
 replaced each time.
+
+With penalties on the dictionary, W is the root of D w^alpha + alpha (l1 w^alpha + l2 w^(1 + alpha)) = N, or 1.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
-from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
-from onmf.problem import Problem
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionarySet
 
 EXPONENT = 0.75  # of the weights
@@ -58,7 +61,7 @@ class EM(Method, name="em"):
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     keeps_known: ClassVar[bool] = True
-    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "size", "entries", "evidence")
+    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -71,6 +74,10 @@ class EM(Method, name="em"):
     def horizon(self) -> float:
         return remembered(self.forgetting)
 
+    @property
+    def penalised_effort(self) -> int:
+        return PENALISED_EFFORT if self.max_iter is None else 1
+
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
@@ -79,6 +86,14 @@ class EM(Method, name="em"):
             return None
         served = "supports only kl, hellinger and alpha > 0"
         return f"method {self.name!r} {served}, not {divergence.name!r}; use method 'surrogate'."
+
+    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
+        if divergence.partial and penalties:
+            return (
+                f"method {self.name!r} does not know how large coefficients are where samples are known in part, and "
+                "so no penalties; use method 'surrogate'."
+            )
+        return super().refuses_penalties(divergence, penalties)
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
@@ -117,6 +132,7 @@ class EM(Method, name="em"):
             "entries": (2,),
             "evidence": (1,),
             "log_unit": (K,),
+            "squares": (K,),  # avg h^2, by which l2_coefficients prices a change of units
         }
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
@@ -142,6 +158,7 @@ class EM(Method, name="em"):
         rho = self.weight(divergence, state.clock + n, n)
         sparse = scipy.sparse.issparse(X) or (isinstance(X, Known) and X.sparse)
         memory["D"] = (1 - rho) * memory["D"] + (rho / n) * coefficient_sums(X, H)
+        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * square_sums(H, weights)
         memory |= evidence_with(state, X, statistics.new, weights)
         X = X.X if isinstance(X, Known) else X
 
@@ -152,12 +169,12 @@ class EM(Method, name="em"):
             accumulate(X, ratio, H, total, f.start)
             return total
 
-        return state.after(n, *self._divided(divergence, state.C, W, memory, news, (1 - rho, rho / n)))
+        return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
 
     def _divided(
         self,
         divergence: Divergence,
-        C: DictionarySet,
+        state: State,
         W: Array,
         memory: dict[str, Array],
         news: Callable[[slice], Array],
@@ -166,11 +183,13 @@ class EM(Method, name="em"):
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
         from onmf.kernels import divide
 
-        order, N, D = order_of(divergence), memory["N"], memory["D"]
+        order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
         low = floor(memory)
         N_new, W_new = np.empty_like(N), np.empty_like(N)
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
+        if penalties:
+            divisor = (divisor + order * penalties.l1_dictionary).astype(D.dtype)
 
         def block(f: slice) -> Array:
             largest = np.empty_like(D, shape=N.shape[1])
@@ -180,18 +199,22 @@ class EM(Method, name="em"):
             return largest
 
         def rescale(f: slice) -> None:
-            W_new[f] /= s
+            if not penalties:
+                W_new[f] /= s
             if order != 1:
                 N_new[f] *= s ** (1 - order)
 
         features = threads.by_work(len(N), N.shape[1], WORK)
         s = np.max(threads.each(block, features), axis=0)
+        if penalties:
+            W_new, s = divided(penalties, order, W_new, N_new, divisor, low, (D, memory["squares"]), C.fixed)
         s[: C.fixed] = 1
         W_new[:, : C.fixed] = Wt[:, : C.fixed]
         threads.each(rescale, features)
         # The floor alone gives most features more than eps, and dividing by s has brought all weights to [0, 1].
         feasible = (N.shape[1] - C.fixed) * float(low.min()) >= C.eps * float(s.max())
         memory = memory | {"N": N_new, "D": D * s, "log_unit": memory["log_unit"] + np.log(s)}
+        memory["squares"] = memory["squares"] * np.square(s)
         return W_new.T if feasible else C.project(W_new.T), memory
 
     def exchanges(self, divergence: Divergence) -> float:
@@ -201,26 +224,35 @@ class EM(Method, name="em"):
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         D = state.memory["D"] @ T.T
         N = np.ascontiguousarray(W.T ** order_of(divergence) * D)
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D})
+        squares = np.square(T) @ state.memory["squares"]
+        return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
         n, memory, arrays = after.samples - before.samples, after.memory, self._evidence_of(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}
+        arrays |= {"squares": n * memory["squares"] / np.square(unit), "unit": n * unit}
         return Sums(n, after.steps - before.steps, arrays)
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
         n, memory = sums.samples, self._evidence_from(before, sums)
-        memory |= {name: sums.arrays[name] / n for name in ("N", "D")}
+        memory |= {name: sums.arrays[name] / n for name in ("N", "D", "squares")}
+        if before.penalties:
+            unit = sums.arrays["unit"] / n
+            memory["N"], memory["D"] = memory["N"] * unit ** (1 - order_of(divergence)), memory["D"] * unit
+            memory["squares"], memory["log_unit"] = (
+                memory["squares"] * np.square(unit),
+                memory["log_unit"] + np.log(unit),
+            )
         nothing = np.zeros_like(memory["N"])
 
         def news(f: slice) -> Array:
             return nothing[f]
 
-        W, memory = self._divided(divergence, before.C, before.W, memory, news, (1.0, 0.0))
+        W, memory = self._divided(divergence, before, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
     def _evidence_of(self, before: State, after: State) -> dict[str, Array]:
@@ -253,6 +285,11 @@ def order_of(divergence: Divergence) -> float:
 def coefficient_sums(X: Any, H: Array) -> Array:
     """sum_n h_nk, over the samples of which a feature is known if not all are: (K,) or (F, K)."""
     return np.asarray(X.present.T @ H) if isinstance(X, Known) else H.sum(axis=0)
+
+
+def square_sums(H: Array, weights: Array | None) -> Array:
+    """sum_n h_nk^2, of H that have the weights of their samples in them."""
+    return (np.square(H) if weights is None else np.square(H) / weights[:, None]).sum(axis=0)
 
 
 def _divided_by_own(

@@ -17,8 +17,8 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, precise
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics
-from onmf.problem import Problem
+from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionarySet
 
 
@@ -51,6 +51,9 @@ class Guan(Method, name="guan"):
         if divergence.quadratic and divergence.metric is None:
             return None
         return f"method 'guan' supports only the divergence 'squared_l2', not {divergence.name!r}; use method 'auto'."
+
+    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
+        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return precise(divergence)

@@ -17,8 +17,8 @@ from onmf._support.checks import is_number, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics
-from onmf.problem import Problem
+from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionarySet
 
 
@@ -62,6 +62,9 @@ class Lefevre(Method, name="lefevre"):
     def continued(self, before: Method) -> Method:
         same = super().continued(before)
         return replace(self, N=before.N) if isinstance(before, Lefevre) and self.N is None else same
+
+    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
+        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter)

@@ -7,7 +7,8 @@ The memory holds b (K, F) and, of the matrices A_f, one of three:
     S, a    their diagonals a (K, F) and one matrix for all correlations: A_f = diag(r_f) S diag(r_f)
 
 They model the loss in V, with W = V / u and a unit u_k per atom. ``base`` is the sum of the powers of two by which the
-statistics themselves have been rescaled. size (F,) and mass (K,), the data and the coefficients, are averaged alike.
+statistics themselves have been rescaled. size (F,), mass (K,) and squares (K,), of the data, the coefficients and their
+squares, are averaged alike.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
+from onmf.methods.priced import swept
+from onmf.problem import Penalties
 from onmf.sets import DictionarySet
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
 NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
-AVERAGES = ("A", "S", "a", "b", "size", "mass", "mean")  # as far as they are kept
+AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as they are kept
 
 
 def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Array]:
@@ -31,7 +34,8 @@ def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Arra
     exceed ``max_memory`` bytes, S and the diagonals a.
     """
     K, F = W.shape
-    shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,), "mass": (K,), "unit": (K,), "base": (K,)}
+    shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,)}
+    shapes |= dict.fromkeys(("mass", "squares", "unit", "base"), (K,))
     packed = K * (K + 1) // 2
     if divergence.curvature_per_sample:
         shapes["S"] = (K, K)
@@ -75,28 +79,35 @@ def update(
     low: Array,
     weights: tuple[float, float],
     sweeps: int,
-    fixed: int,
-) -> None:
+    C: DictionarySet,
+    penalties: Penalties,
+) -> tuple[Array, Array] | None:
     """The features f: their statistics in place in the memory, A and b, their weights in place in V.
 
-    Those of the first ``fixed`` atoms, whose unit is one, stay.
+    Those of the known atoms, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
     """
-    from onmf.kernels import blend, sweep
+    from onmf.kernels import blend, pack, sweep
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
     if A is None:
-        sweep(memory["S"], b, V, low, unit, f.start, sweeps, fixed)
+        A = memory["S"]
     elif "A" in memory:
         blend(matrices(memory, f), A, 0, *weights)
-        sweep(A, b, V, low, unit, f.start, sweeps, fixed)
-    else:  # in units of r the features share S; the floor is applied afterwards
+    else:
         blend(memory["a"], A, f.start, *weights)
         S = memory["S"]
         r = ratio(A, S)
-        v = V[:, f] * r
-        sweep(S, b / r, v, np.zeros_like(low[f]), unit, 0, sweeps, fixed)
-        V[fixed:, f] = np.maximum(v / r, unit[:, None] * low[f])[fixed:]
+        if not penalties:  # in units of r the features share S; the floor is applied afterwards
+            v = V[:, f] * r
+            sweep(S, b / r, v, np.zeros_like(low[f]), unit, np.inf, 0, sweeps, C.fixed)
+            V[C.fixed :, f] = np.maximum(v / r, unit[:, None] * low[f])[C.fixed :]
+            return None
+        A = pack(r) * S[np.triu_indices(len(S))][:, None]  # bounds from above differ in these units
+    if penalties:
+        return swept(penalties, C, unit, f, A, b, V, low, sweeps)
+    sweep(A, b, V, low, unit, np.inf, f.start, sweeps, C.fixed)
+    return None
 
 
 def sweeps(memory: dict[str, Array], n: float) -> int:
@@ -142,6 +153,7 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
         return
     memory["unit"] = memory["unit"] / s
     memory["mass"] = memory["mass"] * s
+    memory["squares"] = memory["squares"] * np.square(s)
     memory["b"] = memory["b"] * s[:, None]
     if "S" in memory:
         memory["S"] = memory["S"] * np.outer(s, s)
@@ -158,7 +170,7 @@ def recombined(memory: dict[str, Array], T: Array) -> dict[str, Array]:
     """The statistics of coefficients T h, the units being as they were."""
     unit = memory["unit"]
     T = T * unit / unit[:, None]
-    new = memory | {"b": T @ memory["b"], "mass": T @ memory["mass"]}
+    new = memory | {"b": T @ memory["b"], "mass": T @ memory["mass"], "squares": np.square(T) @ memory["squares"]}
     if "S" in memory:
         new["S"] = T @ memory["S"] @ T.T
     if "a" in memory:

@@ -28,16 +28,17 @@ from onmf._support.arrays import Array
 from onmf._support.known import Known
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, coefficient_sums, evidence_with, floor, order_of, visits_worth
+from onmf.methods.em import EM, coefficient_sums, evidence_with, floor, order_of, square_sums, visits_worth
+from onmf.methods.scales import carried, falling, resized
 from onmf.methods.schedules import Growing
-from onmf.problem import Problem
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionarySet
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
 BLOCK = 2048  # features whose matrices are unpacked at a time
 WORK = 1e6  # of a thread at a time, in products
-AVERAGES = ("A", "b", "D")
+AVERAGES = ("A", "b", "D", "squares")
 
 News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's entries, their slopes and curvatures, H
 
@@ -51,7 +52,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
-    nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "unit", "size", "entries", "evidence")
+    nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         if isinstance(batch, Known):
@@ -96,17 +97,26 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         memory = state.memory | evidence_with(state, X, statistics.new, weights)
         unit = memory["unit"]
         memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, H)
+        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(H, weights)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         columns, slopes, curvatures, W = (statistics.parts[name] for name in ("columns", "slopes", "curvatures", "W"))
         news = columns, slopes, curvatures, H
-        return state.after(n, *self._swept(state.C, W, memory, news, (1 - rho, rho / n, self._damping(state.clock))))
+        numbers = 1 - rho, rho / n, self._damping(state.clock)
+        return state.after(n, *self._swept(order_of(divergence), state, W, memory, news, numbers))
 
     def _swept(
-        self, C: DictionarySet, W: Array, memory: dict[str, Array], news: News, numbers: tuple[float, float, float]
+        self,
+        order: float,
+        state: State,
+        W: Array,
+        memory: dict[str, Array],
+        news: News,
+        numbers: tuple[float, float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
         from onmf.kernels import curved_step
 
+        C, penalties = state.C, state.penalties
         A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))
         F, K = b.shape
         Wt, low = np.ascontiguousarray(W.T), floor(memory)
@@ -114,32 +124,54 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         arrays = *news, A, b, Wt, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
-        threads.each(lambda f: curved_step(*arrays, *numbers, SWEEPS, f.start, f.stop, C.fixed), features)
-        largest = Wt_new.max(axis=0)
-        largest[: C.fixed] = 1
-        W_new = (Wt_new / largest).T
+        prices = order * penalties.l1_dictionary, order * penalties.l2_dictionary, 1.0 if penalties else np.inf
+        threads.each(lambda f: curved_step(*arrays, *numbers, *prices, SWEEPS, f.start, f.stop, C.fixed), features)
+        if penalties:
+            bounded = self._bounded(order, penalties, A_new, b_new, D, Wt_new)
+            largest = resized(penalties, Wt_new.T, (D, memory["squares"]), falling(*bounded), C.fixed)
+            W_new = carried(Wt_new.T, largest)
+        else:
+            largest = Wt_new.max(axis=0)
+            largest[: C.fixed] = 1
+            W_new = (Wt_new / largest).T
         # The floor alone gives most features more than eps, and dividing by the largest has brought all to [0, 1].
         feasible = (K - C.fixed) * float(low.min()) >= C.eps * float(largest.max())
         memory = memory | {"A": A_new, "b": b_new, "unit": largest}
         return W_new if feasible else C.project(W_new), memory
+
+    def _bounded(
+        self, order: float, penalties: Penalties, A: Array, b: Array, D: Array, Wt: Array
+    ) -> tuple[Array, Array]:
+        """The pull and the stiffness of the weights at their bound of 1, per atom (``scales``)."""
+        pull, stiffness = np.zeros_like(D), np.zeros_like(D)
+        features = np.flatnonzero((Wt >= 1).any(axis=1))
+        for part in threads.blocks(len(features), BLOCK):
+            f = features[part]
+            w = Wt[f]
+            full = unpacked(A[f], len(D))
+            slope = (full @ w[:, :, None])[:, :, 0] - b[f] + D + order * penalties.slope(w)
+            diagonal = full[:, range(len(D)), range(len(D))] + order * penalties.l2_dictionary
+            pull += np.where(w >= 1, np.maximum(-slope, 0), 0).sum(axis=0) / order
+            stiffness += np.where(w >= 1, diagonal, 0).sum(axis=0) / order
+        return pull, stiffness
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         memory, unit = state.memory, state.memory["unit"]
         T = T * unit / unit[:, None]
         A, (j, k), K = np.empty_like(memory["A"]), np.triu_indices(len(T)), len(T)
         for f in threads.blocks(len(A), BLOCK):
-            full = np.empty((f.stop - f.start, K, K), dtype=A.dtype)
-            full[:, j, k] = full[:, k, j] = memory["A"][f]
-            A[f] = (T @ full @ T.T)[:, j, k]
-        return replace(state, W=W, memory=memory | {"A": A, "b": memory["b"] @ T.T, "D": memory["D"] @ T.T})
+            A[f] = (T @ unpacked(memory["A"][f], K) @ T.T)[:, j, k]
+        new = {"A": A, "b": memory["b"] @ T.T, "D": memory["D"] @ T.T, "squares": np.square(T) @ memory["squares"]}
+        return replace(state, W=W, memory=memory | new)
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """A, b, D and V in the units that V had before; size and entries as what the new samples have added."""
         sums, n, memory = self._evidence_of(before, after), after.samples - before.samples, after.memory
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
-        A, b, D = (memory[name] for name in AVERAGES)
-        averages = {"A": A / products(unit), "b": b / unit, "D": D / unit}
-        averages["V"] = after.W * (memory["unit"] * unit)[:, None]
+        A, b, D, squares = (memory[name] for name in AVERAGES)
+        averages: dict[str, Array] = {"A": A / products(unit), "b": b / unit, "D": D / unit}
+        averages |= {"squares": squares / np.square(unit), "unit": memory["unit"] * unit}
+        averages["V"] = after.W * averages["unit"][:, None]
         return Sums(n, after.steps - before.steps, sums | {name: n * each for name, each in averages.items()})
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
@@ -148,12 +180,18 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         n, memory = sums.samples, self._evidence_from(before, sums)
         memory |= {name: sums.arrays[name] / n for name in AVERAGES}
         memory["unit"] = np.ones_like(memory["unit"])  # the models are V's already
-        V, fixed = sums.arrays["V"] / n, before.C.fixed
+        V = sums.arrays["V"] / n
+        if before.penalties:  # bounds are those of W, in units of the shards' own
+            unit = memory["unit"] = sums.arrays["unit"] / n
+            memory["D"], memory["squares"] = memory["D"] * unit, memory["squares"] * np.square(unit)
+            memory["log_unit"], V = memory["log_unit"] + np.log(unit), V / unit[:, None]
+        fixed = before.C.fixed
         V[:fixed] = before.W[:fixed]  # to the bit
         (F, K), dtype = memory["b"].shape, V.dtype
         nobody, nothing = scipy.sparse.csr_matrix((F, 0), dtype=np.int64), np.zeros(0, dtype=dtype)
         news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)
-        W, memory = self._swept(before.C, V, memory, news, (1.0, 0.0, self._damping(before.clock)))
+        numbers = 1.0, 0.0, self._damping(before.clock)
+        W, memory = self._swept(order_of(divergence), before, V, memory, news, numbers)
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
 
@@ -162,6 +200,13 @@ def _at_known(batch: Known) -> Known:
     rows, columns = np.nonzero(batch.present)
     X = scipy.sparse.csr_matrix((batch.X[rows, columns], (rows, columns)), shape=batch.shape)
     return Known(X, batch.present[rows, columns])
+
+
+def unpacked(A: Array, K: int) -> Array:
+    """The symmetric matrices of packed ones (F, P): (F, K, K)."""
+    (j, k), full = np.triu_indices(K), np.empty((len(A), K, K), dtype=A.dtype)
+    full[:, j, k] = full[:, k, j] = A
+    return full
 
 
 def products(unit: Array) -> Array:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from onmf._support.arrays import Array
 from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.methods.base import State
-from onmf.problem import Problem
+from onmf.problem import Penalties, Problem
 from onmf.sets import DictionaryBox, DictionarySet
 
 Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
@@ -41,15 +43,26 @@ class Slopes:
         """G = H'g, summed over the samples."""
         return self.problem.weighed(self.H).T @ self.g
 
-    def gradient_beside(self, fixed: int) -> Array:
-        """G with zeros for the first atoms, which are known."""
+    def penalised(self, penalties: Penalties, fixed: int) -> Array:
+        """The same with the penalty on the dictionary, once per sample; zeros for the first atoms, which are known."""
         G = self.gradient
+        if penalties.on_dictionary:
+            G = G + G.dtype.type(self.weight) * penalties.slope(self.problem.W)
         G[:fixed] = 0
         return G
 
     @property
     def losses(self) -> Array:
         return self.problem.divergence.value(self.problem.X, self.Y)
+
+    def objective(self, penalties: Penalties) -> float:
+        """The sum over the samples of their losses and penalties, the dictionary's once per sample."""
+        problem = self.problem
+        loss = float(problem.weighed(self.losses).sum(dtype=np.float64))
+        if not penalties:
+            return loss
+        of_coefficients = problem.weighed(problem.penalty.value(self.H, problem.prices))
+        return loss + float(of_coefficients.sum(dtype=np.float64)) + self.weight * penalties.of_dictionary(problem.W)
 
 
 @dataclass(frozen=True, repr=False)

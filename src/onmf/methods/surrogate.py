@@ -15,15 +15,15 @@ A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, whic
 average of A_f w - g_f h with the chunk's own such A_f, so that the model still has the slope of the loss.
 
 W stays in [0, 1] by a change of units, W = V / u with a unit u_k per atom, its largest weight; the statistics are those
-of V, and hardly ever need rescaling. Where coefficients sum to one, W has no bound, and all units stay one. Where the
-features are coupled (Mahalanobis), ``coupled`` takes over.
+of V, and hardly ever need rescaling. With penalties, ``priced`` finds W and its units; where coefficients sum to one, W
+has no bound, and all units stay one. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy
@@ -34,8 +34,8 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence, Partial
-from onmf.methods import coupled, quadratics
-from onmf.methods.base import Method, State, Statistics, Sums
+from onmf.methods import coupled, priced, quadratics
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem, takes_sparse
 from onmf.sets import DictionarySet
@@ -43,6 +43,8 @@ from onmf.sets import DictionarySet
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
 HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
+
+Swept: TypeAlias = tuple[Array, Array] | None
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Surrogate(Method, name="surrogate"):
     adapts: ClassVar[bool] = True
     keeps_known: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
-    nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass")
+    nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
     not_additive: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -129,6 +131,10 @@ class Surrogate(Method, name="surrogate"):
     @property
     def horizon(self) -> float:
         return remembered(self.forgetting)
+
+    @property
+    def penalised_effort(self) -> int:
+        return PENALISED_EFFORT if self.max_iter is None else 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
@@ -202,7 +208,8 @@ class Surrogate(Method, name="surrogate"):
             memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
-        for name, news in (("size", size), ("mass", counted.sum(axis=0))):
+        squares = (counted * H).sum(axis=0)
+        for name, news in (("size", size), ("mass", counted.sum(axis=0)), ("squares", squares)):
             memory[name] = (1 - rho) * memory[name] + (rho / n) * news
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
@@ -215,20 +222,23 @@ class Surrogate(Method, name="surrogate"):
         b = Ht @ T if sparse else None
         sweeps = quadratics.sweeps(memory, n)
 
-        def block(f: slice) -> None:
+        def block(f: slice) -> Swept:
             news = np.ascontiguousarray(Ht @ T[:, f] if b is None else b[:, f])
             A = None if shared else np.ascontiguousarray(outer @ C[:, f])
             if A is not None and "a" in memory:
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
-            quadratics.update(memory, f, A, news, V, low, (1 - rho, rho / n), sweeps, state.C.fixed)
+            step = 1 - rho, rho / n
+            return quadratics.update(memory, f, A, news, V, low, step, sweeps, state.C, state.penalties)
 
-        threads.each(block, quadratics.blocks(memory))
-        return self._finished(divergence, state, n, V, memory)
+        found = threads.each(block, quadratics.blocks(memory))
+        return self._finished(divergence, state, n, V, memory, found)
 
-    def _finished(self, divergence: Divergence, state: State, n: float, V: Array, memory: dict[str, Array]) -> State:
-        """The state whose dictionary is V in units of its largest weights."""
+    def _finished(
+        self, divergence: Divergence, state: State, n: float, V: Array, memory: dict[str, Array], found: list[Swept]
+    ) -> State:
+        """The state whose dictionary is V in units of its largest weights, or in those that the penalties make best."""
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
@@ -236,8 +246,12 @@ class Surrogate(Method, name="surrogate"):
             free = slice(state.C.fixed, None)
             mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
             np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
-        memory["unit"] = quadratics.units(V, unit, state.C)
-        W = state.C.project(V / memory["unit"][:, None])
+        if state.penalties:
+            W, memory["unit"] = priced.settled(state.penalties, state.C, V, memory, [each for each in found if each])
+        else:
+            memory["unit"] = quadratics.units(V, unit, state.C)
+            W = V / memory["unit"][:, None]
+        W = state.C.project(W)
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
@@ -254,33 +268,35 @@ class Surrogate(Method, name="surrogate"):
             return coupled.summary(before, after)
         quadratics.change_units(memory, np.exp2(before.memory["base"] - memory["base"]).astype(after.W.dtype))
         sums = {name: n * memory[name] for name in quadratics.AVERAGES if name in memory}
-        return Sums(n, after.steps - before.steps, sums | {"V": n * after.W * memory["unit"][:, None]})
+        sums |= {"V": n * after.W * memory["unit"][:, None], "unit": n * memory["unit"]}
+        return Sums(n, after.steps - before.steps, sums)
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
         if divergence.metric is not None:
             return coupled.merged(divergence.metric, before, sums)
-        arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
-        V, fixed = arrays.pop("V"), before.C.fixed
-        V[:fixed] = before.W[:fixed]  # to the bit
-        unit = quadratics.units(V, before.memory["unit"], before.C)
+        arrays: dict[str, Array] = {name: array / sums.samples for name, array in sums.arrays.items()}
+        V, unit = arrays.pop("V"), arrays.pop("unit")
+        V[: before.C.fixed] = before.W[: before.C.fixed]  # to the bit
+        unit = unit if before.penalties else quadratics.units(V, before.memory["unit"], before.C)
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
         low = _floor(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
         sweeps = quadratics.sweeps(memory, sums.samples)
 
-        def block(f: slice) -> None:
+        def block(f: slice) -> Swept:
             A = None
             if "A" in memory:
                 A = quadratics.matrices(memory, f).copy()
             elif "a" in memory:
                 A = memory["a"][:, f].copy()
-            quadratics.update(memory, f, A, memory["b"][:, f].copy(), V, low, (1.0, 0.0), sweeps, fixed)
+            news = memory["b"][:, f].copy()
+            return quadratics.update(memory, f, A, news, V, low, (1.0, 0.0), sweeps, before.C, before.penalties)
 
-        threads.each(block, quadratics.blocks(memory))
-        merged = self._finished(divergence, state, sums.samples, V, memory)
+        found = threads.each(block, quadratics.blocks(memory))
+        merged = self._finished(divergence, state, sums.samples, V, memory, found)
         return replace(merged, steps=before.steps + sums.steps + 1)
 
 

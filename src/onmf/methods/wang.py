@@ -7,7 +7,7 @@ unit length: the mean length of the first chunk's samples is taken for the unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,8 +17,8 @@ from onmf._support.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics
-from onmf.problem import Penalty, Problem
+from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.problem import Penalties, Penalty, Problem
 from onmf.sets import DictionarySet
 
 
@@ -57,8 +57,11 @@ class Wang(Method, name="wang"):
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
 
-    def penalty(self, ridge: float) -> Penalty:
-        return Penalty(ridge, self.gamma)
+    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
+        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
+
+    def penalty(self, penalties: Penalties) -> Penalty:
+        return replace(penalties.of_coefficients, lasso=self.gamma)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
         """No past yet; atoms of at most unit length, but for those that are known."""

@@ -19,6 +19,7 @@ from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
+from onmf.problem import NO_PENALTIES
 from onmf.sets import DictionarySet, Sets
 from onmf.streams import Spec
 from onmf.units import Units
@@ -33,7 +34,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "missing": None,
     "implicit": "zero",
     "coefficients": "nonnegative",
-    "ridge": 0.0,
+    **dataclasses.asdict(NO_PENALTIES),
     "reservoir": 0,
     "transform_tol": 1e-4,
     "transform_max_iter": 5000,
@@ -69,7 +70,6 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "raised": learned.raised,
         "zeros": learned.zeros,
         "blank": None if learned.coverage is None else learned.coverage.blank,
-        "ridge": _plain(learned.ridge),
         "passes": learned.passes,
         "pass_began": learned.pass_began,
         "skipped": dataclasses.asdict(learned.skipped),
@@ -148,8 +148,9 @@ def _restored(
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
+    counts = state["samples"], state["clock"], state["steps"]
     learned = Learned(
-        state=State(W, C, state["samples"], state["clock"], state["steps"], memory),
+        state=State(W, C, *counts, memory, recipe.penalties),
         divergence=divergence,
         units=Units(**facts["units"], clip=recipe.clip),
         method=_method(facts["method"], Method),
@@ -158,7 +159,6 @@ def _restored(
         raised=bool(facts["raised"]),
         zeros=bool(facts["zeros"]),
         coverage=_coverage(arrays, facts["blank"], W.shape[1]),
-        ridge=_number(facts["ridge"]),
         passes=facts["passes"],
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,

@@ -15,16 +15,18 @@ from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal, uniform_sta
 from onmf.problem.dense import DenseProblem, weighted_grams
 from onmf.problem.gram import GramProblem, least_squares
 from onmf.problem.known import KnownProblem, SparseKnownProblem
-from onmf.problem.penalty import NO_PENALTY, Penalty
+from onmf.problem.penalty import NO_PENALTIES, NO_PENALTY, Penalties, Penalty
 from onmf.problem.sparse import SparseProblem
 from onmf.sets import Box, Simplex
 
 __all__ = [
     "DEFAULT_BOX",
+    "NO_PENALTIES",
     "NO_PENALTY",
     "DenseProblem",
     "GramProblem",
     "KnownProblem",
+    "Penalties",
     "Penalty",
     "Problem",
     "SparseKnownProblem",

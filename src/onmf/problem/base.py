@@ -139,10 +139,10 @@ class Problem(ABC):
         return G - G.mean(axis=1, keepdims=True) if isinstance(self.box, Simplex) else G
 
     def hessians(self, curvatures: Array) -> Array:
-        """sum_f c_nf w_f w_f' + ridge for every sample, packed: (n, K (K + 1) / 2)."""
+        """sum_f c_nf w_f w_f' + l2 for every sample, packed: (n, K (K + 1) / 2)."""
         M = self._hessians(curvatures)
-        if self.penalty.ridge:
-            M[:, packed_diagonal(self.K)] += self.penalty.ridge
+        if self.penalty.l2:
+            M[:, packed_diagonal(self.K)] += self.penalty.l2
         return M
 
     def positive_hessians(self, Y: Array) -> Array:
@@ -187,6 +187,8 @@ class Problem(ABC):
         if H0 is not None:
             carries = self.carried(H0) >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
+        if self.penalty:
+            H[:, self.mass == 0] = 0.0  # such an atom has a price and no use, nor a curvature to find the way by
         return self.box.project(H)
 
     def carried(self, H: Array) -> Array:

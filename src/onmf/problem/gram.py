@@ -36,8 +36,8 @@ class GramProblem(Problem):
 
     def penalised(self) -> tuple[Array, Array]:
         """Q and the rows b of the whole objective."""
-        Q = self.Q + self.penalty.ridge * np.eye(self.K, dtype=self.Q.dtype) if self.penalty.ridge else self.Q
-        return Q, self.products - self.prices if self.penalty.lasso else self.products
+        Q = self.Q + self.penalty.l2 * np.eye(self.K, dtype=self.Q.dtype) if self.penalty.l2 else self.Q
+        return Q, self.products - self.prices if self.penalty.priced else self.products
 
     def fit(self, H: Array) -> Array:
         return H @ self.Q

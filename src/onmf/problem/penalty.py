@@ -1,9 +1,10 @@
-"""What large coefficients cost on top of the loss."""
+"""What large coefficients and large weights cost on top of the loss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -14,31 +15,100 @@ from onmf._support.checks import require_at_least
 
 @dataclass(frozen=True)
 class Penalty:
-    """(ridge / 2) ||h||^2 + lasso ||x|| ||h||_1."""
+    """(l2 / 2) ||h||^2 + (l1 + lasso ||x||) ||h||_1: what the coefficients of one sample cost."""
 
-    ridge: float = 0.0  # the m of the paper's Assumption 2
-    lasso: float = 0.0
+    l2: float = 0.0  # the m of the paper's Assumption 2
+    l1: float = 0.0
+    lasso: float = 0.0  # relative to the sample's length, as Wang, Wang and Yeung have it
 
     def __post_init__(self) -> None:
-        require_at_least(0, ridge=self.ridge, lasso=self.lasso)
+        require_at_least(0, l2=self.l2, l1=self.l1, lasso=self.lasso)
 
     def __bool__(self) -> bool:
-        return bool(self.ridge > 0 or self.lasso > 0)  # NumPy's numbers would give NumPy's truth
+        return bool(self.l2 > 0 or self.priced)  # NumPy's numbers would give NumPy's truth
+
+    @property
+    def priced(self) -> bool:
+        """Does every unit of a coefficient cost the same?"""
+        return bool(self.l1 > 0 or self.lasso > 0)
 
     def prices(self, X: Any) -> Array:
-        """lasso ||x|| per sample, of dense or sparse data: (n, 1)."""
+        """l1 + lasso ||x|| per sample, of dense or sparse data: (n, 1)."""
         if not self.lasso:
-            return np.zeros((X.shape[0], 1), dtype=X.dtype)
+            return np.full((X.shape[0], 1), self.l1, dtype=X.dtype)
         squares = row_sums(X.multiply(X)) if scipy.sparse.issparse(X) else np.square(X).sum(axis=1)
-        return self.lasso * np.sqrt(squares)[:, None]
+        return self.l1 + self.lasso * np.sqrt(squares)[:, None]
 
     def value(self, H: Array, prices: Array) -> Array:
         """The penalty per sample."""
-        return 0.5 * self.ridge * np.square(H).sum(axis=1) + prices[:, 0] * H.sum(axis=1)
+        return 0.5 * self.l2 * np.square(H).sum(axis=1) + prices[:, 0] * H.sum(axis=1)
 
     def gradient(self, H: Array, prices: Array) -> Array:
         """Its derivative in h >= 0."""
-        return self.ridge * H + prices
+        return self.l2 * H + prices
 
 
 NO_PENALTY = Penalty()
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """The objective, in internal units: the mean over the samples of
+
+        d(x || hW) + l1_coefficients ||h||_1 + l2_coefficients / 2 ||h||^2,
+
+    and on top of it l1_dictionary ||W||_1 + l2_dictionary / 2 ||W||_F^2, over W in C and h in H.
+    """
+
+    l1_coefficients: float = 0.0
+    l2_coefficients: float = 0.0
+    l1_dictionary: float = 0.0
+    l2_dictionary: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_at_least(0, **vars(self))
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Those among the parameters of an estimator."""
+        return cls(**{field.name: settings[field.name] for field in fields(cls)})
+
+    def __bool__(self) -> bool:
+        return self.on_coefficients or self.on_dictionary
+
+    @property
+    def on_coefficients(self) -> bool:
+        """Has a coefficient a price?"""
+        return bool(self.l1_coefficients > 0 or self.l2_coefficients > 0)
+
+    @property
+    def on_dictionary(self) -> bool:
+        """Has a weight of the dictionary a price?"""
+        return bool(self.l1_dictionary > 0 or self.l2_dictionary > 0)
+
+    def require_effect(self, coefficients_bounded: bool) -> None:
+        """Refuse a price on the dictionary alone; ``coefficients_bounded``: can they not grow, as on the simplex?"""
+        if self.on_dictionary and not self.on_coefficients and not coefficients_bounded:
+            raise ValueError(
+                "l1_dictionary and l2_dictionary have no effect alone: W / c with c H fits as well and costs less; "
+                "give l1_coefficients or l2_coefficients too."
+            )
+
+    @property
+    def of_coefficients(self) -> Penalty:
+        """What the coefficients of one sample cost."""
+        return Penalty(self.l2_coefficients, self.l1_coefficients)
+
+    def of_dictionary(self, W: Array) -> float:
+        """What the dictionary costs."""
+        if not self.on_dictionary:
+            return 0.0
+        W = W.astype(np.float64, copy=False)
+        return float(self.l1_dictionary * W.sum() + 0.5 * self.l2_dictionary * np.square(W).sum())
+
+    def slope(self, W: Array) -> Array:
+        """The derivative of that in W >= 0."""
+        return (self.l1_dictionary + self.l2_dictionary * W).astype(W.dtype, copy=False)
+
+
+NO_PENALTIES = Penalties()

@@ -1,0 +1,371 @@
+"""l1 and l2 penalties on coefficients and dictionary: one objective, wherever it is minimised."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+
+import onmf
+from onmf import BatchNMF, OnlineNMF, coefficients
+from onmf.divergences import Divergence, Mahalanobis
+from onmf.methods import Method
+from onmf.methods.scales import falling, resized
+from onmf.problem import Penalties, Penalty, pose
+from tests.learning import (
+    DIVERGENCES,
+    METHODS,
+    F,
+    K,
+    assert_same_bits,
+    begun,
+    data,
+    every_method,
+    every_pair,
+    get,
+    learnt,
+    pairs,
+    quick,
+    small,
+    streamed,
+    usual,
+)
+
+NAMES = ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary")
+ALL = dict(zip(NAMES, (0.2, 0.1, 0.05, 0.05), strict=True))
+KINDS: dict[str, dict[str, float]] = {
+    "l1 of coefficients": {"l1_coefficients": 0.3},
+    "l2 of coefficients": {"l2_coefficients": 0.5},
+    "l1 of both": {"l1_coefficients": 0.2, "l1_dictionary": 0.05},
+    "all": ALL,
+}
+every_kind = pytest.mark.parametrize("penalties", KINDS.values(), ids=KINDS)
+every_divergence = pytest.mark.parametrize("divergence", [d for _, d in DIVERGENCES], ids=[n for n, _ in DIVERGENCES])
+FIXED_SIZE = ("lefevre", "guan", "wang")
+MATRIX = Mahalanobis(np.eye(F) + 0.2)
+
+
+def objective(divergence: Divergence, X: np.ndarray, H: np.ndarray, W: np.ndarray, penalties: Penalties) -> float:
+    """By its definition."""
+    p = penalties
+    of_samples = p.l1_coefficients * H.sum(axis=1) + p.l2_coefficients / 2 * np.square(H).sum(axis=1)
+    of_dictionary = p.l1_dictionary * W.sum() + p.l2_dictionary / 2 * np.square(W).sum()
+    return float((divergence.value(X, H @ W) + of_samples).mean() + of_dictionary)
+
+
+def of_model(model: OnlineNMF | BatchNMF, X: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """The objective of a model and what it is made of, in internal units."""
+    V, H, W = X / model.scale_, model.transform(X) / model.scale_, model.components_
+    return objective(model._fitted.inside, V, H, W, model._fitted.state.penalties), H, W
+
+
+def scipys(divergence: Divergence, X: np.ndarray, H: np.ndarray, W: np.ndarray, penalties: Penalties) -> float:
+    """The objective after a joint descent in H and W from there, by L-BFGS-B."""
+    (n, size), p = H.shape, penalties
+    low = 0.0 if divergence.domain.y.closed else 1e-9
+
+    def value(z: np.ndarray) -> tuple[float, np.ndarray]:
+        H, W = z[: n * size].reshape(n, size), z[n * size :].reshape(size, -1)
+        G = divergence.grad(X, H @ W) / n
+        of_H = G @ W.T + (p.l1_coefficients + p.l2_coefficients * H) / n
+        of_W = H.T @ G + p.l1_dictionary + p.l2_dictionary * W
+        return objective(divergence, X, H, W, p), np.r_[of_H.ravel(), of_W.ravel()]
+
+    start = np.r_[np.maximum(H, 1e-8).ravel(), np.maximum(W, low).ravel()]
+    bounds = [(1e-8, None)] * H.size + [(low, 1)] * W.size
+    return float(scipy.optimize.minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
+
+
+def samples(rng: np.random.Generator, n: int = 100) -> np.ndarray:
+    X = rng.gamma(1.0, 1.0, (n, K)) @ rng.gamma(0.7, 1.0, (K, F))
+    return X * rng.gamma(20, 1 / 20, X.shape) + 0.02
+
+
+# The coefficients
+
+
+@every_divergence
+@pytest.mark.parametrize("name", coefficients.names())
+def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
+    name: str, divergence: Divergence, rng: np.random.Generator
+) -> None:
+    """The conditions of Karush, Kuhn and Tucker: no derivative is negative, or positive where h is not at its bound."""
+    penalty = Penalty(l2=0.1, l1=0.4)
+    solver = coefficients.find(name)()
+    if name == "armijo-literal" or solver.refuses(divergence, penalty) is not None:
+        return  # the first stalls at bounds; the others say why and what to use
+    X, W = samples(rng, 4), rng.random((K, F)) + 0.05
+    problem = pose(divergence, X / X.mean(), W, penalty=penalty)
+    solver = solver.stopping(1e-7, {"newton": 200, "interior-point": 50, "polyak": 1000}.get(name, 4000))
+    H = solver.solve(problem).H
+    if not divergence.smooth_unless_exact or name in ("ratios", "polyak"):  # no derivative, or near enough by purpose
+        best = coefficients.precise(divergence).stopping(1e-7, 1000).solve(problem, H).H
+        values = [problem.objective(each, problem.fit(each)) for each in (H, best)]
+        assert (values[0] <= values[1] + 0.05 * problem.scale).all()
+        return
+    G = divergence.grad(problem.X, H @ W) @ W.T + 0.4 + 0.1 * H
+    scale = problem.scale.mean() / problem.reach.mean()
+    assert (-1e-2 * scale <= G).all()
+    assert (np.abs(G * H) <= 1e-2 * problem.scale[:, None]).all()
+    assert H.sum() < solver.solve(pose(divergence, problem.X, W)).H.sum()
+
+
+@every_divergence
+def test_transform_minimises_loss_and_prices(divergence: Divergence, rng: np.random.Generator) -> None:
+    X = samples(rng, 60)
+    settings = {"l1_coefficients": 0.5, "transform_tol": 1e-6, "transform_max_iter": 2000}
+    model = quick("surrogate", divergence, **settings).fit(X)
+    H, W, inside = model.transform(X) / model.scale_, model.components_, model._fitted.inside
+    now = objective(inside, X / model.scale_, H, W, Penalties(0.5))
+    for factor in (0.97, 1.03):
+        assert now <= objective(inside, X / model.scale_, factor * H, W, Penalties(0.5)) + 1e-9
+
+
+@every_method
+def test_larger_prices_make_smaller_coefficients(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
+    X = samples(rng)
+    state = begun(small(name, tau=50), divergence, rng.random((K, F)) + 0.05)
+    sums = []
+    for l1 in (0.1, 0.5, 2.0):
+        priced = dataclasses.replace(state, penalties=Penalties(l1_coefficients=l1))
+        sums.append(learnt(small(name, tau=100), divergence, priced, X / X.mean()).H.sum())
+    assert (np.diff(sums) < 0).all()
+
+
+def test_larger_prices_make_sparser_coefficients(rng: np.random.Generator) -> None:
+    X = samples(rng)
+    models = [quick("surrogate", "squared_l2", l1_coefficients=l1).fit(X) for l1 in (0.0, 0.3, 3.0)]
+    zeros = [(model.transform(X) < 1e-6).mean() for model in models]
+    assert (np.diff(zeros) > 0).all()
+
+
+# The dictionary
+
+
+CASES: dict[str, tuple[str, Any]] = {
+    "full kl": ("surrogate", "kl"),
+    "full is": ("surrogate", "is"),
+    "full huber": ("surrogate", "huber:0.3"),
+    "full beta": ("surrogate", "beta:1.5"),
+    "shared squared_l2": ("surrogate", "squared_l2"),
+    "shared l2": ("surrogate", "l2"),
+    "diagonal kl": ("surrogate:max_memory=0", "kl"),
+    "coupled": ("surrogate", MATRIX),
+    "sparse_surrogate": ("sparse_surrogate", "kl"),
+    "em": ("em", "kl"),
+    "em of order 1/2": ("em", "hellinger"),
+    "paper": ("paper", "squared_l2"),
+    "canonical": ("paper:step=canonical,a=20,b=200", "squared_l2"),
+}
+SLOW = {"em": 1.08, "em of order 1/2": 1.08, "sparse_surrogate": 1.06}  # without penalties they are 5 to 10 % off here
+
+
+@every_kind
+@pytest.mark.parametrize("case", CASES)
+def test_a_joint_descent_finds_next_to_nothing_better(case: str, penalties: dict[str, float]) -> None:
+    method, divergence = CASES[case]
+    X = samples(np.random.default_rng(0))
+    settings = {"max_passes": 40 if method.startswith("paper") else 20, "transform_tol": 1e-7}
+    model = OnlineNMF(K, divergence=divergence, method=method, random_state=0, **settings, **penalties).fit(X)
+    found, H, W = of_model(model, X)
+    best = scipys(model._fitted.inside, X / model.scale_, H, W, Penalties(**penalties))
+    assert found <= SLOW.get(case, 1.02) * best
+    assert W.max() <= 1
+    if "l1_dictionary" not in penalties:  # a larger atom is then cheaper
+        np.testing.assert_allclose(W.max(axis=1), 1)
+
+
+@pytest.mark.parametrize("penalties", [KINDS["l1 of coefficients"], ALL], ids=["l1", "all"])
+@pytest.mark.parametrize("stored", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:0.3", "hellinger", "alpha:2", "beta:0.5"])
+def test_batch_updates_never_raise_the_objective_and_end_at_its_minimum(
+    name: str, stored: Any, penalties: dict[str, float]
+) -> None:
+    X, given = samples(np.random.default_rng(0), 60), Penalties(**penalties)
+
+    def after(iterations: int) -> tuple[float, BatchNMF]:
+        settings = {"max_iter": iterations, "tol": 0, "random_state": 0}
+        model = BatchNMF(K, divergence=name, **settings, **penalties).fit(stored(X))
+        H = model.coefficients_ / model.scale_
+        return objective(model._fitted.inside, X / model.scale_, H, model.components_, given), model
+
+    course = [after(iterations)[0] for iterations in (1, 2, 3, 20, 21)]
+    assert (np.diff(course) <= 1e-9).all()
+    found, model = after(100)
+    H, W = model.coefficients_ / model.scale_, model.components_
+    assert found <= 1.05 * scipys(model._fitted.inside, X / model.scale_, H, W, given)
+    assert W.max() <= 1
+
+
+def test_batch_updates_refuse_where_their_parts_are_not_the_derivatives() -> None:
+    with pytest.raises(ValueError, match="BatchNMF refuses penalties under alpha with its parameter; use OnlineNMF"):
+        BatchNMF(2, divergence="alpha:-1", l1_coefficients=1.0).fit(np.ones((5, 4)))
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name not in (*SLOW, "canonical")])
+@pytest.mark.parametrize("kind", ["l1_dictionary", "l2_dictionary"])
+def test_larger_prices_make_smaller_dictionaries(case: str, kind: str) -> None:
+    method, divergence = CASES[case]
+    X, sums = samples(np.random.default_rng(0)), []
+    for price in (0.0, 0.1, 1.0):
+        settings = {"max_passes": 5, "random_state": 0, "l1_coefficients": 0.1, kind: price}
+        model = OnlineNMF(K, divergence=divergence, method=method, **settings).fit(X)
+        sums.append(model.components_.sum())
+    assert (np.diff(sums) < 0).all()
+
+
+@every_pair
+def test_data_times_a_constant_have_the_same_dictionary(name: str, divergence: Divergence) -> None:
+    if divergence.degree is None or getattr(divergence, "delta", None) is not None:  # constants in the data's units
+        return
+    X = samples(np.random.default_rng(1), 60)
+    penalties = {"l1_coefficients": 0.2} if name in FIXED_SIZE else ALL
+    one, other = (quick(name, divergence, **penalties).fit(c * X) for c in (1.0, 2.0**12))
+    np.testing.assert_allclose(other.components_, one.components_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(other.transform(2.0**12 * X), 2.0**12 * one.transform(X), rtol=1e-5, atol=1e-5)
+
+
+@every_method
+def test_prices_of_zero_change_no_bit(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
+    X = data(60, rng)
+    zero = dict.fromkeys(NAMES, 0)
+    assert_same_bits(quick(name, divergence).fit(X), quick(name, divergence, **zero).fit(X))
+
+
+# The size of atoms
+
+
+def test_the_size_of_an_atom_is_the_one_that_costs_least(rng: np.random.Generator) -> None:
+    W = 0.4 * rng.random((6, 9))
+    m, m2 = rng.random(6) + 0.1, rng.random(6) + 0.1
+    penalties = Penalties(*(rng.random(4) + 0.2))
+    s = resized(penalties, W, (m, m2), falling(np.zeros(6), np.zeros(6)))
+    for k in range(6):
+
+        def cost(s: float, k: int = k) -> float:
+            w = W[k] / s
+            of_h = penalties.l1_coefficients * m[k] * s + penalties.l2_coefficients * m2[k] * s**2 / 2
+            return of_h + penalties.l1_dictionary * w.sum() + penalties.l2_dictionary * np.square(w).sum() / 2
+
+        best = scipy.optimize.minimize_scalar(cost, bounds=(W[k].max(), 2.0), method="bounded", options={"xatol": 1e-9})
+        assert cost(float(s[k])) <= best.fun * (1 + 1e-6)
+        assert W[k].max() / s[k] <= 1 + 1e-6
+
+
+def test_without_a_price_on_the_dictionary_atoms_are_as_large_as_they_may_be(rng: np.random.Generator) -> None:
+    W = 0.9 * rng.random((4, 7))
+    for penalties in (Penalties(l1_coefficients=0.3), Penalties(l2_coefficients=0.3)):
+        s = resized(penalties, W, (np.ones(4), np.ones(4)), falling(np.zeros(4), np.zeros(4)))
+        np.testing.assert_allclose((W / s[:, None]).max(axis=1), 1, rtol=1e-6)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("kind", ["l1_dictionary", "l2_dictionary"])
+def test_a_price_on_the_dictionary_alone_is_void_and_refused(kind: str) -> None:
+    for model in (OnlineNMF(2, **{kind: 0.1}), BatchNMF(2, **{kind: 0.1})):
+        with pytest.raises(
+            ValueError, match="no effect alone: W / c with c H fits as well and costs less; give l1_coef"
+        ):
+            model.fit(np.ones((30, 5)))
+    Penalties(**{kind: 0.1}).require_effect(coefficients_bounded=True)  # they cannot grow
+    OnlineNMF(2, **{kind: 0.1}, l2_coefficients=0.1).fit(np.random.default_rng(0).random((30, 5)) + 0.1)
+
+
+@pytest.mark.parametrize("name", FIXED_SIZE)
+def test_methods_with_atoms_of_fixed_size_refuse_a_price_on_them(name: str) -> None:
+    with pytest.raises(ValueError, match=f"method '{name}' refuses l1_dictionary and l2_dictionary: it fixes the size"):
+        quick(name, usual(name), **ALL).fit(np.ones((30, F)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [-0.1, np.inf, np.nan, "much", None])
+def test_prices_that_are_none_are_refused_by_name(name: str, value: Any) -> None:
+    for model in (OnlineNMF(2, **{name: value}), BatchNMF(2, **{name: value})):
+        with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
+            model.fit(np.ones((30, 5)))
+
+
+def test_every_method_serves_them_or_says_why_not() -> None:
+    for name in METHODS:
+        method = small(name)
+        assert isinstance(method, Method)
+        reason = method.refuses_penalties(usual(name), Penalties(**ALL))
+        assert (reason is not None) == (name in FIXED_SIZE)
+        assert method.refuses_penalties(usual(name), Penalties(0.1, 0.1)) is None
+
+
+# They belong to what was learnt
+
+
+@pairs(without=FIXED_SIZE)
+def test_a_stream_in_parts_and_through_files_goes_on_to_the_bit(
+    name: str, divergence: Divergence, tmp_path: Path
+) -> None:
+    if not divergence.name or type(divergence).__name__ == "LogCosh":
+        return
+    X = samples(np.random.default_rng(2), 60)
+    whole = streamed(quick(name, divergence, **ALL), X, 20)
+    first = streamed(quick(name, divergence, **ALL), X[:20], 20)
+    onmf.save(first, tmp_path / "model")
+    again = onmf.load(tmp_path / "model")
+    assert {name: getattr(again, name) for name in NAMES} == ALL
+    assert again._fitted.state.penalties == Penalties(**ALL)
+    assert_same_bits(streamed(again, X[20:], 20), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_cannot_be_changed_while_a_model_learns(name: str, tmp_path: Path) -> None:
+    X = samples(np.random.default_rng(2), 60)
+    model = quick("auto", "kl", **ALL).fit(X)
+    words = f"{name} cannot be changed while a model learns; keep it, or begin a new model"
+    with pytest.raises(ValueError, match=words):
+        model.set_params(**{name: 0.7}).partial_fit(X)
+    with pytest.raises(ValueError, match=words):
+        quick("auto", "kl", **ALL | {name: 0.7}).fit(X, resume_from=model)
+
+
+@pytest.mark.parametrize("case", ["full kl", "diagonal kl", "shared squared_l2", "coupled", "em", "sparse_surrogate"])
+def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> None:
+    text, name = CASES[case]
+    method, divergence = onmf.methods.get(text).with_constants(tau=50), get(name)
+    assert isinstance(method, Method)
+    penalties = Penalties(**ALL)
+    X = samples(np.random.default_rng(3), 900)
+    X /= X.mean()
+    start = method.start(divergence, np.random.default_rng(1).random((K, F)) + 0.1, onmf.Sets().dictionaries)
+    before = learnt(method, divergence, dataclasses.replace(start, penalties=penalties), X[:500]).state
+    half = dataclasses.replace(before, clock=before.clock / 2)
+    shards = [learnt(method, divergence, half, part).state for part in (X[500:700], X[700:])]
+    one, other = (method.summary(divergence, half, after) for after in shards)
+    merged, sequence = method.merged(divergence, before, one + other), learnt(method, divergence, before, X[500:]).state
+    assert merged.penalties == penalties
+    held_out, objectives = X[:100], []
+    for state in (merged, sequence):
+        problem = pose(divergence, held_out, state.W, penalty=penalties.of_coefficients)
+        H = coefficients.precise(divergence).stopping(1e-6, 500).solve(problem).H
+        objectives.append(objective(divergence, held_out, H, state.W, penalties))
+    assert objectives[0] <= 1.03 * objectives[1]
+    assert merged.memory.keys() == sequence.memory.keys()
+
+
+def test_loss_is_the_divergence_alone(rng: np.random.Generator) -> None:
+    X = samples(rng)
+    model = quick("auto", "kl", l1_coefficients=1.0).fit(X)
+    expected = get("kl").value(X, model.transform(X) @ model.components_).mean()
+    assert model.loss(X) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["surrogate", "paper"])
+def test_stationarity_is_that_of_the_penalised_problem(method: str) -> None:
+    X = samples(np.random.default_rng(0))
+    settings = {"divergence": "squared_l2", "method": method, "random_state": 0, "transform_tol": 1e-8}
+    model = OnlineNMF(K, max_passes=100, **settings, **ALL).fit(X)
+    start = OnlineNMF(K, **settings, **ALL).fit(X[:20])
+    assert model.stationarity(X) < 0.1 * start.stationarity(X)
