@@ -244,6 +244,9 @@ def test_the_reason_says_what_speaks_against_the_rank() -> None:
     one = RankSelection((1, 2, 3), falling.losses, np.array([1.0, 0.8, 0.6]))
     assert "They depend on it least at rank 2 (0.80)." in one.reason
     assert "least" not in selection([[3.0, 3.0], [1.0, 1.0]], [0.5, 0.6]).reason
+    flat = selection([[1.1, 1.0], [1.05, 1.0], [0.9, 1.1], [2.0, 2.0]], [1.0, 1.0, 1.0, 1.0])
+    assert "Ranks 2 to 4 can hardly be told apart" in flat.reason
+    assert "told apart" not in falling.reason
     rising = selection([[1.0, 1.0], [2.0, 2.0]], [1.0, 0.95], not_tried=(4, 5))
     assert "the right one may be below" in rising.reason
     assert "Ranks 4 to 5 were not tried" in rising.reason

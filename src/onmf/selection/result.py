@@ -10,6 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 
+FAR = 1.5  # times a rank is another one, not its neighbour
 ALIKE = 0.9  # cosines of matched atoms from which on dictionaries count as the same
 
 
@@ -75,6 +76,9 @@ class RankSelection:
             said.append("It is still falling at the largest rank that was tried: try larger ones.")
         elif place == 0 and K > 1:
             said.append("No smaller rank was tried: the right one may be below.")
+        close = [rank for rank, near in zip(self.ranks, self.excess <= 2 * self.error, strict=True) if near]
+        if close[-1] > FAR * close[0]:
+            said.append(f"Ranks {close[0]} to {close[-1]} can hardly be told apart: noise may hide the right one.")
         alike = f"Atoms of different seeds match with a similarity of {self.stability[place]:.2f}"
         if self.stability[place] >= ALIKE:
             said.append(f"{alike}: they hardly depend on the start.")
@@ -87,7 +91,7 @@ class RankSelection:
         if self.not_tried:
             first, last = self.not_tried[0], self.not_tried[-1]
             which = f"Rank {first} was" if first == last else f"Ranks {first} to {last} were"
-            said.append(f"{which} not tried: the loss had been rising for every seed.")
+            said.append(f"{which} not tried: those just before were worse for every seed.")
         return " ".join(said)
 
     def __str__(self) -> str:
