@@ -18,10 +18,13 @@ import argparse
 import time
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from onmf import OnlineNMF
+from onmf.datasets import movielens
 
 FEATURES, ATOMS, SHARE = 100, 10, 0.5
 PASSES = 5
@@ -67,6 +70,69 @@ def planted(samples: int, seeds: int, names: list[str]) -> None:
         print(f"{name:<14}{'  '.join(f'{ratio:.3f}' for ratio in ratios):<62}{spent / seeds:9.1f}", flush=True)
 
 
+def films(folder: str | None, folds: int) -> None:
+    """A table of root mean squared errors and seconds, the means over the folds."""
+    ratings = movielens.load(folder).ratings.T.tocoo()  # films are the samples: there are more of them
+    fold = np.random.default_rng(0).permutation(ratings.nnz) % folds
+    entrants = {"onmf": _onmf} | _surprise()
+    print("              RMSE     seconds")
+    for name, learn in entrants.items():
+        errors, seconds = [], []
+        for number in range(folds):
+            kept = fold != number
+            places = ratings.row[kept], ratings.col[kept]
+            known = scipy.sparse.csr_matrix((ratings.data[kept], places), shape=ratings.shape)
+            predicted, spent = learn(known, ratings.row[~kept], ratings.col[~kept])
+            missing = (np.diff(known.indptr)[ratings.row[~kept]] == 0) | ~np.isfinite(predicted)
+            predicted = np.clip(np.where(missing, known.data.mean(), predicted), 0.5, 5.0)
+            errors.append(float(np.sqrt(np.square(predicted - ratings.data[~kept]).mean())))
+            seconds.append(spent)
+        print(f"{name:<12}{np.mean(errors):7.4f}{np.mean(seconds):12.2f}", flush=True)
+
+
+def _onmf(known: Any, films: np.ndarray, users: np.ndarray) -> tuple[np.ndarray, float]:
+    """Every film lies between two kinds of films, and a user has a rating for either kind: W.
+
+    The coefficients of a film sum to one; the penalty draws them to equal shares, the more, the fewer ratings it has.
+    Both constants were chosen on a tenth of the training ratings of the first fold.
+    """
+    began = time.perf_counter()
+    model = OnlineNMF(
+        2,
+        divergence="squared_l2",
+        implicit="missing",
+        coefficients="simplex",
+        l2_coefficients=3.0,
+        max_passes=3,
+        random_state=0,
+    ).fit(known)
+    H = model.transform(known)
+    spent = time.perf_counter() - began
+    return (H[films] * model.components_[:, users].T).sum(axis=1), spent
+
+
+def _surprise() -> dict[str, Any]:
+    try:
+        import pandas as pd
+        from surprise import NMF, SVD, Dataset, Reader
+    except ImportError:
+        return {}
+
+    def learnt(kind: Any) -> Any:
+        def learn(known: Any, films: np.ndarray, users: np.ndarray) -> tuple[np.ndarray, float]:
+            entries = known.tocoo()
+            frame = pd.DataFrame({"user": entries.col, "film": entries.row, "stars": entries.data})
+            data = Dataset.load_from_df(frame, Reader(rating_scale=(0.5, 5))).build_full_trainset()
+            began = time.perf_counter()
+            model = kind(random_state=0).fit(data)
+            spent = time.perf_counter() - began
+            return np.array([model.predict(user, film).est for user, film in zip(users, films, strict=True)]), spent
+
+        return learn
+
+    return {"NMF": learnt(NMF), "SVD": learnt(SVD)}
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,6 +146,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if given.what == "planted":
         planted(given.samples, given.seeds, given.only.split(","))
+    else:
+        films(given.data, given.folds)
 
 
 if __name__ == "__main__":

@@ -268,13 +268,13 @@ def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_
     assert "init=matrix (2, 8), sets=Sets(eps=1e-06" in said
 
 
-@pytest.mark.parametrize("command", ["fit", "transform", "info", "demo"])
+@pytest.mark.parametrize("command", ["fit", "transform", "info", "rank", "demo"])
 def test_the_help_of_every_command_shows_an_example(command: str) -> None:
     assert re.search(rf"Examples?:\s+onmf {command} ", invoke(command, "--help"))
 
 
 def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
-    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "demo", "experiments"))
+    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo", "experiments"))
     said = invoke("fit", "--help")
     schemes = [scheme.name for scheme in onmf.streams.schemes()]
     assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))

@@ -39,6 +39,7 @@ BEGUN: dict[str, tuple[dict[str, Any], Any]] = {
     "matrix": ({"divergence": Mahalanobis(np.eye(8))}, X),
     "reservoir": ({"divergence": "beta:1.5", "reservoir": 5}, X),
     "known": ({"fixed": np.ones((1, 8))}, X),
+    "simplex": ({"coefficients": "simplex"}, X),
 }
 ODD = (0, 3, 0.5, None, True, 1e300, np.nan, "canonical")
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -50,6 +51,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "method": (*methods.names(), "em:tau=7", "surrogate:max_memory=0", "surrogate:tau=3", "paper:c=1", 5),
     "scale": ("mean", "none", "x", None),
     "clip": (None, (0, 1), (2, 1), "x", (0, np.inf), [0, 9], (0, 1, 2)),
+    "coefficients": ("nonnegative", "simplex", "x", None, 3),
     "ridge": (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1)),
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
@@ -65,7 +67,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "callbacks": (None, [], "x", [3]),
     "verbose": (0, None, "x", 1.5),
 }
-KEPT = {"n_components", "divergence", "scale", "clip", "reservoir", "fixed"}  # nothing but what was learnt with goes on
+KEPT = {"n_components", "divergence", "scale", "clip", "coefficients", "reservoir", "fixed"}  # only as learnt with
 
 
 def changes(begun: OnlineNMF) -> Iterator[tuple[str, Any]]:

@@ -15,12 +15,14 @@ __all__ = [
     "DomainWarning",
     "OnlineNMF",
     "Progress",
+    "RankSelection",
     "Sets",
     "__version__",
     "divergences",
     "load",
     "methods",
     "save",
+    "select_rank",
     "streams",
     "suggest_divergence",
 ]
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from onmf.estimators.warned import DomainWarning
     from onmf.learner import Progress
     from onmf.persistence.checkpoint import Checkpoint
+    from onmf.selection.rank import select_rank
+    from onmf.selection.result import RankSelection
     from onmf.sets import Sets
     from onmf.suggesting.suggestion import suggest_divergence
     from onmf.units import DataError
@@ -46,10 +50,12 @@ else:
         "DomainWarning": "onmf.estimators.warned",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
+        "RankSelection": "onmf.selection.result",
         "Sets": "onmf.sets",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
         "suggest_divergence": "onmf.suggesting.suggestion",
+        "select_rank": "onmf.selection.rank",
     }
 
     def __getattr__(name: str) -> Any:

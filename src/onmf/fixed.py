@@ -40,10 +40,11 @@ def count(fixed: Any) -> int:
     return 0 if fixed is None else len(fixed)
 
 
-def known_atoms(fixed: Any, n_features: int, dtype: Any) -> Array | None:
+def known_atoms(fixed: Any, n_features: int, dtype: Any, unit: float | None = None) -> Array | None:
     """The atoms as the dictionary holds them: those with entries above 1 divided by their largest, others to the bit.
 
-    Entries lie in [0, 1] there, and an atom has no length of its own: its coefficients take up the scale.
+    Entries lie in [0, 1] there, and an atom has no length of its own: its coefficients take up the scale. Where these
+    sum to one, atoms come in the data's units, of which ``unit`` is the internal one.
     """
     if fixed is None:
         return None
@@ -52,7 +53,8 @@ def known_atoms(fixed: Any, n_features: int, dtype: Any) -> Array | None:
         raise ValueError(
             f"the fixed atoms have {W.shape[1]} features, the data {n_features}; give atoms learnt from such data."
         )
-    return (W / np.maximum(W.max(axis=1, keepdims=True), 1.0)).astype(dtype)
+    size = np.maximum(W.max(axis=1, keepdims=True), 1.0) if unit is None else unit
+    return (W / size).astype(dtype)
 
 
 def beside(known: Array | None, free: Array) -> Array:

@@ -23,6 +23,7 @@ def initial_dictionary(
     ratios: bool = False,
     known: Array | None = None,
     weights: Array | None = None,
+    unit: float | None = None,
 ) -> Array:
     """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
 
@@ -30,17 +31,24 @@ def initial_dictionary(
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
     are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample
     with one of the ``weights`` counts as so many.
+
+    Where coefficients sum to one, atoms have the size of samples, and the user's own come in the data's units, of which
+    ``unit`` is that of X.
     """
     if not isinstance(init, str):
-        return _users(init, (K, X.shape[1]), X.dtype, known)
+        W = _users(init, (K, X.shape[1]), X.dtype, known)
+        return W if unit is None else W / W.dtype.type(unit)
     require_init(init)
     if K == 0:  # all are known
         return np.zeros((0, X.shape[1]), dtype=X.dtype)
+    if unit is not None and init in ("kmeans++", "samples"):
+        return _whole_samples(X, K, rng, ratios, init == "kmeans++", known, weights)
     if init == "kmeans++":
         return _spread_samples(X, K, rng, ratios, known, weights)
     if init == "nndsvda" and weights is not None:  # X'X is then that of so many copies
         X = (scipy.sparse.diags_array(np.sqrt(weights)) @ X).astype(X.dtype)
-    return {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
+    W = {"uniform": _uniform, "samples": _samples, "nndsvda": _nndsvda}[init](X, K, rng)
+    return W if unit is None else _to_size_of(X, W)
 
 
 def require_init(init: Any) -> None:
@@ -94,6 +102,32 @@ def _spread_samples(
         atoms = _left_by(known, atoms)
     share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
     return _pad(_to_unit_maximum(atoms + share * _profile(candidates, counts)), K, X, rng)
+
+
+def _whole_samples(
+    X: Any,
+    K: int,
+    rng: np.random.Generator,
+    ratios: bool,
+    spread: bool,
+    known: Array | None,
+    weights: Array | None,
+) -> Array:
+    """Samples as they are, far from each other in size, too, or any; with 3 % of the mean sample."""
+    filled = np.asarray(X.sum(axis=1)).ravel() > 0
+    candidates = X[filled]
+    counts = None if weights is None else weights[filled].astype(np.float64)
+    if spread:
+        places = (np.log(candidates) if ratios else candidates).astype(np.float64)
+        taken = known
+        if known is not None and ratios:  # a zero has no logarithm: it counts as the least that any sample has there
+            taken = np.log(np.maximum(known, candidates.min(axis=0)))
+        chosen = _far_from_each_other(places, K, rng, taken, counts)
+    else:
+        chosen = rng.permutation(candidates.shape[0])[:K].tolist()
+    W = 0.97 * dense(candidates[chosen]) + 0.03 * _profile(candidates, counts)
+    missing = K - len(W)
+    return np.vstack([W, _to_size_of(X, _profile(X) * _uniform(X, missing, rng))]) if missing else W
 
 
 def _left_by(known: Array, samples: Array) -> Array:
@@ -202,3 +236,8 @@ def _profile(X: Any, counts: Array | None = None) -> Array:
 
 def _to_unit_maximum(W: Array) -> Array:
     return W / W.max(axis=1, keepdims=True)
+
+
+def _to_size_of(X: Any, W: Array) -> Array:
+    """Atoms with the mean of the samples."""
+    return W * (W.dtype.type(X.mean()) / W.mean(axis=1, keepdims=True))

@@ -5,12 +5,15 @@
 
 Together they keep the fit y = hW above eps * eps', where every divergence is finite. The robust losses need no
 such floor: for them eps and eps' may be 0 (Remark 2).
+
+Or the coefficients are shares, H = {h_k >= eps', sum_k h_k = 1}: W is then in the data's units, and C unbounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
 
+COEFFICIENTS = ("nonnegative", "simplex")
 LEAST_LACK = 1e-6  # of eps, that a feature can lack: less is the rounding of what known atoms give it
 
 
@@ -42,13 +46,14 @@ def project_on_simplex(V: Array, size: float | Array, metric: Array | None = Non
 
 @dataclass(frozen=True)
 class DictionarySet:
-    """C: entries in [0, 1], every feature with at least ``eps`` of total weight over the atoms.
+    """C: entries in [0, high], every feature with at least ``eps`` of total weight over the atoms.
 
     The first ``fixed`` atoms are known: they stay as they are, and the others give a feature what it lacks.
     """
 
     eps: float = 1e-8
     fixed: int = 0
+    high: float = 1.0  # or infinite, where the coefficients sum to one: no change of units could keep W below a bound
 
     def __post_init__(self) -> None:
         require_whole(0, fixed=self.fixed)
@@ -58,12 +63,12 @@ class DictionarySet:
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Known atoms are returned as they are in V. Of the others, clipping to [0, 1] is the answer for a feature whose
-        clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
+        Known atoms are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
+        whose clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
         *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
         then holds by itself.
         """
-        W: Array = np.clip(V, 0.0, 1.0)
+        W: Array = np.clip(V, 0.0, self.high)
         known, free = slice(0, self.fixed), slice(self.fixed, None)
         W[known] = V[known]
         if self.eps > 0 and self.fixed < len(V):
@@ -88,7 +93,7 @@ class DictionarySet:
 
     def contains(self, W: Array, rtol: float = 1e-6) -> bool:
         """Is W in C, up to rounding?"""
-        inside = np.isfinite(W).all() and (W >= 0).all() and (1 + rtol >= W).all()
+        inside = np.isfinite(W).all() and (W >= 0).all() and (self.high * (1 + rtol) >= W).all()
         if not inside or self.fixed > len(W):
             return False
         return self.fixed == len(W) or bool((W.sum(axis=0) >= self.eps * (1 - rtol)).all())
@@ -98,19 +103,20 @@ class DictionarySet:
 
         Only features without any weight have to be projected, since no change of units can give them some.
         """
-        return self.project(W / np.maximum(W.max(axis=1, keepdims=True), 1.0))
+        return self.project(W / np.maximum(W.max(axis=1, keepdims=True) / self.high, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class DictionaryBox:
-    """{low_f <= W_kf <= 1}, a part of C where K min low >= eps: every atom keeps a little of every feature."""
+    """{low_f <= W_kf <= high}, a part of C where K min low >= eps: every atom keeps a little of every feature."""
 
     low: Array  # (F,)
     fixed: int = 0  # the first atoms, which are known and stay as they are
+    high: float = 1.0
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in the box: entrywise thresholding, whatever the metric."""
-        W = np.minimum(np.maximum(V, self.low), 1.0)
+        W = np.minimum(np.maximum(V, self.low), self.high)
         W[: self.fixed] = V[: self.fixed]
         return W
 
@@ -137,6 +143,45 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Simplex:
+    """H of shares: every coefficient at least ``low``, and those of a sample sum to one."""
+
+    low: float = 1e-8
+    high: ClassVar[float] = 1.0
+
+    def free(self, K: int) -> float:
+        """What the lower bounds leave of the one that K coefficients sum to."""
+        left = 1.0 - K * self.low
+        if left <= 0:
+            raise ValueError(
+                f"{K} coefficients of at least eps_prime = {self.low:g} sum to one or more; they must leave some of it "
+                "free: sets=Sets(eps_prime=...)."
+            )
+        return left
+
+    def project(self, H: Array) -> Array:
+        """Argmin ||P - H||_F over the simplex, row by row; rows on it stay as they are, to the bit."""
+        size = H.dtype.type(self.free(H.shape[1]))
+        H = H - H.dtype.type(self.low)
+        off = (H < 0).any(axis=1) | (np.abs(H.sum(axis=1) - size) > 4 * np.finfo(H.dtype).eps)
+        if off.any():
+            V = H[off]
+            P = project_on_simplex((V - V.max(axis=1, keepdims=True)).T, float(size)).T  # what all share is no matter
+            H[off] = P * (size / P.sum(axis=1, keepdims=True))
+        return H + H.dtype.type(self.low)
+
+    def contains(self, H: Array) -> bool:
+        """Is every row of H on the simplex, up to the rounding of its dtype?"""
+        eps, low = float(np.finfo(H.dtype).eps), np.asarray(self.low, dtype=H.dtype)
+        sums = H.sum(axis=1, dtype=np.float64)
+        return bool((low <= H).all() and (np.abs(sums - 1) <= 8 * eps * H.shape[1] ** 0.5).all())
+
+    def gap(self, H: Array, G: Array) -> Array:
+        """max over z on the simplex of <G, h - z> per row: no convex function of slope G falls by more from h."""
+        return ((G - G.min(axis=1, keepdims=True)) * (H - self.low)).sum(axis=1)
+
+
+@dataclass(frozen=True)
 class Sets:
     """The constants of both sets, in internal units: ``eps`` of C, ``eps_prime`` and ``U`` of H."""
 
@@ -156,6 +201,14 @@ class Sets:
     def coefficients(self) -> Box:
         """H."""
         return Box(self.eps_prime, self.U)
+
+    def where(self, coefficients: str) -> tuple[DictionarySet, Box | Simplex]:
+        """C and H for coefficients that are "nonnegative", or on the "simplex": they sum to one, and W has units."""
+        if not isinstance(coefficients, str) or coefficients not in COEFFICIENTS:
+            raise ValueError(f"coefficients must be 'nonnegative' or 'simplex', got {coefficients!r}.")
+        if coefficients == "simplex":
+            return replace(self.dictionaries, high=np.inf), Simplex(self.eps_prime)
+        return self.dictionaries, self.coefficients
 
     def require_positive_fit(self, divergence: Divergence) -> None:
         """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""

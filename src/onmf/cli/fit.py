@@ -61,6 +61,9 @@ def fit(
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
     init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
     fixed: Fixed = None,
+    coefficients: Annotated[
+        str, typer.Option(help="nonnegative, or simplex: those of a sample sum to one, as the abundances of unmixing.")
+    ] = "nonnegative",
     ridge: Annotated[
         float, typer.Option(min=0, help="m of (m/2) ||h||^2 added to the loss; the convergence theorem needs m > 0.")
     ] = 0.0,
@@ -123,6 +126,7 @@ def fit(
         "max_passes": passes,
         "shuffle": shuffle,
         "init": init,
+        "coefficients": coefficients,
         "ridge": ridge,
         "clip": clip,
         "missing": missing,

@@ -11,6 +11,10 @@ whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left s
 the others it measures the distance from a critical point. Where f itself is at hand it is a bound too, since no loss is
 negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a scale that every divergence has, and it
 does not depend on where the iteration started.
+
+On the simplex the left side is max over z of <g, h - z>, the gap of Frank and Wolfe: for a convex divergence a bound on
+f(h) - f(h*), whatever h* is. There a sample may be far from all fits: a gap of tol f(h) is enough, too, and no
+tolerance is below the rounding of the loss of equal shares.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import Registered
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem
+from onmf.sets import Box, Simplex
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class CoefficientSolver(Registered, kind="solver"):
     tol: float = 1e-3
     max_iter: int = 100
     uses_tol: ClassVar[bool] = True  # or does it stop by something else?
+    shares: ClassVar[bool] = True  # does it solve for coefficients on the simplex, too?
 
     def __post_init__(self) -> None:
         require_at_least(0, tol=self.tol)
@@ -58,6 +64,18 @@ class CoefficientSolver(Registered, kind="solver"):
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can."""
         return None
+
+    def refuses_set(self, box: Box | Simplex) -> str | None:
+        """Why this solver cannot keep coefficients in a set, and the cure; None if it can."""
+        if self.shares or not isinstance(box, Simplex):
+            return None
+        return (
+            f"{type(self).__name__} refuses the simplex: its steps cannot keep the sum of the coefficients; use newton."
+        )
+
+    def within(self, box: Box | Simplex) -> CoefficientSolver:
+        """The solver that does what this one does, for coefficients in that set."""
+        return self
 
     def takes_sparse(self, divergence: Divergence) -> bool:
         """Can the solver use sparse data of this divergence as they are?"""
@@ -69,7 +87,7 @@ class CoefficientSolver(Registered, kind="solver"):
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
         """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
-        reason = self.refuses(problem.divergence, problem.penalty)
+        reason = self.refuses(problem.divergence, problem.penalty) or self.refuses_set(problem.box)
         if reason is not None:
             raise ValueError(reason)
         posed = self._prepared(problem)

@@ -11,10 +11,11 @@ from onmf._support.known import Known
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
+from onmf.sets import Simplex
 
 ENTRIES = 1 << 15  # residuals per block: a dozen arrays of this size stay in the cache
 FEWEST = 32  # samples per block, to keep the matrix products efficient
-CEILING = 4.0  # see _Scaled
+CEILING = 4.0  # see Scaled
 LIFT = 0.1  # how far inside the bounds the start lies, relative to a uniform coefficient
 PATIENCE = 10  # iterations without progress after which rounding is to blame
 
@@ -53,21 +54,26 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         X = (problem.X if weights is None else problem.X.X) - H.dtype.type(low) * W.sum(axis=0)
         X = X if weights is None else weights * X
         rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
+        kind: type[Scaled] = Scaled
+        if isinstance(problem.box, Simplex):  # nothing else may have what these leave
+            from onmf.coefficients.interior_simplex import ScaledOnSimplex  # which derives from what is here
+
+            rows, atoms, kind = np.arange(n), np.arange(len(W)), ScaledOnSimplex
         if atoms.size:
-            scaled = _Scaled(problem, W[atoms])
+            scaled = kind(problem, W[atoms])
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
                 some = None if weights is None else weights[block]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    part = iterate(_Steps(scaled, X[block], start[where], limit[block], some), self.max_iter)
+                    part = iterate(scaled.steps(X[block], start[where], limit[block], some), self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
         return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
 
 
-class _Scaled:
+class Scaled:
     """The problem in units of its own: atoms of mean 1, samples of mean 1, coefficients q that begin at zero.
 
     No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the ridge of none is
@@ -81,19 +87,23 @@ class _Scaled:
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
 
+    def steps(self, X: Array, H: Array, limit: Array, weights: Array | None) -> Steps:
+        """The iterates from H; ``weights`` are those of the entries, if they differ."""
+        return Steps(self, X, H, limit, weights)
 
-class _Steps(Work):
+
+class Steps(Work):
     """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold.
 
     Entries that weigh differently make X and W other ones: sum m |x - hW| has m x for x, and m w for w, with a W per
     sample that is never made, as it only occurs in products.
     """
 
-    def __init__(self, scaled: _Scaled, X: Array, H: Array, limit: Array, weights: Array | None = None) -> None:
+    def __init__(self, scaled: Scaled, X: Array, H: Array, limit: Array, weights: Array | None = None) -> None:
         dtype = X.dtype
-        (n, F), K = X.shape, H.shape[1]
+        n, F = X.shape
         box, mean = scaled.box, scaled.mean
-        unit = np.abs(X).mean(axis=1, keepdims=True)
+        unit = self._unit(scaled, X)
         super().__init__(H)
         self.scaled = scaled
         self.weights = np.ones((n, 1), dtype=dtype) if weights is None else weights  # of the entries
@@ -102,12 +112,8 @@ class _Steps(Work):
         self.mass = np.maximum(mass, np.finfo(dtype).tiny)
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
-            top = (box.high - box.low) * (mean / unit)
             self.ridge = np.minimum(scaled.ridge * unit / mean / mean, 1e30)
-            ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(dtype).tiny)), CEILING)
-            if weights is not None:  # an atom's mean is less than one where little of it is seen
-                ceiling = ceiling * F / np.where(mass > 1e-6 * F, mass, F)
-        self.top, self.boxed = np.minimum(top, ceiling), top <= ceiling
+            self.top, self.boxed = self._tops()
         self.low = box.low * mean / unit
         # The best point so far and the best bound from below; no loss is negative.
         q = (H - box.low) * mean / unit
@@ -118,7 +124,7 @@ class _Steps(Work):
         self.gap = np.full(n, np.inf, dtype=dtype)
         self.idle = np.zeros(n, dtype=np.int64)
 
-        q = np.minimum(np.maximum(self.found, LIFT / K), 0.5 * self.top)
+        q = self._inside()
         p = self.top - q
         fit = self._fit(q)
         R = self.X - fit
@@ -131,47 +137,70 @@ class _Steps(Work):
         self.work = np.empty((5, n, F), dtype=dtype)
         self._assess(fit)
 
+    def _unit(self, scaled: Scaled, X: Array) -> Array:
+        """That of the samples, (n, 1)."""
+        unit: Array = np.abs(X).mean(axis=1, keepdims=True)
+        return unit
+
+    def _tops(self) -> tuple[Array, Mask]:
+        """The upper bounds, and whether these are those of the box."""
+        scaled, F = self.scaled, self.X.shape[1]
+        top = (scaled.box.high - scaled.box.low) * (scaled.mean / self.unit)
+        ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.ridge, np.finfo(self.X.dtype).tiny)), CEILING)
+        if not self._alike:  # an atom's mean is less than one where little of it is seen
+            ceiling = ceiling * F / np.where(self.mass > 1e-6 * F, self.mass, F)
+        return np.minimum(top, ceiling), top <= ceiling
+
+    def _inside(self) -> Array:
+        """Coefficients to begin with, between the bounds."""
+        return np.minimum(np.maximum(self.found, LIFT / self.found.shape[1]), 0.5 * self.top)
+
     def _assess(self, fit: Array) -> Mask:
         """Find out which samples are proved to be within their limit; which of the others get no further?"""
         from onmf.kernels.interior import measure
 
-        q, mass = self.bounds[:, 0], self.mass
+        q = self.bounds[:, 0]
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
         measure(self.X, fit, self.state, self.work, sums)
         value = self._with_ridge(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
-        c = self._gathered(fit)  # ``measure`` has put a in the place of the fit
-        # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
-        e = (np.maximum(c - self.ridge * (q + self.low), 0.0) / mass).max(axis=1)
-        mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
-        self.proved = np.fmax(self.proved, np.fmax(self._bound(c, dual), mended))
-        gap = self.best - self.proved + 2 * np.finfo(c.dtype).eps * self.best
+        self.proved = np.fmax(self.proved, self._proof(self._gathered(fit), dual))  # a is in the place of the fit
+        gap = self.best - self.proved + 2 * np.finfo(q.dtype).eps * self.best
         self.idle = np.where(gap <= 0.9 * self.gap, 0, self.idle + 1)
         self.gap = np.minimum(gap, self.gap)
         self.done = gap <= self.limit
         return ~self.done & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
+    def _proof(self, c: Array, dual: Array) -> Array:
+        """What a proves, with c = Wa and the sum of a x."""
+        mass = self.scaled.mass
+        # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
+        e = (np.maximum(c - self.ridge * (self.bounds[:, 0] + self.low), 0.0) / mass).max(axis=1)
+        mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
+        return np.fmax(self._bound(c, dual), mended)
+
     def step(self) -> Mask:
         """One predictor-corrector step for all samples."""
-        from onmf.kernels.interior import advance, factor, predict, solve_factored
+        from onmf.kernels.interior import advance, factor, predict
 
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
         joint = scaled.ridge > 0  # steps of two lengths suit linear programmes only
         pull = self.ridge * (bounds[:, 0] + self.low)
-        M = weighted_grams(work[1] if self._alike else np.square(self.weights) * work[1], scaled.W)
+        M = self._hessians(work[1] if self._alike else np.square(self.weights) * work[1])
         numbers = np.finfo(M.dtype)
         factor(M, bounds, self.ridge, 10 * float(numbers.eps))
         dq = self._gathered(work[2]) - pull
-        solve_factored(M, dq)
+        self._solve_factored(M, dq)
         P = self._fit(dq)
         extra = np.empty((len(dq), 2, dq.shape[1]), dtype=dq.dtype)
         predict(P, work, state, bounds, dq, extra, joint)
         dq = self._gathered(P) - pull + extra[:, 0] - extra[:, 1]
-        solve_factored(M, dq)
+        self._solve_factored(M, dq)
         least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
         advance(self._fit(dq), work, state, bounds, dq, extra, joint, least)
+        bounds[:, 0] = self._feasible(bounds[:, 0])
         return self._assess(self._fit(bounds[:, 0]))
 
     @property
@@ -186,11 +215,22 @@ class _Steps(Work):
     def _gathered(self, entries: Array) -> Array:
         return (entries if self._alike else self.weights * entries) @ self.scaled.Wt
 
+    def _hessians(self, weights: Array) -> Array:
+        """Of the deviations, packed."""
+        return weighted_grams(weights, self.scaled.W)
+
+    def _solve_factored(self, M: Array, dq: Array) -> None:
+        """Solve the systems M for the right-hand sides dq, in place."""
+        from onmf.kernels.interior import solve_factored
+
+        solve_factored(M, dq)
+
     def answers(self) -> Array:
         """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""
         q, F = self.found, self.X.shape[1]
         high = (self.bounds[:, 3] > F * (self.top - q)) & self.boxed
         exact = np.where(high, self.top, np.where(self.bounds[:, 2] > F * q, 0.0, q)).astype(q.dtype)
+        exact = self._feasible(exact)
         gap = self.best - self.proved
         room = np.clip(self.limit - gap, 0.0, np.minimum(0.1 * gap, self.first - self.best))
         good = (self._objective(exact) <= self.best + room)[:, None]
@@ -198,6 +238,10 @@ class _Steps(Work):
         box = self.scaled.box
         H = box.low + q * (self.unit / self.scaled.mean)
         return np.where(high & good, box.high, H).astype(q.dtype)
+
+    def _feasible(self, q: Array) -> Array:
+        """Coefficients within their bounds, in their set."""
+        return q
 
     def _part(self, name: str, array: Array, stay: Mask) -> Array:
         return np.ascontiguousarray(array[:, stay]) if name == "work" else array[stay]

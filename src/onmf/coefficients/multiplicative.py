@@ -28,6 +28,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     """
 
     uses_tol: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
     max_iter: int = 10
     every: int = 0
 

@@ -9,12 +9,15 @@ import numpy as np
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.multiplicative import Multiplicative
-from onmf.coefficients.ratios import better_of_two
+from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
 from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
+from onmf.sets import Simplex
 
 BACKTRACKS = 30
+EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
+LIFT = 1e-3  # of equal shares in the start on the simplex
 RATIO_STEPS, KNOWN_STEPS, STEEP_STEPS = 20, 5, 10  # multiplicative ones, before the first of Newton's
 
 
@@ -24,6 +27,9 @@ class Newton(CoefficientSolver, name="newton"):
 
     For squared l2, Mahalanobis and l2 (without a penalty the same minimiser) the first part is the solution. For the
     robust losses it would be a bad start: they begin at the uniform one.
+
+    On the simplex the equality is among the free variables of the active set, and every step goes to the minimum of the
+    quadratic model on the simplex, or part of the way.
 
     Where a loss is not convex, a sample whose Hessian is not positive definite makes a step of least squares instead,
     reweighted by the curvatures of the dictionary's models: Fisher scoring under Itakura-Saito.
@@ -51,7 +57,9 @@ class Newton(CoefficientSolver, name="newton"):
 
         if isinstance(problem, GramProblem):
             return self._least_squares(problem)
-        if problem.divergence.partial:
+        if isinstance(problem.box, Simplex):
+            H = _start_on_simplex(problem, H)
+        elif problem.divergence.partial:
             H = Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -63,12 +71,15 @@ class Newton(CoefficientSolver, name="newton"):
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
 
     def _least_squares(self, problem: GramProblem) -> Coefficients:
-        from onmf.kernels import nnls_on_gram
+        from onmf.kernels import least_squares_on_simplex, nnls_on_gram
 
         box = problem.box
         Q, B = problem.penalised()
-        H = box.low + nnls_on_gram(Q, B - Q.dtype.type(box.low) * Q.sum(axis=0))
-        H = box.project(H)
+        above = B - Q.dtype.type(box.low) * Q.sum(axis=0)
+        if isinstance(box, Simplex):
+            H = box.project(box.low + least_squares_on_simplex(Q, above, box.free(problem.K)))
+        else:
+            H = box.project(box.low + nnls_on_gram(Q, above))
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
         left = np.flatnonzero(~converged)
@@ -93,24 +104,32 @@ class _Steps(Descent):
         super().__init__(problem, H)
         self.Y = problem.fit(H)
         self.f = problem.objective(H, self.Y)
+        self.tol = tol
         self.tolerance, self.noise = problem.tolerance(tol), problem.noise
 
     def test(self, k: int) -> Mask:
         self.G, self.curvatures = self.problem.newton(self.H, self.Y)
-        return self.done | (np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance)
+        return self.done | self.problem.enough(self.H, self.G, self.f, self.tol, self.tolerance)
 
     def step(self) -> Mask:
-        from onmf.kernels import newton_directions
-
-        problem, low, high = self.problem, self.problem.box.low, self.problem.box.high
+        problem = self.problem
         M = problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
-        directions, positive = newton_directions(M, self.G, self.H, low, high)
+        directions, positive = self._directions(M, self.G, self.H)
         if not positive.all() and not problem.divergence.convex:
             bent = ~positive
             M = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, bent))
-            directions[bent], _ = newton_directions(M, self.G[bent], self.H[bent], low, high)
+            directions[bent], _ = self._directions(M, self.G[bent], self.H[bent])
         return self._arc_search(directions)
+
+    def _directions(self, M: Array, G: Array, H: Array) -> tuple[Array, Mask]:
+        """To the minimum of the quadratic models, and which of these have one."""
+        from onmf.kernels import directions_on_simplex, newton_directions
+
+        box = self.problem.box
+        if isinstance(box, Simplex):
+            return directions_on_simplex(M, G, H - H.dtype.type(box.low), box.free(H.shape[1]))
+        return newton_directions(M, G, H, box.low, box.high)
 
     def _arc_search(self, directions: Array) -> Mask:
         """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
@@ -133,8 +152,31 @@ class _Steps(Descent):
             trial[bad] = H[bad]
             fit = problem.fit(trial)
             value = problem.objective(trial, fit)
+        if problem.divergence.robust and isinstance(problem.box, Simplex):
+            trial, fit, value = self._farther(directions, trial, fit, value)
         self.H, self.Y, self.f = trial, fit, value
         return bad
+
+    def _farther(self, directions: Array, trial: Array, fit: Array, value: Array) -> tuple[Array, Array, Array]:
+        """Beyond s = 1, four times as far each time, while f falls.
+
+        Where a sample is far from all fits on the simplex, a robust loss is nearly linear, and the minimum of its
+        majorant but a small part of the way.
+        """
+        problem, going = self.problem, np.flatnonzero(value < self.f)
+        length = 1.0
+        for _ in range(EXTENSIONS):
+            if not going.size:
+                break
+            length *= 4.0
+            some = problem.rows(going)
+            beyond = problem.box.project(self.H[going] + self.H.dtype.type(length) * directions[going])
+            fits = some.fit(beyond)
+            values = some.objective(beyond, fits)
+            good = values < value[going]
+            going = going[good]
+            trial[going], fit[going], value[going] = beyond[good], fits[good], values[good]
+        return trial, fit, value
 
     def _too_high(self, trial: Array, value: Array) -> Mask:
         return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
@@ -142,3 +184,17 @@ class _Steps(Descent):
     def _promised(self, trial: Array) -> Array:
         """By how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
+
+
+def _start_on_simplex(problem: Problem, H: Array) -> Array:
+    """Least squares, features brought to the same size where ratios count, with a little of everything."""
+    from onmf.kernels import least_squares_on_simplex
+
+    if problem.divergence.partial or (problem.divergence.domain.x.closed and problem.divergence.robust):
+        return H
+    X, W = problem.X, problem.W
+    if not problem.divergence.domain.x.closed:
+        size = typical_size(W)
+        X, W = X / size, W / size
+    H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
+    return problem.box.project((H + LIFT / problem.K) / (1 + LIFT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares
+from onmf.sets import Simplex
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
@@ -58,6 +60,7 @@ class ArmijoLiteral(Armijo, name="armijo-literal"):
     """Algorithm 3 to the letter."""
 
     literal: bool = True
+    shares: ClassVar[bool] = False  # ||grad||^2 promises what a step along the simplex cannot keep
 
 
 class _Searches(Descent):
@@ -75,7 +78,7 @@ class _Searches(Descent):
 
     def test(self, k: int) -> Mask:
         self.G = self.problem.gradient(self.H, self.Y)
-        return np.minimum(self.problem.remaining_gain(self.H, self.G), self.f) <= self.tolerance
+        return self.problem.enough(self.H, self.G, self.f, self.rule.tol, self.tolerance)
 
     def step(self) -> Mask:
         """Backtrack from the steps xi, each sample from its own."""
@@ -149,7 +152,7 @@ class ConstantStep(CoefficientSolver, name="constant"):
         return least_squares(problem) or problem
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        if not isinstance(problem, GramProblem):
+        if not isinstance(problem, GramProblem) or isinstance(problem.box, Simplex):
             return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
         from onmf.kernels import projected_gradient_on_gram
@@ -168,7 +171,10 @@ class _Steps(Descent):
     def __init__(self, solver: ConstantStep, problem: Problem, H: Array) -> None:
         super().__init__(problem, H)
         self.solver, self.tolerance = solver, problem.tolerance(solver.tol)
-        lipschitz = (problem.divergence.lipschitz or 0.0) * largest_eigenvalue(problem.W @ problem.W.T)
+        if isinstance(problem, GramProblem):
+            lipschitz = largest_eigenvalue(problem.Q)
+        else:
+            lipschitz = (problem.divergence.lipschitz or 0.0) * largest_eigenvalue(problem.W @ problem.W.T)
         self.length = 1.0 / (lipschitz + problem.penalty.ridge)
 
     def test(self, k: int) -> Mask:

@@ -18,6 +18,9 @@ from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.problem import NO_PENALTY, Penalty, Problem
+from onmf.sets import Box, Simplex
+
+ON_SIMPLEX = 5  # steps of Newton's method
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,18 @@ class Ratios(CoefficientSolver, name="ratios"):
     """A fixed number of multiplicative steps, or scaled least squares; nothing is tested."""
 
     uses_tol: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
     max_iter: int = 10
 
     def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
         reason = f"Ratios refuses {divergence.name}: its steps are those of is; use newton."
         return None if divergence.sees_ratios else reason
+
+    def within(self, box: Box | Simplex) -> CoefficientSolver:
+        """Few steps of Newton's method on the simplex."""
+        from onmf.coefficients.newton import Newton  # which begins with what is here
+
+        return Newton(max_iter=ON_SIMPLEX) if isinstance(box, Simplex) else self
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return Coefficients.untested(better_of_two(problem, H, self.max_iter), self.max_iter)
@@ -55,10 +65,15 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
         return h
 
     first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
-    g = np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))  # the typical size of a feature, by its atoms
+    g = typical_size(W)
     V = W / g
     second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
     second = project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
     second = project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
     better = problem.objective(first, first @ W) <= problem.objective(second, second @ W)
     return np.where(better[:, None], first, second)
+
+
+def typical_size(W: Array) -> Array:
+    """Of each feature, by its atoms: their geometric mean."""
+    return np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))

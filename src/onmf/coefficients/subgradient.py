@@ -13,6 +13,7 @@ from onmf._support.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.divergences import Divergence
 from onmf.problem import NO_PENALTY, Penalty, Problem
+from onmf.sets import Simplex
 
 SLOW = 0.998  # a faster fall of delta outruns the iterates, and its end says nothing
 
@@ -67,8 +68,11 @@ class _Steps(Descent):
     def step(self) -> Mask:
         problem, H, box, least = self.problem, self.H, self.problem.box, self.least
         G = problem.gradient(H, self.Y)
-        # Directions that leave the box are no part of the step (projected subgradient).
-        G[((box.low >= H) & (G > 0)) | ((box.high <= H) & (G < 0))] = 0.0
+        # Directions that leave the set are no part of the step (projected subgradient).
+        if isinstance(box, Simplex):
+            G = _along_simplex(G, box.low >= H)
+        else:
+            G[((box.low >= H) & (G > 0)) | ((box.high <= H) & (G < 0))] = 0.0
         square = np.square(G).sum(axis=1)
         step = (self.f - (self.best_f - self.delta)) / np.where(square > 0, square, 1.0)
         self.H = box.project(H - step[:, None] * G)
@@ -87,3 +91,14 @@ class _Steps(Descent):
         missing = self.missed >= self.patience
         self.done = (missing & (self.shrink >= SLOW)) | (square == 0) | (self.best_f <= least)
         return missing & ~self.done
+
+
+def _along_simplex(G: Array, bound: Mask) -> Array:
+    """G less its mean over the coefficients that can move: what the projection of a step would take from it anyway."""
+
+    def level(free: Mask) -> Array:
+        mean: Array = np.where(free, G, 0.0).sum(axis=1, keepdims=True) / np.maximum(free.sum(axis=1, keepdims=True), 1)
+        return mean
+
+    free = ~bound | (level(~bound) > G)
+    return np.where(free, G - level(free), 0.0).astype(G.dtype)

@@ -27,7 +27,7 @@ from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.problem import Penalty, Problem, pose
-from onmf.sets import DictionaryBox, DictionarySet, Sets
+from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
@@ -67,7 +67,7 @@ class NMF(TransformerMixin, BaseEstimator):
             raise AttributeError("nothing has been learnt yet.")
         return self._learned
 
-    components_ = Shown[Fitted, Array](lambda fitted: fitted.state.W)
+    components_ = Shown[Fitted, Array](lambda fitted: fitted.W)
     n_components_ = Shown[Fitted, int](lambda fitted: len(fitted.state.W))
     divergence_ = Shown[Fitted, Divergence](lambda fitted: fitted.divergence)
     scale_ = Shown[Fitted, float](lambda fitted: fitted.units.scale)
@@ -84,10 +84,10 @@ class NMF(TransformerMixin, BaseEstimator):
         return self._coefficients(self._checked(X, weights))
 
     def _coefficients(self, X: Any) -> Array:
-        H = np.empty((X.shape[0], len(self.components_)), dtype=X.dtype)
+        H = np.empty((X.shape[0], self.n_components_), dtype=X.dtype)
         for rows, h, _ in self._solved(X):
             H[rows] = h
-        H *= self.scale_
+        H *= self._fitted.coefficient_unit
         refuse_infinite(H, X, self._fitted.units.mean)
         return H
 
@@ -95,6 +95,7 @@ class NMF(TransformerMixin, BaseEstimator):
         """How much of each sample's fit every atom carries: rows of numbers that sum to one (n, K).
 
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
+        Coefficients on the simplex are shares already, of the sample's contents; bright atoms carry more of its fit.
         """
         H = self._coefficients(self._checked(X))
         largest = H.max(axis=1, keepdims=True)  # sums of large numbers may be beyond the range of numbers
@@ -104,7 +105,7 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def inverse_transform(self, X: Any) -> Array:
         """The fit H @ W of coefficients H (n, K)."""
-        W = self._fitted.state.W
+        W = self._fitted.W
         H = np.asarray(X)
         if H.dtype.kind not in "buif":
             raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
@@ -155,7 +156,7 @@ class NMF(TransformerMixin, BaseEstimator):
         Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
         """
         X = self._checked(X)
-        divergence, W = self._fitted.inside, self.components_.astype(X.dtype, copy=False)
+        divergence, W = self._fitted.inside, self._fitted.state.W.astype(X.dtype, copy=False)
         divergence = Partial(divergence) if isinstance(X, Known) else divergence
         gradient = np.zeros_like(W)
         for rows, H, problem in self._solved(X):
@@ -175,7 +176,13 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
         """The set that W lies in."""
-        return dataclasses.replace(self._sets.dictionaries, fixed=self._fitted.state.C.fixed)
+        return self._where[0]
+
+    @property
+    def _where(self) -> tuple[DictionarySet, Box | Simplex]:
+        """The sets of dictionaries and of coefficients that what was learnt belongs to."""
+        C, H = self._sets.where("simplex" if self._fitted.shares else "nonnegative")
+        return dataclasses.replace(C, fixed=self._fitted.state.C.fixed), H
 
     def _penalty(self) -> Penalty:
         """On the coefficients."""
@@ -188,6 +195,7 @@ class NMF(TransformerMixin, BaseEstimator):
         if isinstance(X, Known):
             require_weighed(divergence)
             divergence = Partial(divergence)
+        box = self._where[1]
         solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
         sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0
@@ -195,12 +203,12 @@ class NMF(TransformerMixin, BaseEstimator):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
             given, numbers = X[rows] if sparse else as_dense(X[rows]), range(rows.start, rows.stop)
             V, count = fitted.units.inside(given, fitted.divergence, numbers)
-            problem = pose(divergence, V, W, self._sets.coefficients, penalty)
+            problem = pose(divergence, V, W, box, penalty)
             with threads.taken_from_blas():
                 found = solver.solve(problem)
             refuse_infinite(found.H, given, fitted.units.mean, numbers)
-            if self.sets is None:  # a bound of the user's own is meant
-                refuse_bounded(found.H, problem.box.high, given, fitted.units.scale, numbers)
+            if self.sets is None and not fitted.shares:  # a bound of the user's own is meant
+                refuse_bounded(found.H, box.high, given, fitted.units.scale, numbers)
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem

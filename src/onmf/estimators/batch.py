@@ -29,7 +29,7 @@ from onmf.initial import initial_dictionary
 from onmf.learner import Coverage, Features, Fitted, Progress
 from onmf.learner.step import require_weighed
 from onmf.methods import State
-from onmf.sets import Sets
+from onmf.sets import Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_infinite
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
@@ -72,6 +72,8 @@ class BatchNMF(Serving):
         Iterations at most.
     tol : float, default 1e-5
         The loss has converged when it falls by less than this share of itself over ten iterations; 0: never.
+    coefficients : {"nonnegative"}, default "nonnegative"
+        Multiplicative updates cannot keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
@@ -122,6 +124,7 @@ class BatchNMF(Serving):
         fixed: Any = None,
         max_iter: int = 1000,
         tol: float = 1e-5,
+        coefficients: str = "nonnegative",
         clip: tuple[float, float] | None = None,
         missing: str | None = None,
         implicit: str = "zero",
@@ -138,6 +141,7 @@ class BatchNMF(Serving):
         self.fixed = fixed
         self.max_iter = max_iter
         self.tol = tol
+        self.coefficients = coefficients
         self.clip = clip
         self.missing = missing
         self.implicit = implicit
@@ -244,6 +248,11 @@ class BatchNMF(Serving):
         require_whole(1, max_iter=self.max_iter)
         require_at_least(0, tol=self.tol)
         require_known(self.fixed, self.n_components)
+        if isinstance(self._sets.where(self.coefficients)[1], Simplex):
+            raise ValueError(
+                "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
+                "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
+            )
 
 
 def _updates(

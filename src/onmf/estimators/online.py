@@ -63,7 +63,7 @@ class OnlineNMF(Streamed):
         Whether ``fit`` shuffles the samples in each pass.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
         The initial dictionary; with ``fixed`` an array (K - J, F), of the atoms that are learnt. An array outside the
-        set C is brought in by a change of units.
+        set C is brought in by a change of units; on the simplex it is in the data's units, and ``fixed`` too.
     fixed : array (J, F) or None, default None
         Atoms that are known: the first J of the K stay as they are, to the bit, and the other K - J are learnt beside
         them. Those with entries above 1 are divided by their largest; their coefficients take up the scale. With all
@@ -73,6 +73,9 @@ class OnlineNMF(Streamed):
         "none": the literal reading.
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
+    coefficients : {"nonnegative", "simplex"}, default "nonnegative"
+        "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
+        no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.
     ridge : float, default 0
         m of the Tikhonov term (m/2) ||h||^2, in internal units. The theorem needs m > 0.
     sets : Sets or None, default None
@@ -97,7 +100,8 @@ class OnlineNMF(Streamed):
     Attributes
     ----------
     components_ : array (K, F)
-        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods.
+        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods. With
+        ``coefficients="simplex"``, in the data's units.
     n_components_ : int
         K.
     divergence_ : Divergence
@@ -142,6 +146,7 @@ class OnlineNMF(Streamed):
         clip: tuple[float, float] | None = None,
         missing: str | None = None,
         implicit: str = "zero",
+        coefficients: str = "nonnegative",
         ridge: float = 0.0,
         sets: Sets | None = None,
         reservoir: int = 0,
@@ -164,6 +169,7 @@ class OnlineNMF(Streamed):
         self.clip = clip
         self.missing = missing
         self.implicit = implicit
+        self.coefficients = coefficients
         self.ridge = ridge
         self.sets = sets
         self.reservoir = reservoir
@@ -284,8 +290,7 @@ class OnlineNMF(Streamed):
     # Plumbing
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
-        C = replace(self._sets.dictionaries, fixed=self._fitted.state.C.fixed)
-        return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=C))
+        return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=self._where[0]))
 
     def _penalty(self) -> Penalty:
         return self.method_.penalty(self.ridge)

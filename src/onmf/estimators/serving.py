@@ -77,7 +77,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         def gap(stop: int) -> Iterator[tuple[Any, Array]]:
             for first in range(expected, stop, size):
                 rows = np.arange(first, min(first + size, stop))
-                yield rows, np.full((len(rows), len(self.components_)), np.nan, like)
+                yield rows, np.full((len(rows), self.n_components_), np.nan, like)
 
         for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
             H = self._each_solved(rows, as_floats(apart(batch)[0]), on_bad)
@@ -119,7 +119,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 raise
             if len(rows) == 1:
                 on_bad(error)
-                return np.full((1, len(self.components_)), np.nan, X.dtype)
+                return np.full((1, self.n_components_), np.nan, X.dtype)
         half = len(rows) // 2
         parts = [self._each_solved(rows[part], X[part], on_bad) for part in (slice(None, half), slice(half, None))]
         return np.concatenate(parts)

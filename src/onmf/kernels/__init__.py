@@ -7,6 +7,7 @@ from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
 from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_iteration, multiplicative_steps
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
+from onmf.kernels.simplex import directions_on_simplex, least_squares_on_simplex
 from onmf.kernels.sweep import blend, pack, packed_product, sweep
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "averaged_steps",
     "blend",
     "curved_step",
+    "directions_on_simplex",
     "divide",
     "gather",
+    "least_squares_on_simplex",
     "multiplicative_iteration",
     "multiplicative_steps",
     "newton_directions",

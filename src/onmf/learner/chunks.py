@@ -15,7 +15,7 @@ from onmf.learner import exchange
 from onmf.methods import Method, State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.problem import Penalty, pose
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 from onmf.units import DataError
 
 
@@ -36,7 +36,7 @@ def learn(
     state: State,
     X: Any,
     *,
-    box: Box,
+    box: Box | Simplex,
     penalty: Penalty,
     reservoir: Reservoir | None = None,
     adapt: bool = False,
@@ -53,16 +53,18 @@ def learn(
     losses: list[float] = []
     coefficients = np.zeros((X.shape[0], len(state.W)), dtype=state.W.dtype)
     n, rows = len(coefficients), np.arange(len(coefficients))
-    if method.skips_empty:
+    shares = isinstance(box, Simplex)
+    if method.skips_empty and not shares:  # of shares, zeros say that there is an atom of them
         rows = np.flatnonzero((X.sum(axis=1) if isinstance(X, Known) else row_sums(X)) != 0)
         X = X if len(rows) == n else X[rows]
     total = n if weights is None else float(weights.sum(dtype=np.float64))
     weights = None if weights is None else weights[rows].astype(state.W.dtype, copy=False)
     state = state.copy(method.layout)
     kept = {name: state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-    usual = method.coefficients(divergence)
+    usual = method.coefficients(divergence).within(box)
     share = NEW_SHARE if reservoir else 1
     exchanges = exchanges and not repeated and method.exchanges(divergence) > 0  # samples once learnt from cannot judge
+    exchanges = exchanges and not shares  # an atom scaled to what two of them carry takes shares off the simplex
     first, first_size = 0, 0.0
     while first < X.shape[0]:
         left = X.shape[0] - first

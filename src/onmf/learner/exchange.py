@@ -25,7 +25,7 @@ from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
 from onmf.problem import Penalty, pose
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -57,7 +57,7 @@ def exchanged(
     divergence: Divergence,
     state: State,
     X: Any,
-    box: Box,
+    box: Box | Simplex,
     penalty: Penalty,
     weights: Array | None = None,
 ) -> State:

@@ -34,6 +34,8 @@ def guarantee(learned: Learned) -> str:
 
 def _of_the_run(learned: Learned) -> list[str]:
     doubts, clip = [], learned.units.clip
+    if learned.shares:
+        doubts.append("the dictionary must lie in a bounded set, and with coefficients='simplex' it has no upper bound")
     if learned.ridge == 0:
         doubts.append("the loss must be strongly convex in h, and ridge was 0 (ridge=1e-3)")
     if learned.passes > 1:

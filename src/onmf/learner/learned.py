@@ -146,6 +146,21 @@ class Fitted:
     raised: bool = False  # has the user been told of entries outside the domain?
 
     @property
+    def shares(self) -> bool:
+        """Do the coefficients of a sample sum to one?"""
+        return bool(np.isinf(self.state.C.high))
+
+    @property
+    def W(self) -> Array:
+        """The dictionary as users see it: where coefficients are shares, in the data's units."""
+        return self.state.W * self.state.W.dtype.type(self.units.scale) if self.shares else self.state.W
+
+    @property
+    def coefficient_unit(self) -> float:
+        """What coefficients inside are multiplied by for the user: the scale, unless W takes it up."""
+        return 1.0 if self.shares else self.units.scale
+
+    @property
     def inside(self) -> Divergence:
         """The divergence in internal units."""
         return self.divergence.in_units(self.units.scale)

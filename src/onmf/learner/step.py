@@ -27,7 +27,7 @@ from onmf.learner.position import Position
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import pose
-from onmf.sets import DictionarySet, Sets
+from onmf.sets import Box, DictionarySet, Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
@@ -47,6 +47,7 @@ class Recipe:
     sets: Sets = Sets()
     reservoir: int = 0
     fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
+    coefficients: str = "nonnegative"
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
@@ -54,6 +55,8 @@ class Recipe:
         require_at_least(0, ridge=self.ridge)
         require_init(self.init)
         require_known(self.fixed, self.n_components)
+        if isinstance(self.H, Simplex):
+            self.H.free(self.n_components)  # refuses lower bounds that leave nothing
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -71,12 +74,23 @@ class Recipe:
             Sets() if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
             settings["fixed"],
+            settings["coefficients"],
         )
 
     @property
-    def dictionaries(self) -> DictionarySet:
-        """C, with the known atoms."""
-        return replace(self.sets.dictionaries, fixed=count(self.fixed))
+    def C(self) -> DictionarySet:
+        """The set of the dictionaries, with the known atoms."""
+        return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
+
+    @property
+    def H(self) -> Box | Simplex:
+        """The set of the coefficients."""
+        return self.sets.where(self.coefficients)[1]
+
+    @property
+    def shares(self) -> bool:
+        """Do the coefficients of a sample sum to one?"""
+        return isinstance(self.H, Simplex)
 
     @property
     def remembered(self) -> Reservoir | None:
@@ -126,20 +140,22 @@ def begin(
         )
     shape = recipe.n_components, batch.shape[1]
     kind = Partial(divergence) if inside.partial else divergence
-    method = recipe.method.chosen(kind, shape, share_of_entries(batch), n_samples)
-    require_served(method, inside, recipe.sets, weights is not None)
+    choice = recipe.method.for_shares() if recipe.shares else recipe.method
+    method = choice.chosen(kind, shape, share_of_entries(batch), n_samples)
+    require_served(method, inside, recipe, weights is not None)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
     internal, _ = units.inside(method.stored(kind, batch), divergence, rows)
-    C, known = recipe.dictionaries, known_atoms(recipe.fixed, shape[1], internal.dtype)
+    unit = units.scale if recipe.shares else None
+    C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
     require_fittable(known, recipe.n_components, C, inside)
     free, first = recipe.n_components - C.fixed, without_holes(internal)
-    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights)
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
         state = method.start(inside, beside(known, W), C)
-        problem = pose(inside, internal, state.W, recipe.sets.coefficients, method.penalty(recipe.ridge), weights)
+        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.ridge), weights)
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
@@ -169,17 +185,19 @@ def require_weighed(divergence: Divergence) -> None:
         )
 
 
-def require_served(method: Method, divergence: Divergence, sets: Sets, weighted: bool = False) -> None:
-    """Refuse a divergence that the method cannot learn, weights that it cannot count, sets that leave d undefined."""
+def require_served(method: Method, divergence: Divergence, recipe: Recipe, weighted: bool = False) -> None:
+    """Refuse a divergence that the method cannot learn, weights or shares that it does not know, or a fit of zero."""
     if (weighted or divergence.partial) and not method.weighs:
         raise ValueError(
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
             "use 'auto'."
         )
     reason = method.refuses(divergence)
+    if reason is None and recipe.shares:
+        reason = method.refuses_shares(divergence)
     if reason is not None:
         raise ValueError(reason)
-    sets.require_positive_fit(divergence)
+    recipe.sets.require_positive_fit(divergence)
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
@@ -194,20 +212,22 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
         "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
-        "fixed": recipe.dictionaries.fixed == state.C.fixed and _same_known(recipe, state.W),
-        "eps of sets": recipe.dictionaries == state.C,
+        "fixed": recipe.C.fixed == state.C.fixed and _same_known(recipe, learned),
+        "coefficients": recipe.C.high == state.C.high,
+        "eps of sets": recipe.C == state.C,
     }
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
     method = recipe.method.continued(learned.method)
-    require_served(method, learned.inside, recipe.sets)
+    require_served(method, learned.inside, recipe)
     return replace(learned, method=method)
 
 
-def _same_known(recipe: Recipe, W: Array) -> bool:
-    """Are the first atoms of W those that are known?"""
-    known = known_atoms(recipe.fixed, W.shape[1], W.dtype)
+def _same_known(recipe: Recipe, learned: Learned) -> bool:
+    """Are the first atoms those that are known?"""
+    W = learned.state.W
+    known = known_atoms(recipe.fixed, W.shape[1], W.dtype, learned.units.scale if learned.shares else None)
     return known is None or np.array_equal(known, W[: len(known)])
 
 
@@ -230,7 +250,7 @@ def step(
     batch = _as_begun(learned, batch)
     inside = learned.inside_model
     if weights is not None:
-        require_served(method, inside, recipe.sets, weighted=True)
+        require_served(method, inside, recipe, weighted=True)
     X = method.stored(Partial(divergence) if learned.partial else divergence, batch)
     internal, raised = units.inside(X.astype(learned.state.W.dtype, copy=False), divergence, rows)
     adapt = method.adapts and learned.adaptive
@@ -238,11 +258,10 @@ def step(
     result = _learnt(recipe, learned, internal, rows, adapt, repeated, weights)
     unit = divergence.loss_unit(units.scale)
     require_finite(result, rows, unit)
-    W, scale = result.state.W, result.state.W.dtype.type(units.scale)
-    H = result.H * scale
+    H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
     refuse_infinite(H, X, units.mean, rows)
-    if recipe.sets == Sets():  # a bound of the user's own is meant
-        refuse_bounded(result.H, recipe.sets.coefficients.high, X, units.scale, rows)
+    if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
+        refuse_bounded(result.H, recipe.H.high, X, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not history.entries:
         to_beat = max(result.first_loss, rank_one_loss(inside, internal)) * unit
@@ -271,7 +290,7 @@ def step(
             "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
             *(history.samples, drift.changes),
         )
-    told = history.samples, total, result.state.steps, history.seconds, loss, W, H
+    told = history.samples, total, result.state.steps, history.seconds, loss, after.W, H
     news = 0 if learned.raised else raised, learned.skipped.count, drift.statistic, drift.changed
     return after, Progress(*told, *news)
 
@@ -300,7 +319,7 @@ def _learnt(
             learned.inside_model,
             learned.state,
             X,
-            box=recipe.sets.coefficients,
+            box=recipe.H,
             penalty=method.penalty(recipe.ridge),
             reservoir=recipe.remembered,
             adapt=adapt,

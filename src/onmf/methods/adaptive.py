@@ -98,7 +98,7 @@ class Adaptive(Step, name="adaptive"):
         """The box where the fit must be positive, else C."""
         if "low" in state.memory:  # eps may have been raised since
             low = np.maximum(state.memory["low"], state.C.least_mean(len(state.W)))
-            return DictionaryBox(low, state.C.fixed)
+            return DictionaryBox(low, state.C.fixed, state.C.high)
         if "metric" in state.memory:
             return state.C
         averages = _runs(state)[_leader(state.memory["losses"])].averages
@@ -163,7 +163,7 @@ def _moved(slopes: Slopes, rate: float, metric: Array, own: DictionarySet | Dict
 
 
 def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> DictionarySet | DictionaryBox:
-    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K), C.fixed)
+    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K), C.fixed, C.high)
 
 
 def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:

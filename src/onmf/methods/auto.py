@@ -36,6 +36,10 @@ class Auto(Choice, name="auto"):
         curved = density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * F * K * (K + 1)
         return self._made(SparseSurrogate if curved else EM)
 
+    def for_shares(self) -> Choice:
+        """The surrogate: the others make multiplicative steps, which do not keep a sum."""
+        return self._made(Surrogate)
+
     def continued(self, before: Method) -> Method:
         kinds = SparseSurrogate, EM, Surrogate
         return self._made(next((kind for kind in kinds if type(before) is kind), Surrogate)).continued(before)

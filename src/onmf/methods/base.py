@@ -90,6 +90,10 @@ class Choice(Constants, kind="method"):
         not zero) and length.
         """
 
+    def for_shares(self) -> Choice:
+        """The choice where the coefficients of a sample sum to one: the same, unless a rule has to pick otherwise."""
+        return self
+
     @abstractmethod
     def continued(self, before: Method) -> Method:
         """The method for a model that has learnt with ``before``: the same with constants as they are now."""
@@ -120,6 +124,13 @@ class Method(Choice):
     def refuses(self, divergence: Divergence) -> str | None:
         """Why the method cannot serve a divergence, and what to use instead; None if it can."""
         return None
+
+    def refuses_shares(self, divergence: Divergence) -> str | None:
+        """Why the method cannot learn with coefficients on the simplex, and what to use instead; None if it can."""
+        return (
+            f"method {self.name!r} cannot keep coefficients on the simplex: it changes the units of atoms and "
+            "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
+        )
 
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         return self

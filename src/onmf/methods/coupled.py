@@ -52,7 +52,7 @@ def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Ar
         for k in range(state.C.fixed, len(W)):
             if S[k, k] > 0:
                 W[k] = np.maximum(W[k] - (S[k] @ W - R[k]) @ A / (S[k, k] * d), 0)
-    s = np.maximum(W.max(axis=1), 1.0)
+    s = np.maximum(W.max(axis=1) / state.C.high, 1.0)
     memory = memory | {"S": S * np.outer(s, s), "R": R * s[:, None], "log_unit": memory["log_unit"] + np.log(s)}
     return state.after(n, state.C.project(W / s[:, None]), memory)
 

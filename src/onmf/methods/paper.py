@@ -17,7 +17,7 @@ from onmf.methods.adaptive import Adaptive
 from onmf.methods.base import Method, State, Statistics
 from onmf.methods.steps import Slopes, Step
 from onmf.problem import Problem
-from onmf.sets import DictionaryBox, DictionarySet
+from onmf.sets import DictionaryBox, DictionarySet, Simplex
 
 ADAPTIVE = Adaptive()
 EXACT = 1e-8  # a tolerance that counts as none
@@ -97,6 +97,9 @@ class Paper(Method, name="paper"):
         if self.tol is not None and not solver.uses_tol:
             return f"tol has no effect on {type(solver).__name__}, which {divergence.name} uses here; leave it out."
         return solver.refuses(divergence)
+
+    def refuses_shares(self, divergence: Divergence) -> str | None:
+        return self.coefficients(divergence).refuses_set(Simplex())
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         chosen = {"auto": coefficients.precise, "paper": _papers_choice}.get(self.solver)

@@ -17,6 +17,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
+from onmf.sets import DictionarySet
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
@@ -109,10 +110,14 @@ def sweeps(memory: dict[str, Array], n: float) -> int:
     return int(min(MOST_SWEEPS, max(FEWEST_SWEEPS, worth)))
 
 
-def units(V: Array, before: Array, fixed: int) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left, or if the atom is known."""
+def units(V: Array, before: Array, C: DictionarySet) -> Array:
+    """The largest weight of each atom, or what it was if nothing but rounding is left, if the atom is known, or if no
+    bound asks for it.
+    """
+    if np.isinf(C.high):
+        return before
     largest = V.max(axis=1)
-    largest[:fixed] = before[:fixed]
+    largest[: C.fixed] = before[: C.fixed]
     return np.where(largest > NEGLIGIBLE * before, largest, before)
 
 

@@ -15,7 +15,8 @@ A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, whic
 average of A_f w - g_f h with the chunk's own such A_f, so that the model still has the slope of the loss.
 
 W stays in [0, 1] by a change of units, W = V / u with a unit u_k per atom, its largest weight; the statistics are those
-of V, and hardly ever need rescaling. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
+of V, and hardly ever need rescaling. Where coefficients sum to one, W has no bound, and all units stay one. Where the
+features are coupled (Mahalanobis), ``coupled`` takes over.
 """
 
 from __future__ import annotations
@@ -116,6 +117,9 @@ class Surrogate(Method, name="surrogate"):
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         known = self.sparse is not None or not (_takes_sparse(divergence) or divergence.partial)
         return self if known else replace(self, sparse=density < FEW_ENTRIES)
+
+    def refuses_shares(self, divergence: Divergence) -> str | None:
+        return None
 
     def continued(self, before: Method) -> Method:
         """What the first batch has decided stays, if nothing else is asked for."""
@@ -232,7 +236,7 @@ class Surrogate(Method, name="surrogate"):
             free = slice(state.C.fixed, None)
             mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
             np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
-        memory["unit"] = quadratics.units(V, unit, state.C.fixed)
+        memory["unit"] = quadratics.units(V, unit, state.C)
         W = state.C.project(V / memory["unit"][:, None])
         quadratics.rebase(memory)
         return state.after(n, W, memory)
@@ -260,7 +264,7 @@ class Surrogate(Method, name="surrogate"):
         arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
         V, fixed = arrays.pop("V"), before.C.fixed
         V[:fixed] = before.W[:fixed]  # to the bit
-        unit = quadratics.units(V, before.memory["unit"], fixed)
+        unit = quadratics.units(V, before.memory["unit"], before.C)
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])

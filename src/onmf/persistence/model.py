@@ -32,6 +32,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "clip": None,
     "missing": None,
     "implicit": "zero",
+    "coefficients": "nonnegative",
     "ridge": 0.0,
     "reservoir": 0,
     "transform_tol": 1e-4,
@@ -143,7 +144,7 @@ def _restored(
     settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
-    C, source = DictionarySet(state["eps"], state["fixed"]), facts["source"]
+    C, source = DictionarySet(state["eps"], state["fixed"], _number(state["high"])), facts["source"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}

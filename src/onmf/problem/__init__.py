@@ -1,4 +1,4 @@
-"""The coefficient problem, min over h in the box of d(x || hW) + penalty(h): all that a coefficient solver sees.
+"""The coefficient problem, min over h in a set of d(x || hW) + penalty(h): all that a coefficient solver sees.
 
 A solver asks for a fit, its loss, its gradient in h and its Hessians, and does not see which kind of X it has. Sparse X
 cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope * y, the zeros enter only through sums.
@@ -17,7 +17,7 @@ from onmf.problem.gram import GramProblem, least_squares
 from onmf.problem.known import KnownProblem, SparseKnownProblem
 from onmf.problem.penalty import NO_PENALTY, Penalty
 from onmf.problem.sparse import SparseProblem
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 
 __all__ = [
     "DEFAULT_BOX",
@@ -42,7 +42,7 @@ def pose(
     divergence: Divergence,
     X: Any,
     W: Array,
-    box: Box = DEFAULT_BOX,
+    box: Box | Simplex = DEFAULT_BOX,
     penalty: Penalty = NO_PENALTY,
     weights: Array | None = None,
 ) -> Problem:

@@ -14,22 +14,22 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums
 from onmf.divergences import Divergence
 from onmf.problem.penalty import NO_PENALTY, Penalty
-from onmf.sets import Box
+from onmf.sets import Box, Simplex
 
 CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is discarded, as the gradient may explode near 0
 DEFAULT_BOX = Box()
 
 
 class Problem(ABC):
-    """min over h in the box of d(x || hW) + penalty(h), one problem per row of X."""
+    """min over h in the box, or on the simplex, of d(x || hW) + penalty(h), one problem per row of X."""
 
     # Attributes with one row per sample, if they exist: ``rows`` takes some of each.
-    per_sample = frozenset({"X", "weights", "totals", "scale", "reach", "prices", "products"})
+    per_sample = frozenset({"X", "weights", "totals", "scale", "reach", "prices", "products", "size"})
     most: Array | None = None  # coefficients (n, K) beyond which an answer is beside the point, if there are such
     weights: Array | None = None  # of the samples, where they differ: no matter for coefficients, but for W
 
     def __init__(
-        self, divergence: Divergence, X: Any, W: Array, box: Box = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
+        self, divergence: Divergence, X: Any, W: Array, box: Box | Simplex = DEFAULT_BOX, penalty: Penalty = NO_PENALTY
     ) -> None:
         self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
         self._prepare()
@@ -102,6 +102,14 @@ class Problem(ABC):
         return self.divergence.scale(self.X)
 
     @cached_property
+    def size(self) -> Array:
+        """What rounding is measured by: ``scale``, or the loss of equal shares, far above it for a dark sample."""
+        if not isinstance(self.box, Simplex):
+            return self.scale
+        H = self.start(None)
+        return np.maximum(self.scale, self.loss(H, self.fit(H)))
+
+    @cached_property
     def reach(self) -> Array:
         """r_k = sum_f x_f / sum_f W_kf: the coefficient at which atom k alone has the sample's mass. Shape (n, K)."""
         return self.totals[:, None] / np.where(self.mass > 0, self.mass, 1.0)
@@ -117,7 +125,7 @@ class Problem(ABC):
         return loss + self.penalty.value(H, self.prices) if self.penalty else loss
 
     def gradient(self, H: Array, Y: Array) -> Array:
-        """The derivative of the objective in h: (n, K)."""
+        """The derivative of the objective in h: (n, K); on the simplex, its part along it."""
         return self._with_penalty(H, self._slope(H, Y))
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
@@ -126,7 +134,9 @@ class Problem(ABC):
         return self._with_penalty(H, G), curvatures
 
     def _with_penalty(self, H: Array, G: Array) -> Array:
-        return G + self.penalty.gradient(H, self.prices) if self.penalty else G
+        G = G + self.penalty.gradient(H, self.prices) if self.penalty else G
+        # Along the simplex what all coefficients have in common is no slope, and would cost the others their digits.
+        return G - G.mean(axis=1, keepdims=True) if isinstance(self.box, Simplex) else G
 
     def hessians(self, curvatures: Array) -> Array:
         """sum_f c_nf w_f w_f' + ridge for every sample, packed: (n, K (K + 1) / 2)."""
@@ -144,12 +154,14 @@ class Problem(ABC):
 
     def tolerance(self, tol: float) -> Array:
         """tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
+        if isinstance(self.box, Simplex):
+            return np.maximum(tol * self.scale, 10 * self._eps * self.size)
         return max(tol, 10 * self._eps) * self.scale
 
     @property
     def noise(self) -> Array:
         """How far rounding may move a sample's objective."""
-        return 16 * self._eps * self.scale
+        return 16 * self._eps * self.size
 
     @property
     def _eps(self) -> float:
@@ -157,12 +169,20 @@ class Problem(ABC):
 
     def remaining_gain(self, H: Array, G: Array) -> Array:
         """A first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
+        if isinstance(self.box, Simplex):
+            return self.box.gap(H, G)
         down = np.maximum(G, 0.0) * (H - self.box.low)
         up = np.maximum(-G, 0.0) * np.minimum(np.maximum(self.reach - H, H), self.box.high - H)
         return (down + up).sum(axis=1)
 
+    def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
+        """Is no more than ``tolerance`` left to gain? On the simplex, where fits may be far off: or tol of f itself?"""
+        if isinstance(self.box, Simplex):
+            tolerance = np.maximum(tolerance, tol * f)
+        return np.minimum(self.remaining_gain(H, G), f) <= tolerance
+
     def start(self, H0: Array | None = None) -> Array:
-        """A fresh array in the box: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
+        """A fresh array in the set: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
         H = self._uniform()
         if H0 is not None:
             carries = self.carried(H0) >= CARRIES * self.totals

@@ -10,6 +10,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Mask
 from onmf.problem.base import Problem, atom_sums, packed_diagonal
 from onmf.problem.dense import DenseProblem
+from onmf.sets import Simplex
 
 MOST = 10.0
 
@@ -29,12 +30,14 @@ class _OwnMass(Problem):
         return self.X.sum(axis=1)
 
     @cached_property
-    def most(self) -> Array:  # type: ignore[override]
+    def most(self) -> Array | None:  # type: ignore[override]
         """What no coefficient may exceed: an atom then has ten times the mass that the sample is likely to have.
 
         Where an atom has next to nothing at the entries that are known, a little gain there would have any coefficient,
         and the rest of the sample would be filled with it.
         """
+        if isinstance(self.box, Simplex):
+            return None
         mass = atom_sums(self.W)
         likely = self.X.mean(axis=1)[:, None] * self.X.shape[1]
         return MOST * likely / np.where(mass > 0, mass, 1.0) + self.box.low

@@ -24,6 +24,7 @@ FACTS = (
     "rewinds",
     "feature_names",
     "batch_size",
+    "weighted",
     "seeks",
     "files",
     "spec",

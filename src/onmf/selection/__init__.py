@@ -1,0 +1,1 @@
+"""What to choose before learning: how many atoms the data support."""
