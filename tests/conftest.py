@@ -10,7 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from onmf import OnlineNMF, divergences
+from onmf import BatchNMF, OnlineNMF, divergences, methods
 from onmf.divergences import find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
@@ -117,6 +117,16 @@ class Overdispersed(divergences.Separable):
 
     def loss_of_fits(self, X, Y, P, N):
         return float((N * (Y - X * np.log(Y))).sum())
+
+
+def checks_of_weights_that_fail(estimator: OnlineNMF | BatchNMF) -> dict[str, str]:
+    """Those of scikit-learn's checks that weights cannot pass, and why."""
+    order = "it also shuffles the samples, from which the start is drawn; tests/test_weights.py keeps their order"
+    failing = {f"check_sample_weight_equivalence_on_{kind}_data": order for kind in ("dense", "sparse")}
+    if not getattr(methods.get(getattr(estimator, "method", "auto")), "weighs", True):
+        kinds = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
+        failing |= {f"check_sample_weights_{kind}": "the method refuses weights" for kind in kinds}
+    return failing
 
 
 def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.divergences import Huber, Separable
 from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate, Wang
-from tests.conftest import F
+from tests.conftest import F, checks_of_weights_that_fail
 from tests.small import data, quick, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -38,15 +38,9 @@ def batch(divergence: str = "kl", **settings: Any) -> BatchNMF:
 both = pytest.mark.parametrize("make", [quick, batch])
 
 
-def shuffled_away(estimator: Any) -> dict[str, str]:
-    """These checks also shuffle the samples, from which the start is drawn."""
-    why = "the same start needs the same order of samples; tests/test_weights.py keeps it"
-    return {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in ("dense", "sparse")}
-
-
 @parametrize_with_checks(
     [OnlineNMF(), quick("kl", "em"), quick("l2", small("paper", tau=3)), quick("huber"), batch()],
-    expected_failed_checks=shuffled_away,
+    expected_failed_checks=checks_of_weights_that_fail,
 )
 def test_scikit_learns_checks_pass(estimator, check):
     with warnings.catch_warnings():

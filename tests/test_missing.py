@@ -200,6 +200,22 @@ def test_known_atoms_stay_beside_those_that_are_learnt_from_samples_with_holes(
         np.testing.assert_allclose(sparse.components_, W, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("divergence", ["squared_l2", "kl", "huber:0.1", "is", "l1", "l2"])
+@pytest.mark.parametrize("method", ["auto", "paper"])
+def test_coefficients_on_the_simplex_are_found_from_what_is_known(
+    method: str, divergence: str, rng: np.random.Generator
+) -> None:
+    X = rng.dirichlet(np.ones(K), N) @ rng.gamma(1.0, 1.0, (K, F)) + 0.05
+    gone = holes(rng)
+    model = quick(method, divergence, missing="nan", coefficients="simplex").fit(with_nan(X, gone))
+    H = model.transform(with_nan(X, gone))
+    np.testing.assert_allclose(H.sum(axis=1), 1, rtol=1e-9)
+    sparse = quick(method, divergence, implicit="missing", coefficients="simplex").fit(stored(X, gone))
+    np.testing.assert_allclose(sparse.components_, model.components_, rtol=1e-6, atol=1e-8)
+    weighted = quick(method, divergence, coefficients="simplex").fit(X, sample_weight=rng.integers(0, 3, N))
+    np.testing.assert_allclose(weighted.transform(X).sum(axis=1), 1, rtol=1e-9)
+
+
 # Streams and files
 
 

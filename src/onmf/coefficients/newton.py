@@ -167,19 +167,18 @@ class _Steps(Descent):
         majorant but a small part of the way.
         """
         problem, going = self.problem, np.flatnonzero(value < self.f)
-        length = 1.0
+        length, moved = 1.0, False
         for _ in range(EXTENSIONS):
             if not going.size:
                 break
             length *= 4.0
             some = problem.rows(going)
             beyond = problem.box.project(self.H[going] + self.H.dtype.type(length) * directions[going])
-            fits = some.fit(beyond)
-            values = some.objective(beyond, fits)
+            values = some.objective(beyond, some.fit(beyond))
             good = values < value[going]
-            going = going[good]
-            trial[going], fit[going], value[going] = beyond[good], fits[good], values[good]
-        return trial, fit, value
+            going, moved = going[good], moved or bool(good.any())
+            trial[going], value[going] = beyond[good], values[good]
+        return trial, problem.fit(trial) if moved else fit, value  # as a whole: fits of sparse samples have no rows
 
     def _too_high(self, trial: Array, value: Array) -> Mask:
         return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
