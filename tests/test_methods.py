@@ -359,7 +359,8 @@ def test_an_l2_penalty_acts_while_learning_and_in_transform_alike(
         losses.append(found.loss)
         # What is told is the loss alone, at the coefficients of the penalised problem.
         problem = pose(divergence, X / X.mean(), state.W, penalty=Penalty(l2))
-        H = method.coefficients(divergence).solve(problem).H
+        solver, effort = method.coefficients(divergence), method.penalised_effort if l2 else 1
+        H = solver.stopping(solver.tol, effort * solver.max_iter).solve(problem).H
         assert found.loss == pytest.approx(divergence.value(X / X.mean(), H @ state.W).mean(), rel=1e-9)
     assert (np.diff(lengths) < 0).all()
     assert losses[-1] > losses[0]
