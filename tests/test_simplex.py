@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from onmf.divergences import Divergence, get
 from onmf.kernels import directions_on_simplex, least_squares_on_simplex
 from onmf.problem import Penalty, pose
 from onmf.sets import DictionarySet, Sets, Simplex, project_on_simplex
+from onmf.units import DataError
 from tests.learning import METHODS, PAIRS, F, assert_same_bits, quick, small, streamed, usual
 
 SHARES = {"coefficients": "simplex"}
@@ -251,6 +254,24 @@ def test_more_atoms_than_samples_are_padded(rng: np.random.Generator) -> None:
     model = OnlineNMF(7, **SHARES, random_state=0).partial_fit(X)
     assert Simplex().contains(model.transform(X))
     assert DictionarySet(high=np.inf).contains(model.components_)
+
+
+@both_types
+@pytest.mark.filterwarnings("ignore")
+def test_no_number_is_infinite_however_large_or_small_the_data(dtype: type, rng: np.random.Generator) -> None:
+    X = mixtures(40, rng)[0]
+    top = 1e30 if dtype is np.float32 else 1e290
+    for name in ("kl", "alpha:2", "squared_l2", "is", "l1"):
+        for first, later in itertools.product((1 / top, 1e-20, 1.0, 1e20, top), (1 / top, 1.0, top)):
+            model = quick("surrogate", name, **SHARES, transform_max_iter=20)
+            Y = (later * X[:9]).astype(dtype)
+            with contextlib.suppress(DataError):
+                model.partial_fit((first * X).astype(dtype))
+                model.partial_fit(Y)
+            for number in (model.transform, model.loss, model.stationarity) if model._learned else ():
+                with contextlib.suppress(DataError):
+                    assert np.isfinite(number(Y)).all()
+            assert model._learned is None or np.isfinite(model.components_).all()
 
 
 # Refusals

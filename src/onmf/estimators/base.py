@@ -141,9 +141,10 @@ class NMF(TransformerMixin, BaseEstimator):
                 slope = divergence.grad(dense(problem.X), H @ W)
                 refuse_infinite(slope, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
                 gradient += H.T @ slope / X.shape[0]
-        if not np.isfinite(gradient).all():
+        distance = float(np.linalg.norm(W - self._feasible().project(W - gradient)))
+        if not np.isfinite(gradient).all() or not np.isfinite(distance):
             raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
-        return float(np.linalg.norm(W - self._feasible().project(W - gradient)))
+        return distance
 
     @property
     def _sets(self) -> Sets:
@@ -164,9 +165,8 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
         """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""
-        fitted, penalty = self._fitted, self._penalty()
+        fitted, penalty, box = self._fitted, self._penalty(), self._where[1]
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
-        box = self._where[1]
         solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
         sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0
