@@ -30,6 +30,7 @@ EXAMPLES = (
     "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
     "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
     "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
+    "`onmf fit pixels.npy -k 3 --coefficients simplex --out materials.safetensors`\n\n"
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"

@@ -164,11 +164,12 @@ class NMF(TransformerMixin, BaseEstimator):
                 slope = divergence.grad(as_dense(problem.X), H @ W)
                 refuse_infinite(slope, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
                 gradient += H.T @ slope / X.shape[0]
-        if not np.isfinite(gradient).all():
-            raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
         feasible = self._feasible()
         gradient[: feasible.fixed] = 0  # known atoms do not move
-        return float(np.linalg.norm(W - feasible.project(W - gradient)))
+        distance = float(np.linalg.norm(W - feasible.project(W - gradient)))
+        if not np.isfinite(gradient).all() or not np.isfinite(distance):
+            raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
+        return distance
 
     @property
     def _sets(self) -> Sets:
@@ -190,12 +191,11 @@ class NMF(TransformerMixin, BaseEstimator):
 
     def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
         """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""
-        fitted, penalty = self._fitted, self._penalty()
+        fitted, penalty, box = self._fitted, self._penalty(), self._where[1]
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
         if isinstance(X, Known):
             require_weighed(divergence)
             divergence = Partial(divergence)
-        box = self._where[1]
         solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
         sparse = solver.takes_sparse(divergence)
         raised = unsolved = 0

@@ -284,13 +284,17 @@ def step(
         drift=learned.drift.after(X.shape[0], result.loss),
         coverage=learned.coverage and learned.coverage.after(batch),
     )
+    with np.errstate(over="ignore"):
+        W = after.W
+    if not np.isfinite(W.sum(dtype=np.float64)):  # in the data's units, where the coefficients are shares
+        raise unlearnable("makes the dictionary infinite", rows)
     drift = after.drift
     if drift.changed:
         log.warning(
             "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
             *(history.samples, drift.changes),
         )
-    told = history.samples, total, result.state.steps, history.seconds, loss, after.W, H
+    told = history.samples, total, result.state.steps, history.seconds, loss, W, H
     news = 0 if learned.raised else raised, learned.skipped.count, drift.statistic, drift.changed
     return after, Progress(*told, *news)
 

@@ -176,7 +176,7 @@ class Problem(ABC):
         return (down + up).sum(axis=1)
 
     def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
-        """Is no more than ``tolerance`` left to gain? On the simplex, where fits may be far off: or tol of f itself?"""
+        """Is no more than ``tolerance`` left to gain, or on the simplex, where fits may be far off, tol of f?"""
         if isinstance(self.box, Simplex):
             tolerance = np.maximum(tolerance, tol * f)
         return np.minimum(self.remaining_gain(H, G), f) <= tolerance
