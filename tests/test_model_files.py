@@ -177,8 +177,9 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
         "method",
         "init",
         "fixed",
-        "missing",
-    }  # not with a reservoir
+        "missing",  # not with a reservoir
+        "coefficients",  # which only some methods keep on the simplex
+    }
     assert OTHER_SETTINGS.keys() == OnlineNMF().get_params(deep=False).keys() - defaults
     assert np.array_equal(loaded.fit(DATA).components_, model.components_)
 
@@ -843,6 +844,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
     "state.fixed": (*WHOLE, 1, 4),
+    "state.high": (*NUMBER, 2.0, "inf"),
     "loss_to_beat": NUMBER,
     "passes": WHOLE,
     "pass_began": (*WHOLE, 10**9),
@@ -897,6 +899,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.method.constants.tau": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.init": (None, {}, ["a", "b"], "nonsense", 3),
     "settings.fixed": (1, "all", [], {}, 1.5),
+    "settings.coefficients": ("x", 1, None, [], "simplex"),
     "settings.clip": (1.0, [2.0, 1.0], ["a", "b"], [1.0], "kl", [0.0, float("nan")]),
     "settings.l1_coefficients": (*NUMBER, *ENDLESS),
     "settings.l2_coefficients": (*NUMBER, *ENDLESS),

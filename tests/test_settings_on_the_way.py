@@ -53,6 +53,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "scale": ("mean", "none", "x", None),
     "clip": (None, (0, 1), (2, 1), "x", (0, np.inf), [0, 9], (0, 1, 2)),
     "coefficients": ("nonnegative", "simplex", "x", None, 3),
+    "missing": (None, "nan", "x", 3),
+    "implicit": ("zero", "missing", "x", None),
     **dict.fromkeys(PENALTIES, (0, 1e-3, 1e9, 1e308, -1, np.inf, "x", None, np.float32(1))),
     "sets": (None, Sets(), Sets(eps=0.5), Sets(0, 0, 1), Sets(eps_prime=0.5), Sets(U=1e-3), Sets(eps_prime=1e7), "x"),
     "reservoir": (0, 1, 5, 7, -1, None, "x"),
