@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+from click.testing import Result
+from typer.testing import CliRunner
 
 import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
+from onmf.cli import main as cli
 from onmf.divergences import Divergence, Mahalanobis
 from onmf.methods import Method
 from onmf.methods.scales import falling, resized
@@ -290,6 +293,8 @@ def test_prices_that_are_none_are_refused_by_name(name: str, value: Any) -> None
     for model in (OnlineNMF(2, **{name: value}), BatchNMF(2, **{name: value})):
         with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
             model.fit(np.ones((30, 5)))
+    with pytest.raises(ValueError, match=rf"{name} must be at most 1e\+09, got 1e\+30: .* leave nothing"):
+        OnlineNMF(2, **{name: 1e30}).fit(np.ones((30, 5)))
 
 
 def test_every_method_serves_them_or_says_why_not() -> None:
@@ -353,6 +358,25 @@ def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> Non
         objectives.append(objective(divergence, held_out, H, state.W, penalties))
     assert objectives[0] <= 1.03 * objectives[1]
     assert merged.memory.keys() == sequence.memory.keys()
+
+
+def test_the_command_line_has_them_and_goes_on_with_them(tmp_path: Path) -> None:
+    X = samples(np.random.default_rng(0))
+    np.save(tmp_path / "x.npy", X)
+    options = [f"--{name.replace('_', '-')}={price}" for name, price in ALL.items()]
+    command = ["fit", str(tmp_path / "x.npy"), "-k", str(K), "--seed", "0"]
+
+    def invoked(*more: str) -> Result:
+        return CliRunner().invoke(cli.app, [*command, *more])
+
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert invoked(*options, "--out", first).exit_code == 0
+    model = onmf.load(first)
+    np.testing.assert_array_equal(model.components_, OnlineNMF(K, random_state=0, **ALL).fit(X).components_)
+    assert invoked("--from", first, "--out", second).exit_code == 0
+    assert onmf.load(second)._fitted.state.penalties == Penalties(**ALL)
+    refused = invoked("--l1-dictionary", "0.1", "--out", second)
+    assert "no effect alone" in str(refused.exception)
 
 
 def test_loss_is_the_divergence_alone(rng: np.random.Generator) -> None:

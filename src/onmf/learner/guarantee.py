@@ -25,10 +25,11 @@ def guarantee(learned: Learned) -> str:
     if doubts:
         return f"Not covered by the paper's theorem yet: {'; '.join(doubts)}."
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
+    priced = " with its penalties" if state.penalties.on_dictionary else ""
     return (
         "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical "
-        f"points of the expected loss on {'the box low <= W <= 1 within C' if box else 'the set C'}, provided that the "
-        "samples are independent draws from one distribution with compact support."
+        f"points of the expected loss{priced} on {'the box low <= W <= 1 within C' if box else 'the set C'}, provided "
+        "that the samples are independent draws from one distribution with compact support."
     )
 
 

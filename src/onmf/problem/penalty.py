@@ -12,6 +12,8 @@ import scipy
 from onmf._support.arrays import Array, row_sums
 from onmf._support.checks import require_at_least
 
+HIGHEST = 1e9  # price of a user's: squares of higher ones leave the range of single precision
+
 
 @dataclass(frozen=True)
 class Penalty:
@@ -67,6 +69,12 @@ class Penalties:
 
     def __post_init__(self) -> None:
         require_at_least(0, **vars(self))
+        for name, price in vars(self).items():
+            if price > HIGHEST:
+                raise ValueError(
+                    f"{name} must be at most {HIGHEST:g}, got {price!r}: prices are in units in which data have mean "
+                    "1, and far lower ones leave nothing."
+                )
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
