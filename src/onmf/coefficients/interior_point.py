@@ -57,7 +57,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 
             rows, atoms, kind = np.arange(n), np.arange(len(W)), ScaledOnSimplex
         if atoms.size:
-            scaled = kind(problem, W[atoms])
+            scaled = kind(problem, W[atoms], self.tol)
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
@@ -76,8 +76,8 @@ class Scaled:
     above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and make any a prove something.
     """
 
-    def __init__(self, problem: Problem, W: Array) -> None:
-        self.box, self.ridge = problem.box, problem.penalty.ridge
+    def __init__(self, problem: Problem, W: Array, tol: float) -> None:
+        self.box, self.ridge, self.tol = problem.box, problem.penalty.ridge, tol
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
