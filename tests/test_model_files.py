@@ -133,6 +133,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "shuffle": False,
     "scale": "none",
     "clip": [0.5, np.inf],
+    "coefficients": "nonnegative",
     "ridge": 0.25,
     "sets": Sets(eps=np.float32(2**-20), eps_prime=1e-7, U=np.inf),
     "reservoir": np.int64(5),
@@ -160,7 +161,8 @@ SERVED = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}
 @pytest.mark.parametrize("method", OTHER_METHODS, ids=lambda method: method.name)
 def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -> None:
     init = np.random.default_rng(2).random((3, F))
-    model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, **OTHER_SETTINGS)
+    settings = OTHER_SETTINGS | ({"coefficients": "simplex"} if method.name in ("auto", "surrogate") else {})
+    model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, **settings)
     loaded = round_trip(model, tmp_path)
     assert plain(loaded) == plain(model)
     defaults = {"n_components", "divergence", "callbacks", "verbose", "method", "init"}
@@ -824,6 +826,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.steps": WHOLE,
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
+    "state.high": (*NUMBER, 0.5, 2.0, "inf"),
     "loss_to_beat": NUMBER,
     "ridge": NUMBER,
     "passes": WHOLE,
@@ -879,6 +882,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.method.constants.tau": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.init": (None, {}, ["a", "b"], "nonsense", 3),
     "settings.clip": (1.0, [2.0, 1.0], ["a", "b"], [1.0], "kl", [0.0, float("nan")]),
+    "settings.coefficients": (*TEXT, "simplex"),
     "settings.ridge": (*NUMBER, *ENDLESS),
     "settings.scale": (*TEXT, "none"),
     "settings.shuffle": (1, 0.0, None, "yes"),

@@ -18,7 +18,7 @@ from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from onmf.sets import Sets
+from onmf.sets import DictionarySet, Sets
 from onmf.streams import Spec
 from onmf.units import Units
 
@@ -57,7 +57,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "divergence": _divergence_facts(settings["divergence"], learned.divergence),
         "method": _method_facts(learned.method),
         "units": {"scale": learned.units.scale, "mean": learned.units.mean},
-        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, "eps": _plain(state.C.eps)},
+        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, **_plain(vars(state.C))},
         "loss_to_beat": _plain(learned.loss_to_beat),
         "raised": learned.raised,
         "zeros": learned.zeros,
@@ -141,7 +141,12 @@ def _restored(
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
     learned = Learned(
         state=State(
-            W, dataclasses.replace(recipe.C, eps=state["eps"]), state["samples"], state["clock"], state["steps"], memory
+            W,
+            DictionarySet(_number(state["eps"]), _number(state["high"])),
+            state["samples"],
+            state["clock"],
+            state["steps"],
+            memory,
         ),
         divergence=divergence,
         units=Units(**facts["units"], clip=recipe.clip),
