@@ -138,6 +138,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "l2_coefficients": 0.25,
     "l1_dictionary": 0.01,
     "l2_dictionary": np.float64(0.02),
+    "coefficients": "nonnegative",
     "sets": Sets(eps=np.float32(2**-20), eps_prime=1e-7, U=np.inf),
     "reservoir": np.int64(5),
     "transform_tol": np.float32(0.5),
@@ -166,6 +167,7 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
     fixed, init = np.split(np.random.default_rng(2).random((3, F)), [1])
     refused = ("l1_dictionary", "l2_dictionary") if method.name in SERVED else ()  # their atoms have a fixed size
     others = {name: value for name, value in OTHER_SETTINGS.items() if name not in refused}
+    others |= {"coefficients": "simplex"} if method.name in ("auto", "surrogate") else {}
     model = fitted(SERVED.get(method.name, "kl"), method=method, init=init, fixed=fixed, **others)
     loaded = round_trip(model, tmp_path)
     assert plain(loaded) == plain(model)
@@ -178,7 +180,6 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
         "init",
         "fixed",
         "missing",  # not with a reservoir
-        "coefficients",  # which only some methods keep on the simplex
     }
     assert OTHER_SETTINGS.keys() == OnlineNMF().get_params(deep=False).keys() - defaults
     assert np.array_equal(loaded.fit(DATA).components_, model.components_)
@@ -844,7 +845,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "state.clock": (*NUMBER, *ENDLESS),
     "state.eps": (*NUMBER, *ENDLESS, 1.0, 0.9),
     "state.fixed": (*WHOLE, 1, 4),
-    "state.high": (*NUMBER, 2.0, "inf"),
+    "state.high": (*NUMBER, 0.5, 2.0, "inf"),
     "loss_to_beat": NUMBER,
     "passes": WHOLE,
     "pass_began": (*WHOLE, 10**9),
@@ -899,8 +900,8 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.method.constants.tau": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.init": (None, {}, ["a", "b"], "nonsense", 3),
     "settings.fixed": (1, "all", [], {}, 1.5),
-    "settings.coefficients": ("x", 1, None, [], "simplex"),
     "settings.clip": (1.0, [2.0, 1.0], ["a", "b"], [1.0], "kl", [0.0, float("nan")]),
+    "settings.coefficients": (*TEXT, "simplex"),
     "settings.l1_coefficients": (*NUMBER, *ENDLESS),
     "settings.l2_coefficients": (*NUMBER, *ENDLESS),
     "settings.l1_dictionary": (*NUMBER, *ENDLESS, 0.1),  # void alone

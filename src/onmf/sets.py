@@ -59,6 +59,8 @@ class DictionarySet:
         require_whole(0, fixed=self.fixed)
         if not is_number(self.eps) or not 0 <= self.eps < 1:
             raise ValueError(f"eps must lie in [0, 1), got {self.eps!r}.")
+        if not is_number(self.high) or self.high not in (1.0, np.inf):
+            raise ValueError(f"entries of the dictionary are at most 1, or have no bound; got {self.high!r}.")
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.

@@ -60,7 +60,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 
             rows, atoms, kind = np.arange(n), np.arange(len(W)), ScaledOnSimplex
         if atoms.size:
-            scaled = kind(problem, W[atoms])
+            scaled = kind(problem, W[atoms], self.tol)
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
@@ -82,8 +82,9 @@ class Scaled:
     something.
     """
 
-    def __init__(self, problem: Problem, W: Array) -> None:
+    def __init__(self, problem: Problem, W: Array, tol: float) -> None:
         self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
+        self.tol = tol
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)

@@ -13,8 +13,9 @@ from onmf.sets import Simplex
 class ScaledOnSimplex(Scaled):
     """The same on the simplex: one unit for all atoms, so that the q of a sample sum to one number, ``total``."""
 
-    def __init__(self, problem: Problem, W: Array) -> None:
+    def __init__(self, problem: Problem, W: Array, tol: float) -> None:
         self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
+        self.tol = tol
         self.mean = np.full(len(W), W.mean(), dtype=W.dtype)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
@@ -41,6 +42,12 @@ class StepsOnSimplex(Steps):
     def _inside(self) -> Array:
         return (1 - LIFT) * self.found + LIFT * self.total / self.found.shape[1]
 
+    def _assess(self, fit: Array) -> Mask:
+        """As in the other solvers, a gap of tol times the objective is enough, too."""
+        stuck = super()._assess(fit)
+        self.done |= self.gap <= self.scaled.tol * self.best
+        return stuck & ~self.done
+
     def _proof(self, c: Array, dual: Array) -> Array:
         """A ridge is above its tangent at q, and what is linear has its minimum at a corner."""
         q = self.bounds[:, 0]
@@ -57,7 +64,7 @@ class StepsOnSimplex(Steps):
         the two solutions below would lose all digits to it.
         """
         M = super()._hessians(weights)
-        M += M[:, packed_diagonal(len(self.scaled.W))].max(axis=1, keepdims=True)
+        M += M[:, packed_diagonal(len(self.scaled.W))].mean(axis=1, keepdims=True)
         return M
 
     def _solve_factored(self, M: Array, dq: Array) -> None:

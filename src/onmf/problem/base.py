@@ -188,7 +188,9 @@ class Problem(ABC):
             carries = self.carried(H0) >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
         if self.penalty:
-            H[np.broadcast_to(self.mass == 0, H.shape)] = 0.0  # such an atom has a price and no use, nor a curvature to find the way by
+            H[np.broadcast_to(self.mass == 0, H.shape)] = (
+                0.0  # such an atom has a price and no use, nor a curvature to find the way by
+            )
         return self.box.project(H)
 
     def carried(self, H: Array) -> Array:
