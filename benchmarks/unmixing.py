@@ -3,9 +3,10 @@
     python benchmarks/unmixing.py
 
 The plain method with its proportions, and coefficients on the simplex with these themselves; on pixels as they are, and
-divided by their sums: the light on them is not the same everywhere; there also with l2_dictionary=1e-3, which holds the
-simplex small (chosen by looking at these very figures). Medians over the seeds. Beside them, two earlier methods on the same pixels: the successive projection algorithm (Araujo et al. 2001), which takes pixels for endmembers,
-and fully constrained least squares (Heinz and Chang 2001) with these or with the true spectra.
+divided by their sums: the light on them is not the same everywhere. There also with l2_dictionary=1e-3, which holds the
+simplex small, and was chosen by looking at these very figures. Medians over the seeds. Beside them, two earlier methods
+on the same pixels: the successive projection algorithm (Araujo et al. 2001), which takes pixels for endmembers, and
+fully constrained least squares (Heinz and Chang 2001) with these or with the true spectra.
 """
 
 from __future__ import annotations
