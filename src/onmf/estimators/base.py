@@ -19,13 +19,13 @@ from onmf._support.known import Known, apart, as_dense, as_known, checked_missin
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, Partial
+from onmf.divergences.partial import require_weighed
 from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
-from onmf.learner.step import require_weighed
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite

@@ -21,13 +21,13 @@ from onmf._support.seeds import generators
 from onmf.batch_known import KnownUpdates, SparseKnownUpdates
 from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
 from onmf.divergences import Divergence
+from onmf.divergences.partial import require_weighed
 from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary
 from onmf.learner import Coverage, Features, Fitted, Progress
-from onmf.learner.step import require_weighed
 from onmf.methods import State
 from onmf.problem import Penalties
 from onmf.sets import Sets, Simplex
