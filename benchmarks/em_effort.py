@@ -19,7 +19,7 @@ from onmf.experiments.contestants import MOST_ITERATIONS
 from onmf.experiments.corpora import documents
 from onmf.experiments.topics import PASSES, SIZES
 from onmf.experiments.trial import uniform_start
-from onmf.methods import EM, em
+from onmf.methods import EM, evidence
 from onmf.streams import repeat
 
 
@@ -32,13 +32,13 @@ def main() -> None:
     problem = documents(bbc.load(arguments.data), *SIZES["paper"], 0)
     V, K, judge = problem.source.X[problem.learnt], problem.K, problem.train
     print("| start | five | ten | twenty | default | constant floor |\n|---|---|---|---|---|---|")
-    falls = em.ENOUGH_EVIDENCE
+    falls = evidence.ENOUGH_EVIDENCE
     for start in range(3):
         W0 = uniform_start(K, V.shape[1], start)
         batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V)
         goal, cells = judge.best(batch.components_).loss, []
         for steps, sure in ((5, falls), (10, falls), (20, falls), (None, falls), (None, float("inf"))):
-            em.ENOUGH_EVIDENCE = sure
+            evidence.ENOUGH_EVIDENCE = sure
             model = OnlineNMF(K, method=EM(max_iter=steps), init=W0, shuffle=False, batch_size=200, random_state=0)
             W = model.fit(repeat(problem.source, PASSES)).components_
             cells.append(f"{judge.best(W).loss / goal:.5f}")

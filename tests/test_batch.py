@@ -13,7 +13,8 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DataError, DomainWarning, Sets
-from onmf.batch_updates import LEAST_FIT, DenseUpdates, factorise
+from onmf.batch.iterations import factorise
+from onmf.batch.updates import LEAST_FIT, DenseUpdates
 from onmf.coefficients import Multiplicative
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING

@@ -119,6 +119,12 @@ def test_the_tree_in_contributing_is_in_the_order_of_the_import_layers() -> None
     assert levels == sorted(levels)
 
 
+def test_no_file_of_the_package_is_longer_than_contributing_allows() -> None:
+    most = int(re.search(r"in (\d+) lines at most", section("Rules"))[1])  # type: ignore[index]
+    lines = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in SOURCES.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > most} == {}
+
+
 def test_every_module_on_the_path_of_a_fit_exists() -> None:
     named = set(re.findall(r"[\w/]+\.py", section("What happens in `onmf fit x.parquet`")))
     assert len(named) > 15

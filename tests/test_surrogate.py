@@ -11,7 +11,7 @@ import scipy.optimize
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate
-from onmf.methods.surrogate import Floor
+from onmf.methods.floors import Floor
 from onmf.problem import pose
 from onmf.sets import DictionarySet
 from tests.conftest import mahalanobis
@@ -107,7 +107,7 @@ def test_long_sweeps_end_at_the_minimum_of_the_model(
     name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 500)
-    monkeypatch.setattr(surrogate, "_floor", lambda divergence: Floor(0.0))
+    monkeypatch.setattr(surrogate, "floor_of", lambda divergence: Floor(0.0))
     divergence, method = get(name), Surrogate(tau=25)
     W, X, H = rng.random((3, F)) + 0.4, rng.random((25, F)) + 0.1, rng.random((25, 3)) + 0.1
     start = method.start(divergence, W, C)

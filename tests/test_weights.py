@@ -10,7 +10,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
 from onmf._support.known import Known
-from onmf.batch_known import KnownUpdates, SparseKnownUpdates
+from onmf.batch.known import KnownUpdates, SparseKnownUpdates
 from onmf.divergences import Divergence, Partial, get
 from onmf.estimators.weights import weighted
 from tests.conftest import F, every_divergence, example_id, examples

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from onmf.divergences.base import Divergence, Domain, Interval
+from onmf.divergences.base import Divergence
+from onmf.divergences.domain import Domain, Interval
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):

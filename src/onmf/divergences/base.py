@@ -7,40 +7,18 @@ estimator, the command line and the tests find it.
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import scipy
 
 from onmf._support.arrays import Array
-from onmf._support.checks import is_number
 from onmf._support.known import Known
 from onmf._support.registry import Registered
+from onmf.divergences.domain import Domain
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
-LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The half-line of admissible numbers: [0, inf) if closed, (0, inf) if not."""
-
-    closed: bool = True
-
-    def outside(self, x: Array) -> Any:
-        """Elementwise: is x below the interval?"""
-        return x < 0 if self.closed else x <= 0
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Where d(x || y) is finite and has a derivative in y: one interval for the data, one for the fit."""
-
-    x: Interval = Interval()
-    y: Interval = Interval()
 
 
 class Divergence(Registered, kind="divergence"):
@@ -308,18 +286,3 @@ def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
     # The sample's own mean: no result may depend on which batch a sample comes in.
     least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
     return np.maximum(curvature, least)
-
-
-def order(owner: str, value: float) -> float:
-    """The order of a family, its exponent, as a Python float; one whose powers nobody can compute is refused."""
-    order = finite_number(owner, owner, value)
-    if abs(order) > LARGEST_ORDER:
-        raise ValueError(f"{owner}: {owner} must lie between -{LARGEST_ORDER} and {LARGEST_ORDER}, got {value!r}.")
-    return order
-
-
-def finite_number(owner: str, field: str, value: float) -> float:
-    """The parameter as a Python float, which keeps single precision single; anything but a finite number is refused."""
-    if not is_number(value) or not math.isfinite(value):
-        raise ValueError(f"{owner}: {field} must be a finite number, got {value!r}.")
-    return float(value)

@@ -10,7 +10,9 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, Domain, Interval, order, total
+from onmf.divergences.base import Divergence, total
+from onmf.divergences.domain import Domain, Interval
+from onmf.divergences.parameters import order
 from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 

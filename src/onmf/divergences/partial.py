@@ -65,3 +65,17 @@ for _name in (
     *("absolute_deviations", "averaging_exponent", "adaptive", "degree", "multiplicative_slope", "separable"),
 ):
     setattr(Partial, _name, property(attrgetter(f"inner.{_name}")))
+
+
+def whole(divergence: Divergence) -> Divergence:
+    """The divergence of samples that are known as a whole."""
+    return divergence.inner if isinstance(divergence, Partial) else divergence
+
+
+def require_weighed(divergence: Divergence) -> None:
+    """Refuse missing entries and weights of entries under a divergence that cannot do without any."""
+    if not divergence.weighs_entries:
+        raise ValueError(
+            f"{divergence.name} looks at all features of a sample together, so that entries can neither be missing "
+            "nor weigh differently; use squared_l2, or fill them first."
+        )

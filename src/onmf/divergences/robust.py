@@ -12,8 +12,9 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.known import Known
-from onmf.divergences.base import Divergence, finite_number
+from onmf.divergences.base import Divergence
 from onmf.divergences.beta import SquaredL2
+from onmf.divergences.parameters import finite_number
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean

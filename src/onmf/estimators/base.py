@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.constants import Constants
 from onmf._support.known import Known, apart, as_dense, as_known, checked_missing
 from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, Partial
+from onmf.divergences.partial import require_weighed
 from onmf.estimators.inputs import matrix_of, require_same_features
+from onmf.estimators.parameters import Parametrised
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
-from onmf.learner.step import require_weighed
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
@@ -42,7 +41,7 @@ def _names(fitted: Fitted) -> Any:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-class NMF(TransformerMixin, BaseEstimator):
+class NMF(TransformerMixin, Parametrised):
     """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int
@@ -271,55 +270,6 @@ class NMF(TransformerMixin, BaseEstimator):
         return X, Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None))
 
     # scikit-learn's conventions
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters; with ``deep``, also the constants of method, divergence and sets: ``method__tau``."""
-        params: dict[str, Any] = super().get_params(deep=False)
-        if deep:
-            for name, meant in self._parts(params):
-                fields = dataclasses.fields(meant) if dataclasses.is_dataclass(meant) else ()
-                params |= {f"{name}__{field.name}": getattr(meant, field.name) for field in fields}
-        return params
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
-        known = self.get_params(deep=False)
-        nested: dict[str, dict[str, Any]] = {}
-        for key in [key for key in params if key.partition("__")[0] in known and "__" in key]:
-            name, _, constant = key.partition("__")
-            nested.setdefault(name, {})[constant] = params.pop(key)
-        parts = dict(self._parts(known | params))
-        for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
-            if not dataclasses.is_dataclass(parts.get(name)):
-                raise ValueError(f"{name} has no constants to set.")
-            if isinstance(parts[name], Constants):
-                params[name] = parts[name].with_constants(**constants)
-                continue
-            fields = [field.name for field in dataclasses.fields(parts[name])]
-            for constant in constants:
-                if constant not in fields:
-                    has = f"it has {', '.join(fields)}" if fields else "it has none"
-                    raise ValueError(f"{name} {parts[name]!r} has no constant {constant!r}; {has}.")
-            params[name] = dataclasses.replace(parts[name], **constants)
-        return super().set_params(**params)
-
-    @staticmethod
-    def _parts(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """The parameters that have constants of their own, as objects."""
-        from onmf import methods
-
-        meanings: dict[str, Callable[[Any], Any]] = {
-            "method": methods.get,
-            "divergence": divergences.get,
-            "sets": lambda given: Sets() if given is None else given,
-        }
-        for name, meaning in meanings.items():
-            if name in params:
-                try:
-                    meant = meaning(params[name])
-                except (ValueError, TypeError):  # a wrong name is refused when it is used
-                    continue
-                yield name, meant
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of H: component_0, component_1, ..."""

@@ -9,31 +9,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import scipy
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Known, Weighted, apart, without_holes
+from onmf._support.known import Known, apart
 from onmf._support.seeds import generators
-from onmf.batch_known import KnownUpdates, SparseKnownUpdates
-from onmf.batch_updates import PATIENCE, DenseUpdates, GramUpdates, Iterate, SparseUpdates, Updates, factorise
+from onmf.batch.choosing import updates_of
+from onmf.batch.iterations import PATIENCE, Iterate, factorise
 from onmf.divergences import Divergence
+from onmf.divergences.partial import require_weighed
 from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary
 from onmf.learner import Coverage, Features, Fitted, Progress
-from onmf.learner.step import require_weighed
 from onmf.methods import State
 from onmf.problem import Penalties
 from onmf.sets import Sets, Simplex
 from onmf.units import DataError, Units, checked_clip, refuse_infinite
-
-FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +216,7 @@ class BatchNMF(Serving):
         C = replace(self._sets.dictionaries, fixed=count(self.fixed))
         known = known_atoms(self.fixed, X.shape[1], X.dtype)
         require_fittable(known, self.n_components, C, inside)
-        updates, shown, raised = _updates(X, samples, units, divergence, inside)
+        updates, shown, raised = updates_of(X, samples, units, divergence, inside)
         updates.penalties = penalties
         shown, counts = apart(shown)
         rng = generators(self.random_state)[0]
@@ -279,55 +276,3 @@ class BatchNMF(Serving):
                 "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
                 "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
             )
-
-
-def _updates(
-    X: Any, samples: Array | None, units: Units, divergence: Divergence, inside: Divergence
-) -> tuple[Updates, Any, int]:
-    """The samples as the updates take them, those that the start looks at, and how many entries were raised.
-
-    Sparse data under a divergence that needs all entries are densified block by block, in every iteration again.
-    """
-    if isinstance(X, Known):
-        return _known_updates(X, samples, units, divergence, inside)
-    order, gram = inside.alpha_order, inside.quadratic and inside.metric is None
-    if scipy.sparse.issparse(X) and order is None and not gram:
-        some = _some_rows(X)
-        first, _ = units.inside(dense(X[some]), divergence)
-        blocks = DenseUpdates(
-            inside, lambda rows: units.inside(dense(X[rows]), divergence)[0], X.shape, samples=samples
-        )
-        raised = sum(units.inside(dense(X[rows]), divergence)[1] for rows in blocks.blocks)
-        return blocks, _with_weights(first, samples, some), raised
-    internal, raised = units.inside(X, divergence)
-    first = _with_weights(internal, samples)
-    if gram:
-        return GramUpdates(internal, samples), first, raised
-    if scipy.sparse.issparse(internal) and order is not None:
-        return SparseUpdates(inside, internal, order, samples), first, raised
-    return DenseUpdates(inside, lambda rows: internal[rows], internal.shape, samples=samples), first, raised
-
-
-def _known_updates(
-    X: Known, samples: Array | None, units: Units, divergence: Divergence, inside: Divergence
-) -> tuple[Updates, Any, int]:
-    """The same of samples that are known in part; the start looks at some of them, completed."""
-    internal, raised = units.inside(X, divergence)
-    if not X.sparse:
-        first = _with_weights(without_holes(internal), samples)
-        return KnownUpdates(inside, lambda rows: internal[rows], X.shape, samples), first, raised
-    some = _some_rows(X.X)
-    first = _with_weights(without_holes(internal[some]), samples, some)
-    if inside.separable:
-        return SparseKnownUpdates(inside, internal, samples), first, raised
-    return KnownUpdates(inside, lambda rows: internal[rows].densified(), X.shape, samples), first, raised
-
-
-def _some_rows(X: Any) -> Any:
-    """Rows of a sparse matrix that have entries: evenly spaced, as many as the start may densify."""
-    filled = np.flatnonzero(np.diff(X.indptr))
-    return filled[:: -(-len(filled) // FIRST)]
-
-
-def _with_weights(X: Any, samples: Array | None, rows: Any = slice(None)) -> Any:
-    return X if samples is None else Weighted(X, samples[rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
@@ -20,17 +19,12 @@ from onmf.estimators.going_on import Beginning, kept_in
 from onmf.estimators.streamed import Streamed
 from onmf.estimators.warned import warn_raised
 from onmf.estimators.weights import given_rows, weighted
-from onmf.learner import Features, Progress, Reading, Recipe
+from onmf.learner import Progress, Reading, Recipe
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
-from onmf.problem import Penalty
-from onmf.sets import DictionaryBox, DictionarySet, Sets
-from onmf.streams import Batches, Rows, Source
-from onmf.streams.iterable import is_stream
+from onmf.sets import Sets
 from onmf.units import DataError, refuse_bad_entries
-
-log = logging.getLogger("onmf")
 
 
 class OnlineNMF(Streamed):
@@ -295,32 +289,8 @@ class OnlineNMF(Streamed):
             raise
         return self
 
-    # Plumbing
-
-    def _feasible(self) -> DictionarySet | DictionaryBox:
-        return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=self._where[0]))
-
-    def _penalty(self) -> Penalty:
-        return self.method_.penalty(self._fitted.state.penalties)
-
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
         Reading.of(vars(self))
         return Recipe.of(vars(self))
-
-    def _source(self, X: Any, weights: tuple[Any, Any]) -> tuple[Source, Features]:
-        """X as a source of batches, and its features."""
-        if isinstance(X, Source) or is_stream(X):
-            if any(each is not None for each in weights):
-                raise ValueError(
-                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
-                    "own are learnt with partial_fit(batch, sample_weight=...)."
-                )
-            source = X if isinstance(X, Source) else Batches(X)
-            return source, Features.of(source.n_features, source.feature_names)
-        X, features = self._validated(X, reset=True)
-        X = weighted(X, *weights, self.implicit)
-        if self.on_error == "raise" and self.missing is None:
-            refuse_bad_entries(X, given_rows(weights[0]))
-        return Rows(X), features

@@ -1,15 +1,21 @@
-"""What a model shows of the stream that it has learnt from."""
+"""A model that learns from a stream: how X becomes one, and what the model shows of it."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 from onmf import learner, methods
 from onmf.estimators.serving import Serving
 from onmf.estimators.shown import Shown
-from onmf.learner import Learned, Skipped
-from onmf.streams import Spec
+from onmf.estimators.weights import given_rows, weighted
+from onmf.learner import Features, Learned, Skipped
+from onmf.problem import Penalty
+from onmf.sets import DictionaryBox, DictionarySet
+from onmf.streams import Batches, Rows, Source, Spec
+from onmf.streams.iterable import is_stream
+from onmf.units import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 
@@ -43,3 +49,25 @@ class Streamed(Serving):
             self._unlearned = self._unlearned.and_also(error)
         else:
             self._learned = replace(self._learned, skipped=self._learned.skipped.and_also(error))
+
+    def _source(self, X: Any, weights: tuple[Any, Any]) -> tuple[Source, Features]:
+        """X as a source of batches, and its features."""
+        if isinstance(X, Source) or is_stream(X):
+            if any(each is not None for each in weights):
+                raise ValueError(
+                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
+                    "own are learnt with partial_fit(batch, sample_weight=...)."
+                )
+            source = X if isinstance(X, Source) else Batches(X)
+            return source, Features.of(source.n_features, source.feature_names)
+        X, features = self._validated(X, reset=True)
+        X = weighted(X, *weights, self.implicit)
+        if self.on_error == "raise" and self.missing is None:
+            refuse_bad_entries(X, given_rows(weights[0]))
+        return Rows(X), features
+
+    def _feasible(self) -> DictionarySet | DictionaryBox:
+        return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=self._where[0]))
+
+    def _penalty(self) -> Penalty:
+        return self.method_.penalty(self._fitted.state.penalties)

@@ -10,8 +10,9 @@ from onmf.learner.guarantee import guarantee
 from onmf.learner.learned import Coverage, Features, Fitted, History, Learned, Skipped
 from onmf.learner.legs import require_features, require_position
 from onmf.learner.position import Position
+from onmf.learner.recipe import Recipe
 from onmf.learner.run import run
-from onmf.learner.step import Progress, Recipe, begin, continued, step
+from onmf.learner.step import Progress, begin, continued, step
 
 __all__ = [
     "Coverage",

@@ -12,7 +12,8 @@ from onmf.learner.cuts import MOST_BYTES, Reading, cuts
 from onmf.learner.learned import Features, Learned, Skipped
 from onmf.learner.legs import Leg, legs
 from onmf.learner.position import Marks, Position
-from onmf.learner.step import Progress, Recipe, as_floats, begin, step
+from onmf.learner.recipe import Recipe
+from onmf.learner.step import Progress, as_floats, begin, step
 from onmf.streams import Source, SourceError
 from onmf.units import DataError, refuse_bad_entries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,89 +13,23 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf import divergences, methods
+from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array, dense, density
-from onmf._support.checks import require_whole
 from onmf._support.known import Known, apart, without_holes
-from onmf.divergences import Divergence, Partial
-from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
-from onmf.initial import initial_dictionary, require_init
+from onmf.divergences import Partial
+from onmf.divergences.partial import require_weighed, whole
+from onmf.fixed import beside, known_atoms, require_fittable
+from onmf.initial import initial_dictionary
 from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finite, unlearnable
 from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position
-from onmf.methods import Choice, Method
-from onmf.methods.reservoir import Reservoir
-from onmf.problem import NO_PENALTIES, Penalties, pose
-from onmf.sets import Box, DictionarySet, Sets, Simplex
-from onmf.units import DataError, Units, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.learner.recipe import Recipe, require_served
+from onmf.problem import pose
+from onmf.sets import Sets
+from onmf.units import DataError, Units, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a model is made with, apart from the data and how they are read."""
-
-    n_components: int
-    divergence: Divergence  # as the user gave it
-    method: Choice
-    init: Any = "kmeans++"
-    rescale: bool = True  # divide data by the mean of the first batch?
-    clip: tuple[float, float] | None = None
-    penalties: Penalties = NO_PENALTIES
-    sets: Sets = Sets()
-    reservoir: int = 0
-    fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
-    coefficients: str = "nonnegative"
-
-    def __post_init__(self) -> None:
-        require_whole(1, n_components=self.n_components)
-        require_whole(0, reservoir=self.reservoir)
-        self.penalties.require_effect(coefficients_bounded=self.shares)
-        require_init(self.init)
-        require_known(self.fixed, self.n_components)
-        if isinstance(self.H, Simplex):
-            self.H.free(self.n_components)  # refuses lower bounds that leave nothing
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """What the parameters of an estimator mean."""
-        if not isinstance(settings["scale"], str) or settings["scale"] not in ("mean", "none"):
-            raise ValueError(f"scale must be 'mean' or 'none', got {settings['scale']!r}.")
-        return cls(
-            settings["n_components"],
-            divergences.get(settings["divergence"]),
-            methods.get(settings["method"]),
-            settings["init"],
-            settings["scale"] == "mean",
-            checked_clip(settings["clip"]),
-            Penalties.of(settings),
-            Sets() if settings["sets"] is None else settings["sets"],
-            settings["reservoir"],
-            settings["fixed"],
-            settings["coefficients"],
-        )
-
-    @property
-    def C(self) -> DictionarySet:
-        """The set of the dictionaries, with the known atoms."""
-        return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
-
-    @property
-    def H(self) -> Box | Simplex:
-        """The set of the coefficients."""
-        return self.sets.where(self.coefficients)[1]
-
-    @property
-    def shares(self) -> bool:
-        """Do the coefficients of a sample sum to one?"""
-        return isinstance(self.H, Simplex)
-
-    @property
-    def remembered(self) -> Reservoir | None:
-        """Old samples to mix with the new ones."""
-        return Reservoir(self.reservoir) if self.reservoir else None
 
 
 @dataclass(frozen=True)
@@ -169,35 +103,6 @@ def begin(
         features=features,
         coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if inside.partial else None,
     )
-
-
-def whole(divergence: Divergence) -> Divergence:
-    """The divergence of samples that are known as a whole."""
-    return divergence.inner if isinstance(divergence, Partial) else divergence
-
-
-def require_weighed(divergence: Divergence) -> None:
-    """Refuse missing entries and weights of entries under a divergence that cannot do without any."""
-    if not divergence.weighs_entries:
-        raise ValueError(
-            f"{divergence.name} looks at all features of a sample together, so that entries can neither be missing "
-            "nor weigh differently; use squared_l2, or fill them first."
-        )
-
-
-def require_served(method: Method, divergence: Divergence, recipe: Recipe, weighted: bool = False) -> None:
-    """Refuse a divergence that the method cannot learn, weights or shares that it does not know, or a fit of zero."""
-    if (weighted or divergence.partial) and not method.weighs:
-        raise ValueError(
-            f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
-            "use 'auto'."
-        )
-    reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
-    if reason is None and recipe.shares:
-        reason = method.refuses_shares(divergence)
-    if reason is not None:
-        raise ValueError(reason)
-    recipe.sets.require_positive_fit(divergence)
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:

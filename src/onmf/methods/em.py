@@ -21,12 +21,13 @@ import numpy as np
 import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import FEW_ENTRIES, Array, density, row_sums
+from onmf._support.arrays import FEW_ENTRIES, Array, density
 from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Penalties, Problem
@@ -36,9 +37,6 @@ EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
-FLOOR = 0.01  # of a feature's mean that every atom keeps
-ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
-MEANS = ("size", "entries")  # statistics that are plain means over all samples
 EXCHANGE = 1e-3  # cost of a merger: atoms that are dead or coincide
 WORK = 8e4  # weights that a thread divides at a time
 
@@ -229,7 +227,7 @@ class EM(Method, name="em"):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
-        n, memory, arrays = after.samples - before.samples, after.memory, self._evidence_of(before, after)
+        n, memory, arrays = after.samples - before.samples, after.memory, evidence_between(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}
         arrays |= {"squares": n * memory["squares"] / np.square(unit), "unit": n * unit}
@@ -238,7 +236,7 @@ class EM(Method, name="em"):
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
-        n, memory = sums.samples, self._evidence_from(before, sums)
+        n, memory = sums.samples, evidence_merged(before, sums)
         memory |= {name: sums.arrays[name] / n for name in ("N", "D", "squares")}
         if before.penalties:
             unit = sums.arrays["unit"] / n
@@ -254,20 +252,6 @@ class EM(Method, name="em"):
 
         W, memory = self._divided(divergence, before, before.W, memory, news, (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
-
-    def _evidence_of(self, before: State, after: State) -> dict[str, Array]:
-        """What the samples between two states have added."""
-        arrays: dict[str, Array] = {
-            name: after.samples * after.memory[name] - before.samples * before.memory[name] for name in MEANS
-        }
-        return arrays | {"evidence": after.memory["evidence"] - before.memory["evidence"]}
-
-    def _evidence_from(self, before: State, sums: Sums) -> dict[str, Array]:
-        """The memory with what all shards have added."""
-        memory, n = dict(before.memory), sums.samples
-        for name in MEANS:
-            memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
-        return memory | {"evidence": memory["evidence"] + sums.arrays["evidence"]}
 
 
 def visits_worth(weight: float) -> int:
@@ -312,50 +296,3 @@ def _divided_by_own(
     np.maximum(W_new, low[:, None], out=W_new)
     largest[...] = W_new.max(axis=0)
     return largest
-
-
-def evidence_with(state: State, X: Any, new: int, weights: Array | None = None) -> dict[str, Array]:
-    """What the floor is made of, with the chunk X, of which so many samples are new.
-
-    Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
-    ``weights`` are those of the samples, if they differ.
-    """
-    memory, n, newly = state.memory, float(X.shape[0]), float(new)
-    if weights is not None:
-        n, newly = float(weights.sum()), (float(weights[:new].sum()) if new else 0.0)
-    count = _nonzeros(X, weights)
-    if isinstance(X, Known):
-        X = X.products
-    if weights is not None:
-        X = scipy.sparse.diags_array(weights) @ X
-    sparse, dtype = scipy.sparse.issparse(X), memory["size"].dtype
-    entries = np.array([X.data.sum() if sparse else X.sum(), count], dtype)
-    size = np.bincount(X.indices, X.data, X.shape[1]).astype(dtype) if sparse else X.sum(axis=0)
-    totals, share = {"size": size, "entries": entries}, n / (state.samples + n)
-    means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
-    return means | {"evidence": memory["evidence"] + newly}
-
-
-def _nonzeros(X: Any, weights: Array | None) -> float:
-    """How many entries are not zero, by their weights and those of their samples."""
-    if isinstance(X, Known):
-        X = X.like(X.weighted((X.values != 0).astype(X.dtype)))
-    elif weights is None:
-        return float(X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X))
-    else:
-        X = X.sign() if scipy.sparse.issparse(X) else np.sign(X)
-    counts = row_sums(X)
-    return float(counts.sum() if weights is None else weights @ counts)
-
-
-def floor(memory: dict[str, Array]) -> Array:
-    """What no weight of a feature falls below: it keeps a little mass for features that are rare or not seen yet."""
-    tiny = float(np.finfo(memory["size"].dtype).tiny)
-    typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # the mean of the non-zeros
-    evidence = max(float(memory["evidence"][0]), 1.0)
-    share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)
-    if memory["D"].ndim == 1:
-        return (share * memory["size"] + 0.3 * typical / evidence) / max(float(memory["D"].sum()), tiny)
-    mass = memory["D"].sum(axis=1)
-    # What is added for rarity is not divided by the sums of a feature of which little is known.
-    return share * memory["size"] / np.maximum(mass, tiny) + 0.3 * typical / evidence / max(float(mass.max()), tiny)

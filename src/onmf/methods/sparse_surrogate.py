@@ -28,7 +28,8 @@ from onmf._support.arrays import Array
 from onmf._support.known import Known
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, coefficient_sums, evidence_with, floor, order_of, square_sums, visits_worth
+from onmf.methods.em import EM, coefficient_sums, order_of, square_sums, visits_worth
+from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.scales import carried, falling, resized
 from onmf.methods.schedules import Growing
 from onmf.problem import Penalties, Problem
@@ -166,7 +167,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """A, b, D and V in the units that V had before; size and entries as what the new samples have added."""
-        sums, n, memory = self._evidence_of(before, after), after.samples - before.samples, after.memory
+        sums, n, memory = evidence_between(before, after), after.samples - before.samples, after.memory
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         A, b, D, squares = (memory[name] for name in AVERAGES)
         averages: dict[str, Array] = {"A": A / products(unit), "b": b / unit, "D": D / unit}
@@ -177,7 +178,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
-        n, memory = sums.samples, self._evidence_from(before, sums)
+        n, memory = sums.samples, evidence_merged(before, sums)
         memory |= {name: sums.arrays[name] / n for name in AVERAGES}
         memory["unit"] = np.ones_like(memory["unit"])  # the models are V's already
         V = sums.arrays["V"] / n

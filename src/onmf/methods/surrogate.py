@@ -36,6 +36,7 @@ from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, priced, quadratics
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing, averaging, remembered
 from onmf.problem import Problem, takes_sparse
 from onmf.sets import DictionarySet
@@ -45,36 +46,6 @@ SPARSE_EXPONENT = 1.0  # of the weights
 HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
 
 Swept: TypeAlias = tuple[Array, Array] | None
-
-
-@dataclass(frozen=True)
-class Floor:
-    """low_f = share * (typical size of feature f) / (sum of the mean coefficients): what a weight may not fall below.
-
-    It comes from the data, not from W: a fraction of W would shrink with it, and rare features would die. The typical
-    size is the running mean and a little of the mean over all features, or the geometric mean where zeros are outside
-    the domain.
-    """
-
-    share: float = 0.0
-    geometric: bool = False
-
-    def statistic(self, X: Any, weights: Array | None = None) -> Array:
-        """What is averaged, summed over a chunk; sparse X have the weights of their samples in them."""
-        if scipy.sparse.issparse(X):  # faster than its own sum
-            return np.bincount(X.indices, X.data, X.shape[1]).astype(X.dtype, copy=False)
-        sizes = np.log(X) if self.geometric else X
-        return sizes.sum(axis=0) if weights is None else weights @ sizes
-
-    def known(self, X: Known, before: Array) -> Array:
-        """The mean of what is known of each feature, or its size before where nothing is."""
-        logs = Known(X.like(np.log(X.values)), X.weights) if self.geometric else X
-        return np.where(X.weight(axis=0) > 0, logs.mean(axis=0), before)
-
-    def low(self, average: Array, mass: float) -> Array:
-        """low_f from the running average of the statistic."""
-        size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
-        return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +166,7 @@ class Surrogate(Method, name="surrogate"):
         rho = self.weight(divergence, state.clock + n, n)
         if divergence.metric is not None:
             return coupled.apply(divergence.metric, state, statistics, rho)
-        parts, memory, floor = statistics.parts, dict(state.memory), _floor(divergence)
+        parts, memory, floor = statistics.parts, dict(state.memory), floor_of(divergence)
         X, H, C, weights = (parts[name] for name in ("X", "H", "C", "weights"))
         sparse = scipy.sparse.issparse(X)
         T = _targets(parts, slopes="a" in memory)
@@ -283,7 +254,7 @@ class Surrogate(Method, name="surrogate"):
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
-        low = _floor(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
+        low = floor_of(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
         sweeps = quadratics.sweeps(memory, sums.samples)
 
         def block(f: slice) -> Swept:
@@ -318,14 +289,3 @@ def _targets(parts: Mapping[str, Any], slopes: bool) -> Any:
 def _takes_sparse(divergence: Divergence) -> bool:
     """Can data stay sparse? Then features share their A, and b is the average of h'x."""
     return divergence.quadratic and divergence.metric is None
-
-
-def _floor(divergence: Divergence) -> Floor:
-    """None where a fit of zero is admitted; geometric where zeros in the data are not.
-
-    Of samples that are known in part, one for all: an atom with next to nothing where a sample is known could be given
-    any coefficient for a little gain there, and would fill the rest with it.
-    """
-    if not divergence.domain.x.closed:
-        return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed and not divergence.partial else 1e-3)

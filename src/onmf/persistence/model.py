@@ -11,7 +11,6 @@ import numpy as np
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf._support.constants import Constants
 from onmf.divergences import Divergence
 from onmf.initial import INITS
 from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, continued
@@ -19,6 +18,7 @@ from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
+from onmf.persistence.plain import plain, read_back, texts
 from onmf.problem import NO_PENALTIES
 from onmf.sets import DictionarySet, Sets
 from onmf.streams import Spec
@@ -65,8 +65,8 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "divergence": _divergence_facts(settings["divergence"], learned.divergence),
         "method": _method_facts(learned.method),
         "units": {"scale": learned.units.scale, "mean": learned.units.mean},
-        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, **_plain(vars(state.C))},
-        "loss_to_beat": _plain(learned.loss_to_beat),
+        "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, **plain(vars(state.C))},
+        "loss_to_beat": plain(learned.loss_to_beat),
         "raised": learned.raised,
         "zeros": learned.zeros,
         "blank": None if learned.coverage is None else learned.coverage.blank,
@@ -84,12 +84,12 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
 def stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as a file holds them, but for the divergence; of arrays only that they are there."""
     init, seed, sets = (settings[name] for name in ("init", "random_state", "sets"))
-    return {key: _plain(settings[key]) for key in PLAIN} | {
+    return {key: plain(settings[key]) for key in PLAIN} | {
         "init": init if isinstance(init, str) else None,
         "fixed": None if settings["fixed"] is None else len(settings["fixed"]),
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "method": _method_facts(methods.get(settings["method"])),
-        "sets": sets and _plain(dataclasses.asdict(sets)),
+        "sets": sets and plain(dataclasses.asdict(sets)),
     }
 
 
@@ -144,7 +144,7 @@ def _restored(
     settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
-    C, source = DictionarySet(state["eps"], state["fixed"], _number(state["high"])), facts["source"]
+    C, source = DictionarySet(state["eps"], state["fixed"], read_back(state["high"])), facts["source"]
     if W.ndim != 2 or 0 in W.shape or W.dtype not in (np.float32, np.float64):
         raise ValueError(f"the dictionary has shape {W.shape} and type {W.dtype}")
     memory = {key.removeprefix("memory."): value for key, value in arrays.items() if key.startswith("memory.")}
@@ -154,7 +154,7 @@ def _restored(
         divergence=divergence,
         units=Units(**facts["units"], clip=recipe.clip),
         method=_method(facts["method"], Method),
-        features=Features(W.shape[1], None if names is None else _texts(names)),
+        features=Features(W.shape[1], None if names is None else texts(names)),
         history=History.of_columns({key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}),
         raised=bool(facts["raised"]),
         zeros=bool(facts["zeros"]),
@@ -162,10 +162,10 @@ def _restored(
         passes=facts["passes"],
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
-        loss_to_beat=_number(facts["loss_to_beat"]),
+        loss_to_beat=read_back(facts["loss_to_beat"]),
         position=None if facts["position"] is None else Position.restored(arrays, facts["position"]),
-        skipped=Skipped(skipped["count"], _texts(skipped["reasons"])),
-        source=None if source is None else Spec(source["scheme"], source["options"], names and _texts(names)),
+        skipped=Skipped(skipped["count"], texts(skipped["reasons"])),
+        source=None if source is None else Spec(source["scheme"], source["options"], names and texts(names)),
         drift=Drift(**facts["drift"]),
     )
     learned.require_sound()
@@ -188,7 +188,7 @@ def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverag
 def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     if facts.keys() != USUAL.keys():
         raise ValueError(f"its settings are {', '.join(map(str, facts))}")
-    settings = {key: _number(value) for key, value in facts.items()}
+    settings = {key: read_back(value) for key, value in facts.items()}
     if settings["init"] is None:
         settings["init"] = arrays["init"]
     elif settings["init"] not in INITS:
@@ -197,7 +197,7 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
         settings["fixed"] = arrays["fixed"]
     if isinstance(settings["clip"], list):
         settings["clip"] = tuple(settings["clip"])
-    sets = None if facts["sets"] is None else Sets(**_number(facts["sets"]))
+    sets = None if facts["sets"] is None else Sets(**read_back(facts["sets"]))
     return settings | {"method": _method(facts["method"], Choice), "sets": sets}
 
 
@@ -226,13 +226,13 @@ def _method_facts(method: Choice) -> dict[str, Any]:
     if "name" not in vars(type(method)):  # inherited, it would lead to another class
         kind = type(method).__name__
         raise ModelFileError(f"a model file names its method; give the class a name: class {kind}(..., name=...).")
-    return {"name": method.name, "constants": _plain(method.constants())}
+    return {"name": method.name, "constants": plain(method.constants())}
 
 
 def _method(facts: Mapping[str, Any], kind: type) -> Any:
     if not isinstance(facts["name"], str):
         raise ValueError(f"the name of its method is {facts['name']!r}")
-    method = methods.find(facts["name"]).make(_number(facts["constants"]))
+    method = methods.find(facts["name"]).make(read_back(facts["constants"]))
     if not isinstance(method, kind):
         raise ValueError(f"it was learnt by {method.name!r}, which chooses a method and is none")
     return method
@@ -257,7 +257,7 @@ def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str,
 def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any], own: Divergence | None) -> tuple[Any, Divergence]:
     """The divergence as the user gave it, in words or as an object, and what it has become."""
     matrices = {key.removeprefix("divergence."): a for key, a in arrays.items() if key.startswith("divergence.")}
-    given, parameters = kept["given"], _number(kept["parameters"]) | matrices
+    given, parameters = kept["given"], read_back(kept["parameters"]) | matrices
     if kept["name"] is None and own is not None:
         if _scalars(own) != given:
             raise ValueError(f"it was begun with the parameters {given}, not {_scalars(own)}")
@@ -265,7 +265,7 @@ def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any], own: Diverg
         return own, own if kept_as_given else dataclasses.replace(own, **parameters)  # type: ignore[type-var]
     divergence = divergences.restore(kept["name"], parameters)
     if not isinstance(given, str):
-        return divergences.restore(kept["name"], _number(given) | matrices), divergence
+        return divergences.restore(kept["name"], read_back(given) | matrices), divergence
     if not _holds_numbers(given) or type(divergences.get(given)) is not type(divergence):
         raise ValueError(f"it was asked for {given!r} and computes {divergence.name}")
     return given, divergence
@@ -279,32 +279,4 @@ def _holds_numbers(text: str) -> bool:
 
 def _scalars(divergence: Divergence) -> dict[str, Any]:
     parameters = divergence.parameters()
-    return {key: _plain(value) for key, value in parameters.items() if not isinstance(value, np.ndarray)}
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"it has {value!r} where texts belong")
-    return tuple(value)
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it: NumPy's numbers become Python's, tuples lists, infinity a word."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if isinstance(value, Constants):
-        return value.text()
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
-    return str(value) if isinstance(value, float) and np.isinf(value) else value
-
-
-def _number(value: Any) -> Any:
-    """The value that ``_plain`` was given, but for the types that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _number(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_number(part) for part in value]
-    return float(value) if value in ("inf", "-inf") else value
+    return {key: plain(value) for key, value in parameters.items() if not isinstance(value, np.ndarray)}

@@ -13,8 +13,7 @@ given the size that costs least (``methods.scales``): the objective, loss and pe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,12 @@ from onmf.coefficients.multiplicative import penalised_factor
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
 from onmf.methods.scales import resized
-from onmf.problem import NO_PENALTIES, Penalties, SparseProblem, uniform_start
+from onmf.problem import NO_PENALTIES, Penalties, uniform_start
 
 # Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
 LEAST_FIT = {4: 1e-12, 8: 1e-40}
 NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, likewise: a smaller loss cannot be computed as their difference
 IN_CACHE = 14_000  # entries of a block of samples: larger arrays would be allocated afresh by the system every time
-PATIENCE = 10  # iterations over which the loss has to fall
 
 
 class Updates(ABC):
@@ -233,66 +231,6 @@ class GramUpdates(DenseUpdates):
         return below @ W
 
 
-class SparseUpdates(Updates):
-    """CSR samples under a divergence that is linear at zero: the alpha family with alpha = ``order`` > 0.
-
-    The entries are kept by columns, too, since the dictionary's sums go over the samples of a feature.
-    """
-
-    def __init__(self, divergence: Divergence, X: Any, order: float, samples: Array | None = None) -> None:
-        super().__init__(divergence, lambda _: X, [slice(0, X.shape[0])], samples)
-        self.X, self.order, self.columns = X, order, by_columns(X)
-
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
-        """Rows for the coefficients, features for the dictionary."""
-        problem = SparseProblem(self.divergence, self.X, W)
-        new, Y, P = (self._penalised if self.penalties else self._plain)(problem, H)
-        loss = self._summed(problem.loss(H, Y), slice(None))
-        if not dictionary:
-            return loss, new, W
-        counted = self._counted(new, slice(None))
-        sums = gathered(self.columns, P, counted)
-        if self.penalties:
-            return loss, *self._updated(new, W, sums.T, counted.sum(axis=0)[:, None])
-        factor = self.divergence.multiplicative_factor(ratio(sums, counted.sum(axis=0)))
-        return loss, new, np.asfortranarray((problem.Wt * factor).T)
-
-    def _plain(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
-        """The coefficients after one step, the fits before it and (x / y)^alpha after it."""
-        from onmf.kernels import multiplicative_iteration
-
-        X, (n, K) = self.X, H.shape
-        new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
-        mass = np.maximum(problem.mass, np.finfo(H.dtype).tiny)
-        settings = X, new, problem.Wt, mass, Y, P, self.order, LEAST_FIT[H.itemsize]
-        rows = threads.by_work(n, X.nnz / n * K, 1e5)
-        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
-        return new, Y, P
-
-    def _penalised(self, problem: SparseProblem, H: Array) -> tuple[Array, Array, Array]:
-        """The same with penalties, by sparse products."""
-        X, least = self.X, LEAST_FIT[H.itemsize]
-        Y = np.maximum(problem.fit(H), least)
-        ratios = scipy.sparse.csr_matrix(((X.data / Y) ** self.order, X.indices, X.indptr), shape=X.shape)
-        new = H * self._coefficients_factor(H, ratios @ problem.Wt, problem.mass)
-        return new, Y, (X.data / np.maximum(problem.fit(new), least)) ** self.order
-
-
-def by_columns(X: Any) -> Any:
-    """The places of a CSR matrix's entries among its ``data``, a row per feature."""
-    return scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).tocsc().T
-
-
-def gathered(columns: Any, entries: Array, H: Array) -> Array:
-    """E'H (F, K) of the ``entries`` of a sparse matrix E, which lie ``by_columns``."""
-    from onmf.kernels import gather
-
-    sums = np.empty((columns.shape[0], H.shape[1]), dtype=H.dtype)
-    features = threads.by_work(len(sums), columns.nnz / len(sums) * H.shape[1], 1e5)
-    threads.each(lambda some: gather(columns, entries, H, sums, some.start, some.stop), features)
-    return sums
-
-
 def fit(H: Array, W: Array) -> Array:
     """HW, kept away from zero."""
     Y = H @ W
@@ -305,37 +243,3 @@ def ratio(above: Array, below: Array) -> Array:
     quotient = np.ones_like(above)
     np.divide(above, below, out=quotient, where=below > np.finfo(above.dtype).tiny)
     return quotient
-
-
-@dataclass(frozen=True)
-class Iterate:
-    """The state after an iteration; the loss is summed over the samples."""
-
-    number: int
-    H: Array
-    W: Array
-    loss: float
-    converged: bool  # has the objective, the loss with the penalties, nearly stopped falling?
-
-
-def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, fixed: int = 0) -> Iterator[Iterate]:
-    """The states from the start (number 0) to the last, which has converged or is number ``max_iter``.
-
-    The first ``fixed`` atoms stay: the majorant is a sum over weights, so that the others' steps are what they were.
-    Converged means that the objective has fallen by less than ``tol`` of itself over ten iterations.
-    """
-    objectives: list[float] = []
-    updates.fixed = fixed
-    for number in range(max_iter + 1):
-        learning = fixed < len(W) and number < max_iter  # the last one is for the loss alone
-        loss, *after = updates.iterate(H, W, learning)
-        objectives.append(updates.objective(loss, H, W))
-        ten_ago = objectives[-1 - PATIENCE] if len(objectives) > PATIENCE else np.inf
-        converged = tol > 0 and ten_ago - objectives[-1] <= tol * ten_ago < np.inf
-        yield Iterate(number, H, W, loss, converged)
-        if converged:
-            return
-        known = W[:fixed]
-        H, W = after
-        if learning:
-            W[:fixed] = known

@@ -12,7 +12,8 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.known import Known
-from onmf.batch_updates import LEAST_FIT, DenseUpdates, Updates, by_columns, gathered, ratio
+from onmf.batch.sparse import by_columns, gathered
+from onmf.batch.updates import LEAST_FIT, DenseUpdates, Updates, ratio
 from onmf.divergences import Divergence, Partial
 from onmf.problem import SparseKnownProblem
 
