@@ -107,7 +107,7 @@ def test_a_byte_that_is_not_utf8_costs_its_row(kind: str, piped: bool) -> None:
     spelling = spelling.partition("&hashed")[0].partition("?hashed")[0]
     assert onmf_command("transform", spelling, good, piped, "--out", "good.npy").exit_code == 0
     result = onmf_command("transform", spelling, content, piped, "--out", "h.npy", "--on-error", "skip")
-    assert f"1 of the {N} rows are NaN; the first reason: " in result.stderr
+    assert f"1 of the {N} rows is NaN; the first reason: " in result.stderr
     H, expected = np.load("h.npy"), np.load("good.npy")
     assert np.isnan(H[BAD]).all()
     np.testing.assert_allclose(np.delete(H, BAD, axis=0), np.delete(expected, BAD, axis=0), rtol=1e-6)
@@ -257,7 +257,7 @@ def test_where_the_name_does_not_come_first_a_ragged_line_does_not_tell_it() -> 
     ("line", "name", "words"),
     [
         ('{"id": "x", "a": "n/a"}', "x", "is not a number at row x"),
-        ('{"id": 7}', "7", "there is no value at row 7"),
+        ('{"id": 7}', "7", "row 7 has no field 'a'"),
         ('{"a": 5}', "row 1", "has no field 'id'"),
         ("{nonsense", "row 1", "is not a JSON object"),
         (r'{"id": "\ud800", "a": 5}', "row 1", r"is named '\\ud800', which no text can hold"),
