@@ -274,7 +274,7 @@ def test_without_a_price_on_the_dictionary_atoms_are_as_large_as_they_may_be(rng
 def test_a_price_on_the_dictionary_alone_is_void_and_refused(kind: str) -> None:
     for model in (OnlineNMF(2, **{kind: 0.1}), BatchNMF(2, **{kind: 0.1})):
         with pytest.raises(
-            ValueError, match="no effect alone: W / c with c H fits as well and costs less; give l1_coef.*simplex"
+            ValueError, match=r"no effect alone: W / c with c H fits as well and costs less; give l1_coef.*simplex"
         ):
             model.fit(np.ones((30, 5)))
     Penalties(**{kind: 0.1}).require_effect(coefficients_bounded=True)  # they cannot grow
