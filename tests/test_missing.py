@@ -287,7 +287,10 @@ def test_samples_and_features_of_which_nothing_is_known_are_handled_and_said(
     X, gone = data(N, rng), holes(rng)
     gone[[4, 17]] = True
     gone[:, 2] = True
-    with pytest.warns(UserWarning, match="1 feature is unknown in every sample.*; nothing was known of 2 samples"):
+    with pytest.warns(
+        UserWarning,
+        match="1 feature is unknown .* learnt of it; nothing was known of 2 samples",
+    ):
         model = make(divergence=divergence, missing="nan").fit(with_nan(X, gone))
     assert np.isfinite(model.components_).all()
     filled = model.complete(with_nan(X, gone))
@@ -359,3 +362,8 @@ def test_infinite_and_negative_entries_are_refused_where_they_are_known(rng: np.
                 model.fit(with_nan(X, gone))
     skipping = quick(missing="nan", on_error="skip").fit(with_nan(X, gone))
     assert (skipping.n_skipped_, skipping.n_samples_seen_) == (1, N - 1)
+
+
+def test_a_first_batch_of_which_nothing_is_known_is_not_called_zero() -> None:
+    with pytest.raises(DataError, match="Nothing is known of the first batch"):
+        OnlineNMF(2, missing="nan").fit(np.full((20, 5), np.nan))

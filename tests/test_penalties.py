@@ -274,7 +274,7 @@ def test_without_a_price_on_the_dictionary_atoms_are_as_large_as_they_may_be(rng
 def test_a_price_on_the_dictionary_alone_is_void_and_refused(kind: str) -> None:
     for model in (OnlineNMF(2, **{kind: 0.1}), BatchNMF(2, **{kind: 0.1})):
         with pytest.raises(
-            ValueError, match="no effect alone: W / c with c H fits as well and costs less; give l1_coef"
+            ValueError, match=r"no effect alone: W / c with c H fits as well and costs less; give l1_coef.*simplex"
         ):
             model.fit(np.ones((30, 5)))
     Penalties(**{kind: 0.1}).require_effect(coefficients_bounded=True)  # they cannot grow
@@ -393,3 +393,8 @@ def test_stationarity_is_that_of_the_penalised_problem(method: str) -> None:
     model = OnlineNMF(K, max_passes=100, **settings, **ALL).fit(X)
     start = OnlineNMF(K, **settings, **ALL).fit(X[:20])
     assert model.stationarity(X) < 0.1 * start.stationarity(X)
+
+
+def test_a_price_that_is_the_same_for_all_shares_is_refused() -> None:
+    with pytest.raises(ValueError, match="l1_coefficients has no effect on the simplex"):
+        OnlineNMF(2, coefficients="simplex", l1_coefficients=0.1).fit(np.ones((20, 5)))

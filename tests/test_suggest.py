@@ -142,7 +142,7 @@ def unequal() -> Array:
     [
         (np.ones((50, 20)), "no noise"),
         (np.outer(np.arange(1.0, 51.0), np.arange(1.0, 21.0)), "no noise"),
-        (np.zeros((50, 20)), "all entries are zero"),
+        (np.zeros((50, 20)), "no entry is above zero"),
         (np.random.default_rng(0).random((5, 400)), "only 5 rows"),
         ([[1.0, 2.0], [3.0, 4.0]], "only 2 rows x 2 columns"),
         (np.eye(100), "too few entries other than zero"),
@@ -157,6 +157,43 @@ def test_what_does_not_tell_gets_the_safe_default_and_says_why(X: Any, why: str)
     assert np.isnan(found.power)
     with pytest.raises(ValueError, match="no variance to draw"):
         found.plot()
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_noise_is_recognised_with_half_of_the_entries_unknown(name: str) -> None:
+    X = planted(name, 300, 50, 3, 0)
+    gone = np.random.default_rng(1).random(X.shape) < 0.5
+    assert suggest_divergence(np.where(gone, np.nan, X), missing="nan").divergence == PLANTED[name][0]
+
+
+def test_what_sparse_data_do_not_store_may_be_unknown_instead_of_zero() -> None:
+    X = planted("gaussian", 300, 50, 3, 0) + 1
+    seen = scipy.sparse.csr_array(np.where(np.random.default_rng(1).random(X.shape) < 0.5, X, 0))
+    found = suggest_divergence(seen, implicit="missing")
+    assert (found.divergence, found.zeros) == ("squared_l2", 0)
+    assert suggest_divergence(seen).zeros > 0.4
+
+
+def test_data_without_noise_are_seen_through_holes() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.gamma(1.0, 1.0, (300, 3)) @ rng.gamma(1.0, 1.0, (3, 50))
+    found = suggest_divergence(np.where(rng.random(X.shape) < 0.3, np.nan, X), missing="nan")
+    assert "no noise" in found.reason
+
+
+def test_weights_of_samples_change_no_figure(tmp_path: Path) -> None:
+    X = planted("poisson", 100, 10, 3, 0)
+    table = np.column_stack([X, np.full(len(X), 3)])
+    np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=",".join([*"abcdefghij", "count"]), comments="")
+    weighted = suggest_divergence(streams.open_source(f"{tmp_path / 'x.csv'}?weight=count"))
+    assert str(weighted) == str(suggest_divergence(X))
+
+
+def test_the_command_takes_holes(tmp_path: Path) -> None:
+    X = planted("poisson", 100, 30, 3, 0)
+    X[::7, ::5] = np.nan
+    np.save(tmp_path / "x.npy", X)
+    assert json.loads(invoke(tmp_path / "x.npy", "--missing", "nan", "--json"))["divergence"] == "kl"
 
 
 def test_empty_rows_and_columns_are_left_out() -> None:

@@ -264,7 +264,7 @@ def test_sample_weights_and_weights_of_entries_go_together(rng: np.random.Genera
     [
         ({"sample_weight": np.ones(N + 1)}, f"one number per sample, {N} in all"),
         ({"sample_weight": np.ones((N, 1))}, "one number per sample"),
-        ({"sample_weight": ["a"] * N}, "one number per sample"),
+        ({"sample_weight": ["a"] * N}, "one number per sample.*got type <U1"),
         ({"sample_weight": np.full(N, -1.0)}, "not negative"),
         ({"sample_weight": np.full(N, np.nan)}, "finite"),
         ({"sample_weight": np.zeros(N)}, "every sample_weight is zero"),

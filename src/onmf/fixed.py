@@ -23,7 +23,10 @@ def require_known(fixed: Any, n_components: int) -> None:
         W = None
     if W is None or W.ndim != 2 or not W.size:
         what = type(fixed).__name__ if W is None else f"an array of shape {W.shape}"
-        raise ValueError(f"fixed must be an array (J, n_features) of known atoms, or None; got {what}.")
+        raise ValueError(
+            "fixed must be an array (J, n_features) of known atoms, such as components_ of a model, or None; "
+            f"got {what}."
+        )
     if len(W) > n_components:
         raise ValueError(
             f"fixed has {len(W)} atoms, and n_components={n_components} counts them too; raise it to {len(W)} or more."

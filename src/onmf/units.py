@@ -149,6 +149,8 @@ class Units:
         ``samples`` are the weights of the samples, if they differ.
         """
         mean = _mean(X if clip is None else _clipped(X, clip), samples)
+        if isinstance(X, Known) and not X.present.sum():
+            raise DataError("Nothing is known of the first batch; begin with one that has known entries.")
         if mean == 0:
             raise DataError(
                 "The first batch is all zeros, so the data have no scale to learn at; "

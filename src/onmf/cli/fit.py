@@ -72,10 +72,11 @@ def fit(
         float, typer.Option(min=0, help="Price of ||h||^2 / 2 per sample; the convergence theorem needs one above 0.")
     ] = 0.0,
     l1_dictionary: Annotated[
-        float, typer.Option(min=0, help="Price of ||W||_1, for sparse atoms; needs one on the coefficients too.")
+        float,
+        typer.Option(min=0, help="Price of ||W||_1, for sparse atoms; needs one on the coefficients, or the simplex."),
     ] = 0.0,
     l2_dictionary: Annotated[
-        float, typer.Option(min=0, help="Price of ||W||^2 / 2; needs one on the coefficients too.")
+        float, typer.Option(min=0, help="Price of ||W||^2 / 2; needs one on the coefficients, or the simplex.")
     ] = 0.0,
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)

@@ -34,6 +34,12 @@ def suggest(
         Path | None,
         typer.Option(help="Draw the variance of the noise against the mean into this file (.png, .pdf, .svg, ...)."),
     ] = None,
+    missing: Annotated[
+        str | None, typer.Option(help="nan: such entries are unknown, not an error.", show_default=False)
+    ] = None,
+    implicit: Annotated[
+        str, typer.Option(help="What sparse data do not store: zero, or missing (unknown), as in ratings.")
+    ] = "zero",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Suggest a divergence for DATA from how its noise behaves, and say why. Some hundred samples are looked at."""
@@ -44,7 +50,7 @@ def suggest(
 
         require_writable(plot, streams.path_of(data), option="--plot")
         require_writable_format(plot)
-    suggestion = suggest_divergence(streams.open_source(data))
+    suggestion = suggest_divergence(streams.open_source(data), missing=missing, implicit=implicit)
     if as_json:
         console.print(json.dumps({name: _plain(value) for name, value in vars(suggestion).items()}), soft_wrap=True)
     else:

@@ -67,6 +67,10 @@ class OnlineNMF(Streamed):
         "none": the literal reading.
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
+    missing : {None, "nan"}, default None
+        "nan": entries that are NaN are unknown, and everything is learnt from the others; None: they are an error.
+    implicit : {"zero", "missing"}, default "zero"
+        What a sparse X does not store: zeros, or entries that are unknown, as in ratings.
     coefficients : {"nonnegative", "simplex"}, default "nonnegative"
         "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
         no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.

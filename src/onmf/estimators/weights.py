@@ -32,7 +32,8 @@ def given_rows(sample_weight: Any) -> Any:
 def _samples(sample_weight: Any, n: int) -> Array:
     samples = np.asarray(sample_weight)
     if samples.dtype.kind not in "buif" or samples.shape != (n,):
-        raise ValueError(f"sample_weight must have one number per sample, {n} in all; got shape {samples.shape}.")
+        what = f"shape {samples.shape}" if samples.dtype.kind in "buif" else f"type {samples.dtype}"
+        raise ValueError(f"sample_weight must have one number per sample, {n} in all; got {what}.")
     samples = samples.astype(np.float64)
     if not np.isfinite(samples).all() or (samples < 0).any():
         raise ValueError("sample_weight must be finite and not negative; a weight of zero leaves a sample out.")

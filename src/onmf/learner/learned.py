@@ -107,8 +107,8 @@ class Coverage:
         features, told = int(np.count_nonzero(~self.features)), []
         if features:
             told.append(
-                f"{features} feature{'s are' if features > 1 else ' is'} unknown in every sample, and has "
-                "nothing to learn its weights from"
+                f"{features} feature{'s are' if features > 1 else ' is'} unknown in every sample, so that nothing was "
+                f"learnt of {'them' if features > 1 else 'it'}"
             )
         if self.blank:
             told.append(f"nothing was known of {self.blank} sample{'s' * (self.blank > 1)}, which taught nothing")

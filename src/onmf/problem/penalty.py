@@ -95,11 +95,16 @@ class Penalties:
         return bool(self.l1_dictionary > 0 or self.l2_dictionary > 0)
 
     def require_effect(self, coefficients_bounded: bool) -> None:
-        """Refuse a price on the dictionary alone; ``coefficients_bounded``: can they not grow, as on the simplex?"""
+        """Refuse prices that change nothing; ``coefficients_bounded``: do those of a sample sum to one?"""
+        if coefficients_bounded and self.l1_coefficients > 0:
+            raise ValueError(
+                "l1_coefficients has no effect on the simplex, where the coefficients of every sample sum to one; "
+                "leave it out, or give l2_coefficients, which draws them to equal shares."
+            )
         if self.on_dictionary and not self.on_coefficients and not coefficients_bounded:
             raise ValueError(
                 "l1_dictionary and l2_dictionary have no effect alone: W / c with c H fits as well and costs less; "
-                "give l1_coefficients or l2_coefficients too."
+                "give l1_coefficients or l2_coefficients too, or coefficients='simplex'."
             )
 
     @property

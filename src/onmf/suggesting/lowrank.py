@@ -16,6 +16,7 @@ PATIENCE = 3  # steps without progress before the search ends
 TAIL = 3.0  # robust standard deviations, beyond which an entry counts less
 LEAST_MEAN = 0.02  # of the rank-one mean: where a variance is needed, smaller fits are taken for it
 EXACT = 1e-6  # of an entry: what is less is no noise
+NEARLY_EXACT, SWEEPS_TO_EXACT = 1e-4, 20  # the same with unknown entries
 RIDGE = 1e-9
 MAD = 1.4826  # times its median absolute value: the standard deviation of a Gaussian
 TINY = float(np.finfo(np.float64).tiny)
@@ -23,7 +24,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 def best_rank(X: Array, known: Mask, power: float, robust: bool, rng: np.random.Generator) -> tuple[int, bool]:
     """A rank a little above the one whose fit best predicts entries that it has not seen; and was that the largest?"""
-    largest = largest_rank(X)
+    largest = largest_rank(known)
     seen = known & (rng.random(X.shape) >= HELD_OUT)
     fit = LowRank(X, seen, power, robust)
     best, rank, worse = fit.score(known & ~seen), 1, 0
@@ -37,17 +38,23 @@ def best_rank(X: Array, known: Mask, power: float, robust: bool, rng: np.random.
     return min(largest, max(rank + SPARE, least)), rank == largest
 
 
-def largest_rank(X: Array) -> int:
-    """The largest whose fit leaves enough of the noise."""
-    return max(1, min(LARGEST_RANK, *(side // 3 for side in X.shape)))
+def largest_rank(known: Mask) -> int:
+    """The largest whose fit leaves enough of the noise: a third of what is known of a typical row or column."""
+    return max(1, min(LARGEST_RANK, *(int(np.median(known.sum(axis=axis))) // 3 for axis in (0, 1))))
 
 
-def is_exact(X: Array) -> bool:
+def is_exact(X: Array, known: Mask) -> bool:
     """Is X of low rank, up to rounding?"""
-    U, scale, V = np.linalg.svd(X, full_matrices=False)
-    k = largest_rank(X)
-    left = np.abs(X - (U[:, :k] * scale[:k]) @ V[:k])
-    return bool(np.quantile(left / (X + LEAST_MEAN * np.outer(X.mean(axis=1), X.mean(axis=0))), 0.99) < EXACT)
+    k = largest_rank(known)
+    if known.all():
+        U, scale, V = np.linalg.svd(X, full_matrices=False)
+        left, least = np.abs(X - (U[:, :k] * scale[:k]) @ V[:k]), EXACT
+    else:  # least squares come near an exact fit, but not to rounding
+        fit = LowRank(X, known, 0.0, False, k)
+        fit.sweep(SWEEPS_TO_EXACT)
+        left, least = np.abs(fit.residuals()), NEARLY_EXACT
+    relative = left / (X + LEAST_MEAN * np.outer(X.mean(axis=1), X.mean(axis=0)))
+    return bool(np.quantile(relative[known], 0.99) < least)
 
 
 class LowRank:

@@ -56,7 +56,7 @@ NOT_MEASURED = Growth(np.nan, np.nan, np.empty(0), np.empty(0))
 def settled(X: Array, known: Mask, robust: bool, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
     """A fit that weights entries by the very variances that it leaves, how these grow, and is its rank the largest?"""
     begun = LEAST_RANK if robust else 1 + SPARE  # rare counts leave little to fit
-    first, growth = _settled(LowRank(X, known, 1.0, robust, min(begun, largest_rank(X))))
+    first, growth = _settled(LowRank(X, known, 1.0, robust, min(begun, largest_rank(known))))
     rank, largest = best_rank(X, known, first.power, robust, rng)
     if rank == first.rank:
         return first, growth, largest

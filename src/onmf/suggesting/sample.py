@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, Mask, dense
+from onmf._support.known import Known, apart, as_known
 from onmf.estimators.inputs import matrix_of
 from onmf.streams import Batches, Rows, Source, SourceError
 from onmf.streams.base import read_from, require_matrix
@@ -22,47 +23,57 @@ MOST_ENTRIES = 2 * 10**7  # of a batch, before columns are chosen
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Entries X (n, F) without empty rows and columns, and which of them are known."""
+    """Entries X (n, F) without empty rows and columns, and which of them are known: X is zero at the others."""
 
     X: Array
     known: Mask
     rows_read: int
-    zeros: float  # their share
+    zeros: float  # their share of what is known
     whole: bool  # are all numbers whole?
 
     @classmethod
-    def of(cls, data: Any, rng: np.random.Generator) -> Sample:
+    def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> Sample:
         """Random rows, or the first ones of a source that is read in order.
 
-        Of many columns, those are taken that are not zero in at least half of the rows, or most often not zero.
+        Of many columns, those are taken that are not zero in at least half of the rows, or most often not zero. How
+        often a row counts is no matter: its noise is the same.
         """
         source = _source(data)
         size = int(np.clip(MOST_ENTRIES // source.n_features, 1, ROWS))
         parts: list[Array] = []
+        masks: list[Mask] = []
         columns: Any = None
         read = found = 0
         for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
-            refuse_bad_entries(batch, rows)
+            values, known = _entries(as_known(apart(batch)[0], missing, implicit))
+            refuse_bad_entries(values, rows)
             read += len(rows)
-            entries = np.diff(batch.indptr) if scipy.sparse.issparse(batch) else np.count_nonzero(batch, axis=1)
-            filled = batch[entries > 0]
-            if filled.shape[0] and columns is None:
-                columns = _chosen(filled, rng)
-            if filled.shape[0]:
-                parts.append(dense(filled[:, columns][: ROWS - found]).astype(np.float64))
-                found += len(parts[-1])
+            entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)
+            filled = np.flatnonzero(entries)[: ROWS - found]
+            if len(filled) and columns is None:
+                columns = _chosen(values[entries > 0], rng)
+            if len(filled):
+                parts.append(dense(values[filled][:, columns]).astype(np.float64))
+                masks.append(np.ones(parts[-1].shape, bool) if known is None else dense(known[filled][:, columns]) > 0)
+                found += len(filled)
             if found >= ROWS or read >= MOST_READ:
                 break
         if not read:
             raise SourceError("there are no samples to look at.")
         X = np.concatenate(parts) if parts else np.empty((0, 0))
-        X = X[X.any(axis=1)] if X.size else X
-        X = X[:, X.any(axis=0)] if X.size else X
+        there = np.concatenate(masks) if masks else X > 0
+        there, X = (there[X.any(axis=1)], X[X.any(axis=1)]) if X.size else (there, X)
+        there, X = (there[:, X.any(axis=0)], X[:, X.any(axis=0)]) if X.size else (there, X)
         if not X.size:
             return cls(X, X > 0, read, 1.0, True)
         whole = bool((np.floor(X) == X).all())
         X = X / X.max()  # first: the mean of huge numbers may overflow
-        return cls(X / X.mean(), np.ones(X.shape, dtype=bool), read, float((X == 0).mean()), whole)
+        return cls(X / X[there].mean(), there, read, float((X[there] == 0).mean()), whole)
+
+
+def _entries(batch: Any) -> tuple[Any, Any]:
+    """The entries, zero where they are unknown, and the matrix of those that are known; None: all are."""
+    return (batch.products, batch.present) if isinstance(batch, Known) else (batch, None)
 
 
 def _source(data: Any) -> Source:

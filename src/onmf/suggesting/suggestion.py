@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.known import checked_missing
 from onmf.suggesting.lowrank import is_exact
 from onmf.suggesting.noise import NOT_MEASURED, Growth, Tails, power_within_features, settled
 from onmf.suggesting.sample import Sample
@@ -29,7 +30,8 @@ class Suggestion:
     ``decided`` is False if the data do not tell; the divergence is then the safe default. ``ranking`` names it and the
     others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``: 0 means
     squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries more than five standard
-    deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` that of zeros.
+    deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` that of zeros; both are
+    shares of what is known.
     What was not measured is NaN. ``means`` and ``variances``, in units of the data's mean, are what ``plot`` draws.
     """
 
@@ -68,18 +70,19 @@ class Suggestion:
         return variance_against_mean(self)
 
 
-def suggest_divergence(X: Any) -> Suggestion:
+def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "zero") -> Suggestion:
     """The divergence that suits the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
 
     X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
     batches. Of many samples, 500 are looked at, drawn at random or the first ones of a source that is read in order;
-    of many features, 150. The same data always get the same answer, in any units.
+    of many features, 150. The same data always get the same answer, in any units. ``missing="nan"`` and
+    ``implicit="missing"`` say which entries are unknown, as in ``OnlineNMF``; weights of samples change nothing.
 
     A low-rank fit is taken for the mean of every entry. What the entries deviate by tells how the variance of the noise
     grows with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
     """
     rng = np.random.default_rng(0)
-    return _suggestion(Sample.of(X, rng), rng)
+    return _suggestion(Sample.of(X, rng, *checked_missing(missing, implicit)), rng)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _suggestion(sample: Sample, rng: np.random.Generator) -> Suggestion:
 def _judged(sample: Sample, rng: np.random.Generator) -> tuple[_Measured, Verdict]:
     X, known, robust = sample.X, sample.known, sample.zeros < MOSTLY_ZERO
     if not known.any():
-        return _Measured(), undecided("all entries are zero.")
+        return _Measured(), undecided("no entry is above zero.")
     if known.sum() < LEAST_ENTRIES or min(X.shape) < LEAST_SIDE:
         return _Measured(), undecided(
             f"there are only {X.shape[0]} rows x {X.shape[1]} columns that are not all zero; it takes at least "
@@ -121,7 +124,7 @@ def _judged(sample: Sample, rng: np.random.Generator) -> tuple[_Measured, Verdic
         return _Measured(), undecided("there are too few entries other than zero to find a mean in.")
     try:
         with np.errstate(all="ignore"):  # what is not finite shows in the power
-            if is_exact(X):
+            if is_exact(X, known):
                 return _Measured(), undecided("a fit of low rank leaves no noise, so any divergence will do.")
             fit, growth, coarse = settled(X, known, robust, rng)
             if growth is NOT_MEASURED:
