@@ -178,6 +178,19 @@ def as_known(batch: Any, missing: str | None, implicit: str) -> Any:
     return _without_nan(Known(batch, np.ones(batch.shape, dtype=batch.dtype)))
 
 
+def as_learnt(batch: Any, missing: str | None, implicit: str) -> Any:
+    """The same of a batch to learn from: what may be missing in a later one makes ``Known`` samples of the first, too.
+
+    Sparse samples without NaN become so densified, and hence one batch at a time.
+    """
+    if isinstance(batch, Weighted):
+        return Weighted(as_learnt(batch.X, missing, implicit), batch.samples)
+    known = as_known(batch, missing, implicit)
+    if missing != "nan" or isinstance(known, Known):
+        return known
+    return as_known(dense(known), missing, implicit)
+
+
 def checked_missing(missing: Any, implicit: Any) -> tuple[str | None, str]:
     """The settings, checked."""
     if missing is not None and not (isinstance(missing, str) and missing == "nan"):
