@@ -119,12 +119,15 @@ class Known:
         X = self.X.toarray()
         return Known(np.where(weights > 0, X, self.mean(axis=1)[:, None]).astype(X.dtype), weights)
 
-    def completed(self) -> Array:
-        """Dense X whose holes have what a fit of rank one would give: the sample's size times the feature's profile."""
+    def completed(self, samples: Array | None = None) -> Array:
+        """Dense X whose holes have what a fit of rank one would give: the sample's size times the feature's profile.
+
+        A sample counts in the profile as often as its weight among ``samples`` says.
+        """
         whole = self.densified()
-        size = whole.mean(axis=1)
-        total = (size[:, None] * whole.present).sum(axis=0)
-        profile = np.divide(whole.sum(axis=0), total, out=np.ones_like(total), where=total > 0)
+        size, counted = whole.mean(axis=1), whole if samples is None else whole.times(samples)
+        total = (size[:, None] * counted.present).sum(axis=0)
+        profile = np.divide(counted.sum(axis=0), total, out=np.ones_like(total), where=total > 0)
         return np.where(whole.present > 0, whole.X, size[:, None] * profile).astype(self.dtype)
 
 
@@ -178,6 +181,19 @@ def as_known(batch: Any, missing: str | None, implicit: str) -> Any:
     return _without_nan(Known(batch, np.ones(batch.shape, dtype=batch.dtype)))
 
 
+def as_learnt(batch: Any, missing: str | None, implicit: str) -> Any:
+    """The same of a batch to learn from: what may be missing in a later one makes ``Known`` samples of the first, too.
+
+    Sparse samples without NaN become so densified, and hence one batch at a time.
+    """
+    if isinstance(batch, Weighted):
+        return Weighted(as_learnt(batch.X, missing, implicit), batch.samples)
+    known = as_known(batch, missing, implicit)
+    if missing != "nan" or isinstance(known, Known):
+        return known
+    return as_known(dense(known), missing, implicit)
+
+
 def checked_missing(missing: Any, implicit: Any) -> tuple[str | None, str]:
     """The settings, checked."""
     if missing is not None and not (isinstance(missing, str) and missing == "nan"):
@@ -216,9 +232,9 @@ def as_dense(batch: Any) -> Any:
     return batch.densified() if isinstance(batch, Known) else dense(batch)
 
 
-def without_holes(X: Any) -> Any:
-    """X as it is; of ``Known`` samples, completed."""
-    return X.completed() if isinstance(X, Known) else X
+def without_holes(X: Any, samples: Array | None = None) -> Any:
+    """X as it is; of ``Known`` samples, which may have weights, completed."""
+    return X.completed(samples) if isinstance(X, Known) else X
 
 
 def stacked(parts: list[Any]) -> Any:

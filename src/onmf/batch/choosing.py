@@ -51,10 +51,11 @@ def _known_updates(
     """The same of samples that are known in part; the start looks at some of them, completed."""
     internal, raised = units.inside(X, divergence)
     if not X.sparse:
-        first = _with_weights(without_holes(internal), samples)
+        first = _with_weights(without_holes(internal, samples), samples)
         return KnownUpdates(inside, lambda rows: internal[rows], X.shape, samples), first, raised
     some = _some_rows(X.X)
-    first = _with_weights(without_holes(internal[some]), samples, some)
+    counts = None if samples is None else samples[some]
+    first = _with_weights(without_holes(internal[some], counts), samples, some)
     if inside.separable:
         return SparseKnownUpdates(inside, internal, samples), first, raised
     return KnownUpdates(inside, lambda rows: internal[rows].densified(), X.shape, samples), first, raised

@@ -12,7 +12,7 @@ from typing import Any, Self
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner
-from onmf._support.known import as_known
+from onmf._support.known import as_learnt
 from onmf._support.seeds import generators
 from onmf.divergences import Divergence
 from onmf.estimators.going_on import Beginning, kept_in
@@ -263,7 +263,7 @@ class OnlineNMF(Streamed):
         rows = given_rows(sample_weight)
         try:
             X, features = self._validated(X, reset=learned is None)
-            X = as_known(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)
+            X = as_learnt(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)
         except ValueError as error:
             if learned is None or self.on_error == "raise":
                 raise

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from onmf._support.checks import require_whole
-from onmf._support.known import Known, Weighted, apart, as_known, checked_missing
+from onmf._support.known import Known, Weighted, apart, as_learnt, checked_missing
 from onmf.learner.step import as_floats
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
@@ -111,7 +111,7 @@ def _placed(
 def _meant(batches: Numbered, reading: Reading) -> Numbered:
     """Batches as the settings mean them, without samples that have no weight."""
     for places, batch in batches:
-        known = as_known(as_floats(batch), reading.missing, reading.implicit)
+        known = as_learnt(as_floats(batch), reading.missing, reading.implicit)
         if isinstance(known, Weighted) and not known.samples.all():
             kept = np.flatnonzero(known.samples)
             places, known = places[kept], known[kept]

@@ -83,7 +83,7 @@ def begin(
     unit = units.scale if recipe.shares else None
     C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
     require_fittable(known, recipe.n_components, C, inside)
-    free, first = recipe.n_components - C.fixed, without_holes(internal)
+    free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
     start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), _faults_of_batch(rows):
