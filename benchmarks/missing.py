@@ -103,7 +103,7 @@ def _onmf(known: Any, films: np.ndarray, users: np.ndarray) -> tuple[np.ndarray,
         implicit="missing",
         coefficients="simplex",
         l2_coefficients=3.0,
-        max_passes=3,
+        max_passes=2,
         random_state=0,
     ).fit(known)
     H = model.transform(known)
