@@ -2,8 +2,8 @@
 
     python -m benchmarks.weights_cost [--repeats 9]
 
-Sample weights are drawn from one to three; weights of entries from (0, 1). One thread, one pass over planted data (5,000
-samples, 200 features, 20 atoms; 20,000 texts of 2,000 words for the sparse ones), a common start.
+Sample weights are drawn from one to three; weights of entries from (0, 1). One thread, one pass over planted data
+(5,000 samples, 200 features, 20 atoms; 20,000 texts of 2,000 words for the sparse ones), a common start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     Y = rng.gamma(0.5, 1.0, (5000, 20)) @ rng.gamma(0.5, 1.0, (20, 200))
     X = Y * rng.gamma(10.0, 0.1, Y.shape)
     texts = rng.dirichlet(np.full(20, 0.2), 20000) @ rng.dirichlet(np.full(2000, 0.05), 20)
-    data = {name: X for name in DENSE} | {"kl, sparse": scipy.sparse.csr_matrix(rng.poisson(60 * texts) * 1.0)}
+    data = dict.fromkeys(DENSE, X) | {"kl, sparse": scipy.sparse.csr_matrix(rng.poisson(60 * texts) * 1.0)}
     print("              without   samples   entries (relative)")
     for name, V in data.items():
         divergence = name.partition(",")[0]
