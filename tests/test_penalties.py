@@ -168,7 +168,7 @@ CASES: dict[str, tuple[str, Any]] = {
 SLOW = {"em": 1.08, "em of order 1/2": 1.08, "sparse_surrogate": 1.06}  # without penalties they are 5 to 10 % off here
 
 
-@every_kind
+@pytest.mark.parametrize("penalties", [KINDS["l1 of coefficients"], ALL], ids=["l1", "all"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_joint_descent_finds_next_to_nothing_better(case: str, penalties: dict[str, float]) -> None:
     method, divergence = CASES[case]
@@ -185,7 +185,7 @@ def test_a_joint_descent_finds_next_to_nothing_better(case: str, penalties: dict
 
 @pytest.mark.parametrize("penalties", [KINDS["l1 of coefficients"], ALL], ids=["l1", "all"])
 @pytest.mark.parametrize("stored", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:0.3", "hellinger", "alpha:2", "beta:0.5"])
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:0.3", "hellinger"])
 def test_batch_updates_never_raise_the_objective_and_end_at_its_minimum(
     name: str, stored: Any, penalties: dict[str, float]
 ) -> None:
