@@ -766,3 +766,17 @@ def test_a_class_of_the_same_name_from_elsewhere_does_not_take_over(registry: di
     with pytest.raises(ValueError, match="is taken by"):
         type("Huber", (LogCosh,), {"__module__": "elsewhere"}, name="huber")
     assert registry["huber"] is Huber
+
+
+@every_property
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_far_beyond_its_sample_costs_infinitely_much_at_most(divergence: Divergence, dtype: type) -> None:
+    """A line search may try one; in single precision its loss may be beyond the range, which is no reason to warn."""
+    X, Y = np.full((3, F), 1e-9, dtype=dtype), np.full((3, F), 7e7, dtype=dtype)
+    assert (divergence.value(X, Y) >= 0).all()
+    assert (divergence.value(Y, X) >= 0).all()
+
+
+def test_a_loss_beyond_the_range_of_single_precision_is_infinite() -> None:
+    X, Y = np.full((1, F), 1e-9, dtype=np.float32), np.full((1, F), 7e7, dtype=np.float32)
+    assert Alpha(-2.0).value(X, Y) == np.inf

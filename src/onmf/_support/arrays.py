@@ -23,6 +23,17 @@ def row_sums(X: Any) -> Array:
     return X.sum(axis=1)
 
 
+def times_vector(A: Array, v: Array) -> Array:
+    """A @ v, with the warning about invalid numbers left to those who look at the result.
+
+    OpenBLAS (0.3.31, AVX-512) multiplies single-precision matrices of five columns and an odd number of rows along with
+    whatever lies beyond a buffer on its stack: the product is right, but where that looks like a signalling NaN the
+    processor's flag for invalid operations is up.
+    """
+    with np.errstate(invalid="ignore"):
+        return A @ v
+
+
 def dense(batch: Any) -> Array:
     """A batch as a C-contiguous array of floats; sparse data are densified batch by batch, never as a whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch

@@ -58,7 +58,8 @@ class Separable(Divergence):
         return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
 
     def value(self, X: Array, Y: Array) -> Array:
-        return self.d(np, X, Y).sum(axis=1)
+        with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
+            return self.d(np, X, Y).sum(axis=1)
 
     def grad(self, X: Array, Y: Array) -> Array:
         return self.dy(np, X, Y)
@@ -66,7 +67,8 @@ class Separable(Divergence):
     separable = True
 
     def weighted_value(self, X: Known, Y: Array) -> Array:
-        return row_sums(X.like(X.weighted(self.d(np, X.values, Y))))
+        with np.errstate(over="ignore"):
+            return row_sums(X.like(X.weighted(self.d(np, X.values, Y))))
 
     def weighted_grad(self, X: Known, Y: Array) -> Array:
         return X.weighted(self.grad(X.values, Y))

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import Array, Counts, Mask, row_sums
+from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
 from onmf.divergences import Divergence
 from onmf.problem.penalty import NO_PENALTY, Penalty
 from onmf.sets import Box, Simplex
@@ -195,7 +195,7 @@ class Problem(ABC):
 
     def carried(self, H: Array) -> Array:
         """sum_f (hW)_f per sample."""
-        return H @ self.mass
+        return times_vector(H, self.mass)
 
     def _uniform(self) -> Array:
         """The same coefficient for all atoms, such that the fit has the sample's mass."""
@@ -225,7 +225,7 @@ class Problem(ABC):
 
 def atom_sums(W: Array) -> Array:
     """sum_f W_kf per atom, as a product: BLAS does not mind in which order W lies in memory."""
-    return W @ np.ones(W.shape[1], dtype=W.dtype)
+    return times_vector(W, np.ones(W.shape[1], dtype=W.dtype))
 
 
 def uniform_start(X: Any, W: Array) -> Array:

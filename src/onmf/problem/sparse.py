@@ -37,9 +37,7 @@ class SparseProblem(Problem):
             entries[e] = self.divergence.value(self.X.data[e, None], Y[e, None]) - self.slope_at_zero * Y[e]
 
         threads.each(block, self.blocks())
-        with np.errstate(invalid="ignore"):  # BLAS at times raises the flag over numbers beside those of short vectors
-            masses = H @ self.mass
-        return row_sums(self._like(entries)) + self.slope_at_zero * masses
+        return row_sums(self._like(entries)) + self.slope_at_zero * self.carried(H)
 
     def _slope(self, H: Array, Y: Array) -> Array:
         return self._gathered(self.divergence.grad(self.X.data[:, None], Y[:, None]))
