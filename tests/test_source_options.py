@@ -238,3 +238,14 @@ def test_columns_without_names_are_remembered_by_their_numbers(tmp_path: Path) -
     like = open_source(f"{tmp_path}/x.csv?drop=1").spec
     for options in ("", "?drop=1", "?columns=0,2"):
         assert whole(open_source(f"{tmp_path}/x.csv{options}", like=like)).tolist() == [[1, 3], [4, 6]]
+
+
+def test_a_source_of_pictures_knows_their_shape(tmp_path: Path) -> None:
+    folder = pictures(tmp_path)
+    for options, shape in (("", (5, 6)), ("?size=4x3&colour=rgb", (3, 4, 3))):
+        source = open_source(f"{folder}{options}")
+        assert source.spec is not None
+        assert source.spec.picture == shape
+        assert next(iter(source.batches(1)))[1].size == np.prod(shape)
+    assert Spec("audio", {"window": 64}).picture is None
+    assert Spec("images", {}).picture is None

@@ -46,6 +46,15 @@ class Spec:
                 )
         return {name: value for name, value in self.options.items() if name in shapes} | dict(given)
 
+    @property
+    def picture(self) -> tuple[int, ...] | None:
+        """(height, width) or (height, width, 3), if a sample is one; ``row.reshape`` brings it back."""
+        size = self.options.get("size")
+        if self.scheme != "images" or not isinstance(size, str):
+            return None
+        width, _, height = size.partition("x")
+        return int(height), int(width), *((3,) if self.options.get("colour") == "rgb" else ())
+
     def __str__(self) -> str:
         """As in ``audio, window=1024, hop=512``; lists of numbers and long ones are left out."""
         short = [name for name, value in self.options.items() if not isinstance(value, list) or _is_short(value)]
