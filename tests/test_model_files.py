@@ -874,6 +874,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "position.length": (*WHOLE, 10**9),
     "position.place": tuple(value for value in WHOLE if value is not None),
     "position.files_before": (*WHOLE, 1),
+    "position.past": (None, 3, "x", {}, [None], [3], [{}], [{"passes": 1, "batches": 1, "generator": {}}]),
     "position.generator": (None, [], {}, "PCG64", {"bit_generator": "PCG64"}),
     "position.generator.bit_generator": ("MT19937", None, 3),
     "position.generator.state": (None, {}, {"state": -1, "inc": 1}, {"state": "x", "inc": 1}),

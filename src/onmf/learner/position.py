@@ -88,8 +88,13 @@ class Position:
             files = tuple((name, known) for name, known in found)
             if not all(isinstance(text, str) for file in files for text in file):
                 raise ValueError("its list of files does not hold texts")
-        past = tuple(cls(**{**leg, "past": ()}) for leg in facts.get("past", ()))
+        past = facts["past"]
+        if not isinstance(past, list) or not all(map(_is_leg, past)):
+            raise ValueError(f"the earlier legs of its pass are {past!r}")
+        past = tuple(cls(**{**leg, "past": ()}) for leg in past)
         position = cls(**{**facts, "past": past}, files=files)
+        if files is None and position.files_before:
+            raise ValueError(f"{position.files_before} of no files were read before")
         for each in (position, *past):
             each.shuffling()  # refuses what is not the state of a generator
         return position
@@ -97,6 +102,10 @@ class Position:
     def as_past(self) -> tuple[Position, ...]:
         """The legs of the pass up to this one, for the leg that follows."""
         return *self.past, replace(self, files=None, past=())
+
+
+def _is_leg(facts: Any) -> bool:
+    return isinstance(facts, dict) and not facts.get("past") and facts.get("files") is None
 
 
 class Marks:
