@@ -250,7 +250,7 @@ def test_warnings_of_many_blocks_are_told_once(folder: Path, tmp_path: Path, run
 
 def test_info_says_what_a_model_holds(folder: Path) -> None:
     said = re.sub(r"[│\s]+", " ", invoke("info", folder / "model.safetensors"))  # cells may be wrapped
-    facts = {"divergence": r"huber delta=0\.5", "method": r"Surrogate\(\)", "atoms": "3", "features": "8"}
+    facts = {"divergence": r"huber delta=0\.5", "method": "surrogate", "atoms": "3", "features": "8"}
     facts |= {"samples seen": "120", "passes": "2", "samples or batches skipped": "0"}
     facts |= {"other settings": "batch_size=25, max_passes=2, random_state=5"}
     for fact, value in facts.items():
@@ -263,7 +263,7 @@ def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_
     model = OnlineNMF(2, divergence=divergence, method=method, init=X[:2], sets=sets)
     onmf.save(model.fit(X), tmp_path / "m")
     said = invoke("info", tmp_path / "m")
-    assert "Paper(tau=5, step=Canonical(a=20))" in said
+    assert "paper:tau=5,step=canonical,a=20" in said
     assert "matrix (8, 8)" in said
     assert "init=matrix (2, 8), sets=Sets(eps=1e-06" in said
 

@@ -18,8 +18,11 @@ import onmf
 from onmf import outputs, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.interrupting import uninterrupted
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
+from onmf.cli.module import Module
+from onmf.cli.options import Data, Model, among
+from onmf.cli.terminal import console, errors, fail, is_standard_output, one_line, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
@@ -37,19 +40,25 @@ EXAMPLES = (
 @app.command(epilog=EXAMPLES)
 def transform(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
-    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    model: Model,
+    data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
     batch_size: Annotated[
         int | None,
         typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
     on_error: Annotated[
-        str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
+        str,
+        typer.Option(
+            help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).",
+            autocompletion=among(lambda: ["raise", "skip"]),
+        ),
     ] = "raise",
+    module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come.
 
@@ -64,6 +73,7 @@ def transform(
         fail(f"--on-error must be raise or skip, got {on_error!r}.")
     place = streams.path_of(data)
     standard = is_standard_output(out)
+    require_free(as_json, standard)
     kind = outputs.kind_of(Path("h.csv") if standard else out)
     if kind is None:
         fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
@@ -116,6 +126,11 @@ def transform(
     if interrupted:
         errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
         raise typer.Exit(130)
+    if as_json:
+        facts = {"coefficients": out, "samples": done, "components": len(nmf.components_)}
+        seconds = time.perf_counter() - started
+        print_json(facts | {"gaps": faults.gaps, "unread": faults.unread, "seconds": seconds})
+        return
     where = "standard output" if standard else out
     said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
     (errors if standard else console).print(said, soft_wrap=True)
