@@ -20,10 +20,10 @@ def print_json(facts: Mapping[str, Any]) -> None:
     console.print(json.dumps(_plain(facts), allow_nan=False), soft_wrap=True)
 
 
-def require_free(as_json: bool, standard: bool) -> None:
+def require_free(as_json: bool, standard: bool, option: str = "--out") -> None:
     """Refuse to write the result and the object that tells of it to the same place."""
     if as_json and standard:
-        fail("--json prints to standard output, where --out - writes the result; give --out the name of a file.")
+        fail(f"--json prints to standard output, where {option} - writes the result; give {option} the name of a file.")
 
 
 def _plain(value: Any) -> Any:

@@ -64,6 +64,29 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
     """
+    standard = is_standard_output(out)
+    require_free(as_json, standard)
+    facts = write_coefficients(context, model, data, out, batch_size, on_error, log_every, log_json, metrics)
+    if as_json:
+        print_json(facts)
+        return
+    where = "standard output" if standard else out
+    said = f"{where}: coefficients of {counted(facts['samples'], 'sample')}, {facts['components']} each."
+    (errors if standard else console).print(said, soft_wrap=True)
+
+
+def write_coefficients(
+    context: typer.Context,
+    model: Path,
+    data: str,
+    out: Path,
+    batch_size: int | None = None,
+    on_error: str = "raise",
+    log_every: str = "30s",
+    log_json: Path | None = None,
+    metrics: str | None = None,
+) -> dict[str, Any]:
+    """Do so, and give the facts of it."""
     from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
@@ -73,7 +96,6 @@ def transform(
         fail(f"--on-error must be raise or skip, got {on_error!r}.")
     place = streams.path_of(data)
     standard = is_standard_output(out)
-    require_free(as_json, standard)
     kind = outputs.kind_of(Path("h.csv") if standard else out)
     if kind is None:
         fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
@@ -126,14 +148,8 @@ def transform(
     if interrupted:
         errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
         raise typer.Exit(130)
-    if as_json:
-        facts = {"coefficients": out, "samples": done, "components": len(nmf.components_)}
-        seconds = time.perf_counter() - started
-        print_json(facts | {"gaps": faults.gaps, "unread": faults.unread, "seconds": seconds})
-        return
-    where = "standard output" if standard else out
-    said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
-    (errors if standard else console).print(said, soft_wrap=True)
+    facts = {"coefficients": out, "samples": done, "components": len(nmf.components_), "gaps": faults.gaps}
+    return facts | {"unread": faults.unread, "seconds": time.perf_counter() - started}
 
 
 class _Faults:
