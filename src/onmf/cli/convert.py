@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,10 +60,15 @@ def convert(
     kind.require(model)
     if not standard:
         require_writable(out, model, *([] if data is None else [streams.path_of(data)]), option="OUT")
-    if coefficients is not None and not standard and coefficients.resolve() == out.resolve():
+    if coefficients is not None and is_standard_output(coefficients):
+        fail("--coefficients is the name of a file; `onmf transform --out -` writes H to standard output.")
+    if coefficients is not None and coefficients.resolve() == out.resolve():
         fail(f"{out} cannot hold both W and H; give --coefficients another name.")
     nmf = onmf.load(model)
     W, features, index = nmf.components_, _names(nmf), "component"
+    twice = [name for name, count in Counter(features).items() if count > 1]
+    if twice and out.suffix.lower() in (".parquet", ".jsonl"):
+        fail(f"several features of {model} are called {twice[0]!r}, which {out} cannot hold; write .csv or .npy.")
     while index in features:  # a word like any other, in a vocabulary
         index += "_"
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}

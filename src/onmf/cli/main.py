@@ -17,6 +17,8 @@ from onmf.cli.terminal import console, errors, give_up_unwritten, one_line
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
+# In the order of their names, whichever imports another.
+app.registered_commands.sort(key=lambda command: getattr(command.callback, "__name__", ""))
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells count
@@ -50,7 +52,7 @@ def main() -> None:
 def _run() -> int:
     """The exit status of the command."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(standalone_mode=False, prog_name="onmf") or 0)  # so for python -m onmf, too
     except SystemExit as stop:  # of completion, or of Rich and Typer alike when nobody reads what they print
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
