@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from onmf.experiments import demo
 from onmf.initial import INITS
 from onmf.learner import Progress
 from onmf.methods import Canonical, Paper
+from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
@@ -40,7 +41,6 @@ SPARSE = X * (np.quantile(X, 0.9) < X)
 NAMES = [f"feature {i}" for i in range(8)]
 OPTIONS = ["-k", "3", "--divergence", "huber:0.5", "--batch-size", "25", "--passes", "2", "--seed", "5"]
 SAME_OPTIONS: dict[str, Any] = {"divergence": "huber:0.5", "batch_size": 25, "max_passes": 2, "random_state": 5}
-Run = Callable[..., tuple[int, str, str]]
 
 
 def invoke(*arguments: object) -> str:
@@ -49,28 +49,6 @@ def invoke(*arguments: object) -> str:
     assert result.exception is None, result.output
     assert result.exit_code == 0
     return result.stdout
-
-
-@pytest.fixture
-def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """``main`` with these arguments: its exit status, stdout and stderr; what it changes in the process is undone."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setenv("COLUMNS", "200")
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
-        status: object = None
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = stop.code
-        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
-        captured = capsys.readouterr()
-        return status or 0, captured.out, captured.err
-
-    yield run
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")

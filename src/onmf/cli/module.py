@@ -30,7 +30,8 @@ def execute(context: typer.Context, module: Path | None) -> None:
         sys.path.append(str(path.parent))  # it may import its neighbours
     _given.append(path)
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(own))  # noqa: S102 (what the user has asked for)
+        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)  # none of this file's own imports
+        exec(code, vars(own))  # noqa: S102 (what the user has asked for)
     except (Exception, SystemExit) as error:
         fail(fault_of_module(error) or f"--module {module}: {error}")
 
