@@ -29,6 +29,7 @@ from onmf.cli.options import (
     L2Dictionary,
     Method,
     Missing,
+    OnError,
     Seed,
     among,
 )
@@ -97,13 +98,7 @@ def fit(
         int,
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
     ] = 0,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            help="What to do with bad samples and batches: raise (stop with an error) or skip.",
-            autocompletion=among(lambda: ["raise", "skip"]),
-        ),
-    ] = "raise",
+    on_error: OnError = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,

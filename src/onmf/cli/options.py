@@ -78,4 +78,12 @@ Implicit: TypeAlias = Annotated[
         autocompletion=among(lambda: ["zero", "missing"]),
     ),
 ]
+OnError: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="What to do with a bad sample or batch: raise (stop with an error) or skip; of each that is skipped, "
+        "`onmf transform` writes a row of NaN.",
+        autocompletion=among(lambda: ["raise", "skip"]),
+    ),
+]
 Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")]

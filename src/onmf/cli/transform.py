@@ -21,7 +21,7 @@ from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.interrupting import uninterrupted
 from onmf.cli.module import Module
-from onmf.cli.options import Data, Model, among
+from onmf.cli.options import Data, Model, OnError
 from onmf.cli.terminal import console, errors, fail, is_standard_output, one_line, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
@@ -47,13 +47,7 @@ def transform(
         int | None,
         typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).",
-            autocompletion=among(lambda: ["raise", "skip"]),
-        ),
-    ] = "raise",
+    on_error: OnError = "raise",
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
