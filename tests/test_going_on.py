@@ -18,11 +18,9 @@ import scipy.sparse
 import soundfile
 import zarr
 from PIL import Image
-from typer.testing import CliRunner
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, Sets
-from onmf.cli.main import app
 from onmf.learner.position import digest
 from onmf.methods import Surrogate
 from onmf.methods.schedules import Growing
@@ -147,7 +145,7 @@ def test_batches_limited_by_memory_are_cut_alike_wherever_reading_begins(
     tmp_path: Path, grown: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long a batch becomes depends on how dense the block is that it begins in."""
-    monkeypatch.setattr(sys.modules["onmf.learner.run"], "MOST_BYTES", 18_000)
+    monkeypatch.setattr(sys.modules["onmf.learner.cuts"], "MOST_BYTES", 18_000)
     dense = np.arange(3 * N) // 170 % 2 == 0
     data = scipy.sparse.csr_matrix(np.tile(X, (3, 1)) * (dense[:, None] | (np.arange(6) < 4)))
     settings = GROWING | {"shuffle": False, "method": "surrogate"}
@@ -480,14 +478,15 @@ def test_verify_is_an_option(tmp_path: Path, command: Command) -> None:
     assert (status, "the first 50 batches of pass 1 differ" in errors) == (2, True), errors
 
 
-def test_verify_of_a_folder_that_had_grown_compares_the_files_that_were_new_as_its_help_says(
-    tmp_path: Path, command: Command
+@pytest.mark.parametrize("batches", [["--batch-size", "4000"], []], ids=["fixed", "growing"])
+def test_verify_of_a_folder_that_had_grown_compares_all_of_its_files(
+    batches: list[str], tmp_path: Path, command: Command
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    fit = ["fit", f"parquet:{folder}", "-k", "1", "--batch-size", "4000", "--seed", "0", "--out", tmp_path / "out"]
+    fit = ["fit", f"parquet:{folder}", "-k", "1", *batches, "--seed", "0", "--out", tmp_path / "out"]
     fit += ["--checkpoint", tmp_path / "run", "--resume"]
-    for name in ("old", "new"):
+    for name in ("old", "new", "newer"):
         values = pd.DataFrame({"a": np.random.default_rng(0).random(40_000) + 1.0})
         values.to_parquet(folder / f"{name}.parquet", compression=None, use_dictionary=False)
         assert command(*fit)[0] == 0
@@ -497,15 +496,15 @@ def test_verify_of_a_folder_that_had_grown_compares_the_files_that_were_new_as_i
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
 
-    change_the_middle(folder / "old.parquet")
     assert command(*fit, "--verify")[0] == 0
-    change_the_middle(folder / "new.parquet")
-    assert command(*fit)[0] == 0
-    assert command(*fit, "--verify")[0] == 2
-    said = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200"}).output.replace("│", " ")
-    assert "Of a folder that had grown before, that is all of the files that were new; older ones" in " ".join(
-        said.split()
-    )
+    for name in ("old", "new", "newer"):
+        change_the_middle(folder / f"{name}.parquet")
+        assert command(*fit)[0] == 0
+        status, said = command(*fit, "--verify")
+        assert status == 2
+        assert "the data are not those of the checkpoint" in said
+        change_the_middle(folder / f"{name}.parquet")
+    assert command(*fit, "--verify")[0] == 0
 
 
 class Pipe(io.RawIOBase):

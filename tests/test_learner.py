@@ -260,7 +260,7 @@ def test_a_source_with_batches_of_its_own_keeps_them(monkeypatch: pytest.MonkeyP
 
 def test_growing_batches_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.25, 5000))
-    monkeypatch.setattr(importlib.import_module("onmf.learner.run"), "MOST_BYTES", 300 * 3 * 8)
+    monkeypatch.setattr(importlib.import_module("onmf.learner.cuts"), "MOST_BYTES", 300 * 3 * 8)
     assert max(batches_of(4000)) == 300
 
 

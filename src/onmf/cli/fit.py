@@ -108,8 +108,7 @@ def fit(
         bool,
         typer.Option(
             "--verify",
-            help="With --resume: compare all that was read of the pass, not its last batch. Of a folder that had grown "
-            "before, that is all of the files that were new; older ones are compared by length and both ends, as ever.",
+            help="With --resume: compare all that was read of the pass, not only its last batch.",
         ),
     ] = False,
     start: Annotated[

@@ -13,6 +13,7 @@ import scipy
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, Weighted, apart, as_learnt, checked_missing
 from onmf.learner.step import as_floats
+from onmf.methods import Method
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
 from onmf.units import good_rows
@@ -54,6 +55,10 @@ class Reading:
     def size_of(self, source: Source) -> int:
         """The rows that a source is asked for at a time."""
         return source.batch_size or self.batch_size
+
+    def next_size(self, method: Method, seen: int, row_bytes: int) -> int:
+        """Of a batch after ``seen`` samples: no smaller than a chunk, as far as that fits into memory."""
+        return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
 # Row numbers or names, the batch, and the rows of the leg before it if they are known.

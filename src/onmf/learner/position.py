@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -43,6 +43,7 @@ class Position:
     began: int = 0  # samples that were read and skipped before the first that were learnt from, in this leg
     files: Files | None = None  # of the pass, in their order, up to and with those of this leg
     files_before: int = 0  # this leg
+    past: tuple[Position, ...] = ()  # where the earlier legs of this pass ended
 
     def __post_init__(self) -> None:
         require_whole(1, passes=self.passes, batches=self.batches)
@@ -53,8 +54,11 @@ class Position:
                 raise ValueError(f"one of its digests is {mark!r}")
         if self.length > self.rows:
             raise ValueError(f"its last batch has {self.length} of {self.rows} samples")
-        if self.files_before > len(self.files or ()):
-            raise ValueError(f"{self.files_before} of {len(self.files or ())} files were read before")
+        if self.files is not None and self.files_before > len(self.files):
+            raise ValueError(f"{self.files_before} of {len(self.files)} files were read before")
+        ends = [leg.files_before for leg in (*self.past, self)]
+        if (self.files is None and self.past) or ends != sorted(ends):
+            raise ValueError(f"its legs begin after {ends} files")
 
     def shuffling(self) -> np.random.Generator:
         """The generator that shuffles this leg, as it was when the leg began."""
@@ -84,9 +88,15 @@ class Position:
             files = tuple((name, known) for name, known in found)
             if not all(isinstance(text, str) for file in files for text in file):
                 raise ValueError("its list of files does not hold texts")
-        position = cls(**facts, files=files)
-        position.shuffling()  # refuses what is not the state of a generator
+        past = tuple(cls(**{**leg, "past": ()}) for leg in facts.get("past", ()))
+        position = cls(**{**facts, "past": past}, files=files)
+        for each in (position, *past):
+            each.shuffling()  # refuses what is not the state of a generator
         return position
+
+    def as_past(self) -> tuple[Position, ...]:
+        """The legs of the pass up to this one, for the leg that follows."""
+        return *self.past, replace(self, files=None, past=())
 
 
 class Marks:

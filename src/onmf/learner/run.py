@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from onmf._support.skipping import SkippedLog
-from onmf.learner.cuts import MOST_BYTES, Reading, cuts
+from onmf.learner.cuts import Reading, cuts
 from onmf.learner.learned import Features, Learned, Skipped
 from onmf.learner.legs import Leg, legs
+from onmf.learner.past import require_same_past
 from onmf.learner.position import Marks, Position
 from onmf.learner.recipe import Recipe
 from onmf.learner.step import Progress, as_floats, begin, step
@@ -63,12 +64,14 @@ def run(
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
     def size(row_bytes: int) -> int:
-        """Of the next batch: no smaller than a chunk, as far as that fits into memory."""
+        """Of the next batch."""
         if learned is None or clock + read <= began:
             return reading.batch_size
-        return max(reading.batch_size, min(learned.method.usual_chunk(clock + read), MOST_BYTES // row_bytes))
+        return reading.next_size(learned.method, clock + read, row_bytes)
 
     left, whole = legs(source, done, reading.marked)
+    if reading.verify and learned is not None and done is not None:
+        require_same_past(learned.method, source, reading, done)
     total = _total(left, whole, reading, learned)
     met = done is not None  # any batch, now or in an earlier run?
     began = done.began if done else 0
@@ -79,6 +82,8 @@ def run(
             # Samples that were read in earlier legs and passes, and in the batches of this leg.
             clock = done.clock if done else learned.history.samples if learned else 0
             known, begins, count, read = done.batches if done else 0, 0, 0, 0
+            earlier = learned.position if learned and leg.before else None
+            past = done.past if done else earlier.as_past() if earlier else ()
             sought = False
             if done is not None and done.place is not None and leg.source.seeks and not reading.verify:
                 sought = True  # only the last batch is read again
@@ -111,6 +116,7 @@ def run(
                     began=began,
                     files=leg.files,
                     files_before=leg.before,
+                    past=past,
                 )
                 try:
                     if learned is None:

@@ -35,8 +35,7 @@ class Checkpoint:
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
-    compares all that it has learnt from in that pass; in a folder that had grown before, in those files that were new
-    (the older ones are known by their lengths, their beginnings and ends).
+    compares all that it has learnt from in that pass.
     """
 
     path: str | Path
