@@ -305,7 +305,7 @@ def test_bash_completes_by_the_script_that_onmf_shows() -> None:
 
 
 def test_the_script_is_for_onmf_however_it_was_called(run_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "zsh")
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("zsh", "/bin/zsh"))
     assert "compdef _onmf_completion onmf" in said(run_main, "--show-completion")
 
 
