@@ -32,7 +32,7 @@ from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")
 GUIDES = Path(__file__).parent.parent / "docs" / "guides"
-NAMES = ["plain", 'with "quotes", and a comma', "100 %", "component", "ünï"]
+NAMES = ["plain", 'with "quotes", and a comma', "100 %", "component_name", "ünï"]
 ROWS = [f"component_{k}" for k in range(3)]
 X = np.random.default_rng(0).gamma(2.0, 1.0, (60, 3)) @ np.random.default_rng(1).random((3, 5))
 
@@ -111,7 +111,8 @@ def test_a_dictionary_comes_back_from_a_file_as_it_was_with_its_names(
     table, W = READ[suffix](f"W{suffix}"), onmf.load(dtype).components_
     assert W.dtype == dtype
     assert np.array_equal(table.to_numpy().astype(dtype), W)
-    assert (list(table.index), list(table.columns), table.index.name) == (ROWS, NAMES, "component_")  # not a feature's
+    assert (list(table.index), list(table.columns)) == (ROWS, NAMES)
+    assert table.index.name == "component_name_"  # since a feature has its usual name
     if suffix == ".parquet":
         assert set(table.dtypes) == {np.dtype(dtype)}
 
@@ -130,7 +131,7 @@ def test_features_without_names_have_those_of_scikit_learn_and_csv_goes_to_stand
     status, output, error = run_main("convert", "unnamed", "-")
     assert (status, error) == (0, "standard output: 3 components of 5 features.\n")
     lines = output.splitlines()
-    assert lines[0] == "component,x0,x1,x2,x3,x4"
+    assert lines[0] == "component_name,x0,x1,x2,x3,x4"
     assert [line.partition(",")[0] for line in lines[1:]] == ROWS
 
 

@@ -65,11 +65,11 @@ def convert(
     if coefficients is not None and coefficients.resolve() == out.resolve():
         fail(f"{out} cannot hold both W and H; give --coefficients another name.")
     nmf = onmf.load(model)
-    W, features, index = nmf.components_, _names(nmf), "component"
+    W, features, index = nmf.components_, _names(nmf), "component_name"
     twice = [name for name, count in Counter(features).items() if count > 1]
     if twice and out.suffix.lower() in (".parquet", ".jsonl"):
         fail(f"several features of {model} are called {twice[0]!r}, which {out} cannot hold; write .csv or .npy.")
-    while index in features:  # a word like any other, in a vocabulary
+    while index in features:
         index += "_"
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}
     heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
