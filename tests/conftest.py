@@ -1,9 +1,13 @@
-"""Shared by all tests: random generators with names, and the divergences of the registry as parameters."""
+"""Shared by all tests: random generators with names, the divergences of the registry, and the command line."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import warnings
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import hypothesis
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 
 from onmf import BatchNMF, OnlineNMF, divergences, methods
+from onmf.cli import main as cli
 from onmf.divergences import find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
@@ -156,3 +161,30 @@ every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator seeded by the test's own name: tests do not change each other's numbers."""
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+# The command line
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """``main`` with these arguments: its exit status, stdout and stderr; what it changes in the process is undone."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setenv("COLUMNS", "200")
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
+        status: object = None
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = stop.code
+        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
+        captured = capsys.readouterr()
+        return status or 0, captured.out, captured.err
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)

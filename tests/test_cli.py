@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from onmf.experiments import demo
 from onmf.initial import INITS
 from onmf.learner import Progress
 from onmf.methods import Canonical, Paper
+from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"}} | {
@@ -40,7 +41,6 @@ SPARSE = X * (np.quantile(X, 0.9) < X)
 NAMES = [f"feature {i}" for i in range(8)]
 OPTIONS = ["-k", "3", "--divergence", "huber:0.5", "--batch-size", "25", "--passes", "2", "--seed", "5"]
 SAME_OPTIONS: dict[str, Any] = {"divergence": "huber:0.5", "batch_size": 25, "max_passes": 2, "random_state": 5}
-Run = Callable[..., tuple[int, str, str]]
 
 
 def invoke(*arguments: object) -> str:
@@ -49,28 +49,6 @@ def invoke(*arguments: object) -> str:
     assert result.exception is None, result.output
     assert result.exit_code == 0
     return result.stdout
-
-
-@pytest.fixture
-def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """``main`` with these arguments: its exit status, stdout and stderr; what it changes in the process is undone."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setenv("COLUMNS", "200")
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onmf", *map(str, arguments)])
-        status: object = None
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = stop.code
-        assert status is None or isinstance(status, int)  # a text would be printed by Python itself
-        captured = capsys.readouterr()
-        return status or 0, captured.out, captured.err
-
-    yield run
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +228,7 @@ def test_warnings_of_many_blocks_are_told_once(folder: Path, tmp_path: Path, run
 
 def test_info_says_what_a_model_holds(folder: Path) -> None:
     said = re.sub(r"[│\s]+", " ", invoke("info", folder / "model.safetensors"))  # cells may be wrapped
-    facts = {"divergence": r"huber delta=0\.5", "method": r"Surrogate\(\)", "atoms": "3", "features": "8"}
+    facts = {"divergence": r"huber delta=0\.5", "method": "surrogate", "atoms": "3", "features": "8"}
     facts |= {"samples seen": "120", "passes": "2", "samples or batches skipped": "0"}
     facts |= {"other settings": "batch_size=25, max_passes=2, random_state=5"}
     for fact, value in facts.items():
@@ -263,7 +241,7 @@ def test_info_shows_the_constants_of_the_method_and_short_forms_of_matrices(tmp_
     model = OnlineNMF(2, divergence=divergence, method=method, init=X[:2], sets=sets)
     onmf.save(model.fit(X), tmp_path / "m")
     said = invoke("info", tmp_path / "m")
-    assert "Paper(tau=5, step=Canonical(a=20))" in said
+    assert "paper:tau=5,step=canonical,a=20" in said
     assert "matrix (8, 8)" in said
     assert "init=matrix (2, 8), sets=Sets(eps=1e-06" in said
 

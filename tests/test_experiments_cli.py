@@ -68,6 +68,13 @@ def our_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_the_verdicts_of_a_run_are_one_json_object_on_demand(our_run: Path) -> None:
+    said = json.loads(invoke("synthetic", *OURS, "--out", our_run, "--json").splitlines()[-1])
+    assert said["folder"] == str(our_run)
+    assert [sorted(claim) for claim in said["claims"]] == [["claim", "measured", "verdict"]] * len(said["claims"])
+    assert said["claims"]
+
+
 def test_synthetic(synthetic_run: Path) -> None:
     require_whole(synthetic_run, ["objective", "held_out"], ["curves", "summary"])
     found = {(row["divergence"], row["method"]): float(row["held_out"]) for row in rows(synthetic_run / "summary.csv")}

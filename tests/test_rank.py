@@ -299,7 +299,7 @@ def test_stability_is_one_for_the_same_atoms_in_any_order_and_size_and_less_for_
         ({"X": np.where(X == 0, np.nan, X)}, "missing='nan'"),
         ({"X": iter([X])}, "can be read only once"),
         ({"X": "counts.npz"}, "open_source"),
-        ({"X": np.ones((3, 2)), "held_out": 1e-6}, "no entry was held out"),
+        ({"X": np.ones((3, 4)), "held_out": 1e-6}, "no entry was held out"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_cure(changed: dict[str, Any], message: str) -> None:

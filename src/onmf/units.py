@@ -12,6 +12,7 @@ the same W. Also here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +40,11 @@ def refuse_broken_structure(X: Any) -> None:
         raise DataError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
 
 
-def refuse_bad_entries(X: Any, rows: Any = None) -> None:
-    """Refuse NaN, infinite and negative entries; name the first by row and column, ``rows`` giving the row numbers."""
+def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = None) -> None:
+    """Refuse NaN, infinite and negative entries; tell where the first is.
+
+    ``rows`` are the numbers of the rows, ``names`` those of the features, where they have some.
+    """
     if rows is not None and np.asarray(rows).dtype == object:  # what could not be read is not just unknown
         for name in rows:
             if isinstance(name, Unread):
@@ -72,7 +76,8 @@ def refuse_bad_entries(X: Any, rows: Any = None) -> None:
             f"Negative values in data, the first {value:.6g},",
             "NMF needs x >= 0: shift or clip them first",
         )
-    raise DataError(f"{what} at row {number}, column {column} (counted from 0); {cure}.")
+    named = "" if names is None else f" named {names[column]!r}"
+    raise DataError(f"{what} at row {number}, column {column}{named} (counted from 0); {cure}.")
 
 
 def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
@@ -105,14 +110,14 @@ def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -
         )
 
 
-def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError]]:
+def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:
         refuse_broken_structure(plain(X))
     except DataError as error:
         return [], [error]  # no row can be cut out of it
     try:
-        refuse_bad_entries(X, rows)
+        refuse_bad_entries(X, rows, names)
     except DataError:
         pass
     else:
@@ -120,7 +125,7 @@ def good_rows(X: Any, rows: npt.NDArray[Any]) -> tuple[list[int], list[DataError
     kept, errors = [], []
     for row in range(X.shape[0]):
         try:
-            refuse_bad_entries(X[row : row + 1], rows[row : row + 1])
+            refuse_bad_entries(X[row : row + 1], rows[row : row + 1], names)
         except DataError as error:
             errors.append(error)
         else:

@@ -7,6 +7,12 @@ from abc import ABC
 from typing import Any, ClassVar, Self
 
 
+class UnknownNameError(ValueError):
+    """A name that no class of the family has registered under."""
+
+    kind = name = ""  # of the family, and what was asked of it
+
+
 class Registered(ABC):
     """A family of classes; ``class KullbackLeibler(Divergence, name="kl")`` registers one with its family.
 
@@ -47,7 +53,9 @@ class Registered(ABC):
             written = {spelling(key): key for each in cls._classes.values() for key in (each.name, *each.aliases)}
             close = difflib.get_close_matches(spelling(name), written, n=1)
             hint = f" (did you mean {written[close[0]]!r}?)" if close else ""
-            raise ValueError(f"unknown {cls._kind} {name!r}{hint}; choose one of {', '.join(cls.names())}.")
+            error = UnknownNameError(f"unknown {cls._kind} {name!r}{hint}; choose one of {', '.join(cls.names())}.")
+            error.kind, error.name = cls._kind, name
+            raise error
         return found
 
     @classmethod

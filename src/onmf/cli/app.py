@@ -12,7 +12,6 @@ from onmf.cli.terminal import console
 app = typer.Typer(
     name="onmf",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Online nonnegative matrix factorization with general divergences: X ~ H W, samples as rows.",

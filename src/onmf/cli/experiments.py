@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json
 from onmf.cli.terminal import console, errors, fail
 
 experiments = typer.Typer(
@@ -61,6 +62,7 @@ def synthetic(
     methods: Methods = None,
     samples: Samples = None,
     features: Features = None,
+    as_json: AsJson = False,
 ) -> None:
     """Six divergences on planted dictionaries: the objective against time (Figure 2)."""
     _run("synthetic", **locals())
@@ -74,6 +76,7 @@ def sensitivity(
     methods: Methods = None,
     samples: Samples = None,
     features: Features = None,
+    as_json: AsJson = False,
 ) -> None:
     """Vary tau, K and the step's constants, one at a time (Figures S-1 to S-3)."""
     _run("sensitivity", **locals())
@@ -91,6 +94,7 @@ def topics(
     stand_in: StandIn = False,
     collections: Collections = None,
     initialisations: Starts = None,
+    as_json: AsJson = False,
 ) -> None:
     """News topics: keywords, clusterings, running times (Tables 5 to 7)."""
     _run("topics", **locals())
@@ -109,12 +113,13 @@ def faces(
     fresh_noise: FreshNoise = False,
     subjects: Subjects = None,
     initialisations: Starts = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove noise and shadows from faces: pictures, PSNR, running times (Figure 3, Table 8)."""
     _run("faces", **locals())
 
 
-def _run(name: str, out: Path, **settings: Any) -> None:
+def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     """Run an experiment into the folder ``out``, and print its verdicts."""
     from onmf.datasets.folder import DataFolderError
 
@@ -131,6 +136,10 @@ def _run(name: str, out: Path, **settings: Any) -> None:
         errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
     rows = [claim.row() for claim in report.claims]
+    if as_json:
+        claims = [{"claim": each.claim, "measured": each.measured, "verdict": each.verdict} for each in report.claims]
+        print_json({"folder": out, "claims": claims})
+        return
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*row.values())

@@ -11,20 +11,32 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import onmf
-from onmf import divergences, methods, streams
+from onmf import streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
+from onmf.cli.module import Module
+from onmf.cli.options import (
+    Coefficients,
+    Data,
+    Divergence,
+    Implicit,
+    L1Coefficients,
+    L1Dictionary,
+    L2Coefficients,
+    L2Dictionary,
+    Method,
+    Missing,
+    OnError,
+    Seed,
+    among,
+)
+from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable, seconds_of
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
 
-DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
-METHOD_HELP = (
-    f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, paper:step=canonical,a=200. "
-    "The convergence theorem is about paper; auto is faster."
-)
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
@@ -40,56 +52,42 @@ EXAMPLES = (
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
-    "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`"
+    "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
+    "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
+    "`onmf fit counts.npz --seed 0 --out topics.safetensors --json | jq .loss`"
 )
 
 
 @app.command(epilog=EXAMPLES)
 def fit(
     context: typer.Context,
-    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    data: Data,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The model file to write; - is standard output.", show_default=False)
     ],
     components: Annotated[
         int, typer.Option("--components", "-k", min=1, help="K, the number of atoms in the dictionary.")
     ] = 40,
-    divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
+    divergence: Divergence = "kl",
+    method: Method = "auto",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Samples per batch.", show_default="max(5 K, 200), later more")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
-    init: Annotated[str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.")] = "kmeans++",
+    init: Annotated[
+        str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.", autocompletion=among(lambda: list(INITS)))
+    ] = "kmeans++",
     fixed: Fixed = None,
-    coefficients: Annotated[
-        str, typer.Option(help="nonnegative, or simplex: those of a sample sum to one, as the abundances of unmixing.")
-    ] = "nonnegative",
-    l1_coefficients: Annotated[
-        float, typer.Option(min=0, help="Price of ||h||_1 per sample, for sparse coefficients; X divided by its mean.")
-    ] = 0.0,
-    l2_coefficients: Annotated[
-        float, typer.Option(min=0, help="Price of ||h||^2 / 2 per sample; the convergence theorem needs one above 0.")
-    ] = 0.0,
-    l1_dictionary: Annotated[
-        float,
-        typer.Option(min=0, help="Price of ||W||_1, for sparse atoms; needs one on the coefficients, or the simplex."),
-    ] = 0.0,
-    l2_dictionary: Annotated[
-        float, typer.Option(min=0, help="Price of ||W||^2 / 2; needs one on the coefficients, or the simplex.")
-    ] = 0.0,
+    coefficients: Coefficients = "nonnegative",
+    l1_coefficients: L1Coefficients = 0.0,
+    l2_coefficients: L2Coefficients = 0.0,
+    l1_dictionary: L1Dictionary = 0.0,
+    l2_dictionary: L2Dictionary = 0.0,
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)
     ] = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            help="nan: NaN and empty cells are unknown, and all is learnt from the rest.", show_default="an error"
-        ),
-    ] = None,
-    implicit: Annotated[
-        str, typer.Option(help="What sparse data do not store: zero, or missing (unknown, as in ratings).")
-    ] = "zero",
+    missing: Missing = None,
+    implicit: Implicit = "zero",
     shuffle: Annotated[
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
@@ -100,9 +98,7 @@ def fit(
         int,
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
     ] = 0,
-    on_error: Annotated[
-        str, typer.Option(help="What to do with bad samples and batches: raise (stop with an error) or skip.")
-    ] = "raise",
+    on_error: OnError = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
@@ -119,13 +115,16 @@ def fit(
         Path | None,
         typer.Option("--from", help="Go on learning this model, with its settings, from DATA that are new to it."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")] = None,
+    seed: Seed = None,
+    module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
+    as_json: AsJson = False,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file."""
     place, standard = streams.path_of(data), is_standard_output(out)
+    require_free(as_json, standard)
     if not standard:
         require_writable(out, *(each for each in (place, fixed) if each is not None))
     settings: dict[str, Any] = {
@@ -183,6 +182,9 @@ def fit(
         skipped = "1 sample or batch was" if model.n_skipped_ == 1 else f"{model.n_skipped_} samples or batches were"
         errors.print(f"onmf: {skipped} skipped; the last: {model.skipped_[-1]}")
     history = model.history_
+    if as_json:
+        print_json(_facts(model, out))
+        return
     where = "standard output" if standard else out
     (errors if standard else console).print(
         f"{where}: {counted(len(model.components_), 'atom')} of {counted(model.n_features_in_, 'feature')} from "
@@ -190,6 +192,21 @@ def fit(
         f"{history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
+
+
+def _facts(model: onmf.OnlineNMF, out: Path) -> dict[str, Any]:
+    """What a program may want to know of a run that has ended well."""
+    return {
+        "model": out,
+        "components": len(model.components_),
+        "features": model.n_features_in_,
+        "samples": model.n_samples_seen_,
+        "passes": model.n_iter_,
+        "loss": model.history_["loss"][-1],
+        "seconds": model.history_["seconds"][-1],
+        "skipped": model.n_skipped_,
+        "guarantee": model.guarantee_,
+    }
 
 
 def _beginning(settings: dict[str, Any], data: str) -> str:

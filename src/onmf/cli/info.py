@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.module import Module
+from onmf.cli.options import Model
 from onmf.cli.terminal import console
 
 SHOWN_ANYWAY = ("n_components", "method")
@@ -20,8 +19,9 @@ SHOWN_ANYWAY = ("n_components", "method")
 
 @app.command(epilog="Examples:\n\n`onmf info topics.safetensors`\n\n`onmf info topics.safetensors --json`")
 def info(
-    model: Annotated[Path, typer.Argument(help="A model file or a checkpoint.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    model: Model,
+    module: Module = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a model file holds."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
@@ -32,7 +32,7 @@ def info(
     divergence, history, W = learned.divergence, learned.history.columns(), learned.state.W
     facts: dict[str, Any] = {
         "divergence": " ".join([divergence.name, *_pairs(divergence.parameters())]),
-        "method": repr(learned.method),
+        "method": learned.method.text(),
         "other settings": _changed(settings, USUAL),
         "atoms": len(W),
         "atoms that are fixed": learned.state.C.fixed,
@@ -53,7 +53,7 @@ def info(
         "guarantee": guarantee(learned),
     }
     if as_json:
-        console.print(json.dumps({_key(name): _plain(value) for name, value in facts.items()}), soft_wrap=True)
+        print_json({_key(name): value for name, value in facts.items()})
         return
     table = Table(title=Text(str(model)), show_header=False)
     for name, value in facts.items():
@@ -74,7 +74,8 @@ def _gaps(coverage: Any) -> dict[str, int]:
 def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
     """The settings that differ from their defaults, without those that are shown anyway."""
     given = {name: value for name, value in settings.items() if name in usual and name not in SHOWN_ANYWAY}
-    return {name: value for name, value in given.items() if isinstance(value, np.ndarray) or value != usual[name]}
+    short = {name: _short(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    return {name: value for name, value in short.items() if value != usual[name]}
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:
@@ -84,15 +85,6 @@ def _pairs(values: dict[str, Any]) -> list[str]:
 def _key(name: str) -> str:
     """``samples_seen`` of "samples seen": what a program looks for."""
     return name.partition(" (")[0].replace(" ", "_")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it: what is neither a finite number nor text becomes text."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    return value if isinstance(value, (str, int, type(None))) else _short(value)
 
 
 def _short(value: Any) -> str:

@@ -12,10 +12,13 @@ from typing import Any, NoReturn
 
 from onmf import cli
 from onmf.cli.app import app
+from onmf.cli.module import fault_of_module
 from onmf.cli.terminal import console, errors, give_up_unwritten, one_line
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
+# In the order of their names, whichever imports another.
+app.registered_commands.sort(key=lambda command: getattr(command.callback, "__name__", ""))
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells count
@@ -49,12 +52,16 @@ def main() -> None:
 def _run() -> int:
     """The exit status of the command."""
     try:
-        return int(app(standalone_mode=False) or 0)
-    except SystemExit:  # of Rich and Typer alike, when nobody reads what they print
-        return UNREAD
+        return int(app(standalone_mode=False, prog_name="onmf") or 0)  # so for python -m onmf, too
+    except SystemExit as stop:  # of completion, or of Rich and Typer alike when nobody reads what they print
+        return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
-        errors.print(f"onmf: {str(error) or type(error).__name__}")
+        own = None if error.__cause__ is None else fault_of_module(error.__cause__)
+        errors.print(f"onmf: {own or str(error) or type(error).__name__}")
     except Exception as error:
+        if own := fault_of_module(error):
+            errors.print(f"onmf: {own}")
+            return 2
         # Typer's own refusals of arguments; told by their method, since Typer keeps its Click where it likes.
         if not hasattr(error, "format_message"):
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,23 @@ from rich.table import Table
 import onmf
 from onmf import streams
 from onmf.cli.app import app
-from onmf.cli.fit import DIVERGENCE_HELP, METHOD_HELP
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, require_writable
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.fixed import Fixed, atoms_for
+from onmf.cli.module import Module
+from onmf.cli.options import (
+    Coefficients,
+    Data,
+    Divergence,
+    Implicit,
+    L1Coefficients,
+    L1Dictionary,
+    L2Coefficients,
+    L2Dictionary,
+    Method,
+    Missing,
+    Seed,
+)
+from onmf.cli.terminal import console, errors, fail, require_drawable
 
 if TYPE_CHECKING:
     from onmf.selection.rank import Trial
@@ -26,19 +40,20 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf rank counts.npz --ranks 2..30`\n\n"
     "`onmf rank spectra.npy --ranks 2,4,8,16 --divergence is --plot ranks.png`\n\n"
-    "`onmf rank ratings.npz --ranks 5..40 --divergence squared_l2 --implicit missing --seeds 5 --json`"
+    "`onmf rank ratings.npz --ranks 5..40 --divergence squared_l2 --implicit missing --seeds 5 --json`\n\n"
+    "`onmf rank pixels.npy --ranks 2..8 --coefficients simplex`"
 )
 
 
 @app.command(epilog=EXAMPLES)
 def rank(
-    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    data: Data,
     ranks: Annotated[
         str,
         typer.Option(help="The numbers of atoms to try: 2..30, or 2,4,8, or both: 2..10,15,20.", show_default=False),
     ],
-    divergence: Annotated[str, typer.Option("--divergence", "-d", help=DIVERGENCE_HELP)] = "kl",
-    method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
+    divergence: Divergence = "kl",
+    method: Method = "auto",
     seeds: Annotated[
         int, typer.Option(min=2, help="Fits per rank, each with another start and other held-out entries.")
     ] = 3,
@@ -47,17 +62,20 @@ def rank(
     patience: Annotated[
         int, typer.Option(min=0, help="Stop once this many ranks in a row are worse for every seed; 0 tries all.")
     ] = 5,
-    missing: Annotated[
-        str | None, typer.Option(help="nan: such entries are unknown, not an error.", show_default=False)
-    ] = None,
-    implicit: Annotated[
-        str, typer.Option(help="What sparse data do not store: zero, or missing (unknown), as in ratings.")
-    ] = "zero",
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed; makes the result repeatable.")] = None,
+    fixed: Fixed = None,
+    coefficients: Coefficients = "nonnegative",
+    l1_coefficients: L1Coefficients = 0.0,
+    l2_coefficients: L2Coefficients = 0.0,
+    l1_dictionary: L1Dictionary = 0.0,
+    l2_dictionary: L2Dictionary = 0.0,
+    missing: Missing = None,
+    implicit: Implicit = "zero",
+    seed: Seed = None,
+    module: Module = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write a picture of it (.png, .pdf, .svg, ...).", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Recommend the number of atoms: which predicts held-out entries of DATA best, and are its atoms stable?
 
@@ -65,11 +83,9 @@ def rank(
     """
     tried = _ranks(ranks)
     if plot is not None:
-        from onmf.plots import require_writable_format
-
-        require_writable(plot, streams.path_of(data), option="--plot")
-        require_writable_format(plot)
-    source = streams.open_source(data)
+        require_drawable(plot, streams.path_of(data))
+    fixed_in = None if fixed is None else onmf.load(fixed)
+    source = streams.open_source(data, fixed_in and fixed_in.source_)
     with _watched() as show:
         found = onmf.select_rank(
             source,
@@ -82,6 +98,12 @@ def rank(
             callback=show,
             divergence=divergence,
             method=method,
+            fixed=fixed_in and atoms_for(source, fixed_in),
+            coefficients=coefficients,
+            l1_coefficients=l1_coefficients,
+            l2_coefficients=l2_coefficients,
+            l1_dictionary=l1_dictionary,
+            l2_dictionary=l2_dictionary,
             missing=missing,
             implicit=implicit,
         )
@@ -89,7 +111,7 @@ def rank(
         found.plot().savefig(plot, dpi=100)
     if as_json:
         facts = {"recommended": found.recommended, "best": found.best, "reason": found.reason, **found.table}
-        console.print(json.dumps(facts | {"not_tried": list(found.not_tried)}), soft_wrap=True)
+        print_json(facts | {"not_tried": found.not_tried})
         return
     console.print(_table(found))
     console.print(found.reason)

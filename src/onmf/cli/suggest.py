@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from onmf import streams
 from onmf.cli.app import app
-from onmf.cli.terminal import DATA_HELP, console, require_writable
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.options import Data, Implicit, Missing
+from onmf.cli.terminal import console, require_drawable
 
 if TYPE_CHECKING:
     from onmf.suggesting.suggestion import Suggestion
@@ -29,30 +29,23 @@ EXAMPLES = (
 
 @app.command(epilog=EXAMPLES)
 def suggest(
-    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    data: Data,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw the variance of the noise against the mean into this file (.png, .pdf, .svg, ...)."),
     ] = None,
-    missing: Annotated[
-        str | None, typer.Option(help="nan: such entries are unknown, not an error.", show_default=False)
-    ] = None,
-    implicit: Annotated[
-        str, typer.Option(help="What sparse data do not store: zero, or missing (unknown), as in ratings.")
-    ] = "zero",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    missing: Missing = None,
+    implicit: Implicit = "zero",
+    as_json: AsJson = False,
 ) -> None:
     """Suggest a divergence for DATA from how its noise behaves, and say why. Some hundred samples are looked at."""
     from onmf.suggesting.suggestion import suggest_divergence  # not needed for --help
 
     if plot is not None:
-        from onmf.plots import require_writable_format
-
-        require_writable(plot, streams.path_of(data), option="--plot")
-        require_writable_format(plot)
+        require_drawable(plot, streams.path_of(data))
     suggestion = suggest_divergence(streams.open_source(data), missing=missing, implicit=implicit)
     if as_json:
-        console.print(json.dumps({name: _plain(value) for name, value in vars(suggestion).items()}), soft_wrap=True)
+        print_json(vars(suggestion))
     else:
         console.print(_table(data, suggestion))
         console.print(suggestion.reason)
@@ -73,10 +66,3 @@ def _table(title: str, found: Suggestion) -> Table:
     table.add_row("whole numbers", "yes" if found.whole_numbers else "no")
     table.add_row("looked at", f"{found.rows} rows x {found.columns} columns, with a fit of rank {found.rank}")
     return table
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it; a number that was not measured is null."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value

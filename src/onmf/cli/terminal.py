@@ -104,6 +104,14 @@ def require_writable(out: Path, *inputs: Path, option: str = "--out") -> None:
         fail(f"cannot write {out}: {error.strerror}.")
 
 
+def require_drawable(plot: Path, *inputs: Path, option: str = "--plot") -> None:
+    """The same of a picture, whose format must be one that can be drawn."""
+    from onmf.plots import require_writable_format
+
+    require_writable(plot, *inputs, option=option)
+    require_writable_format(plot)
+
+
 def seconds_of(text: str, option: str) -> float:
     """What ``30s``, ``5m`` and ``1h`` mean."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -18,8 +18,11 @@ import onmf
 from onmf import outputs, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.interrupting import uninterrupted
-from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, one_line, require_writable
+from onmf.cli.module import Module
+from onmf.cli.options import Data, Model, OnError
+from onmf.cli.terminal import console, errors, fail, is_standard_output, one_line, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
@@ -37,24 +40,47 @@ EXAMPLES = (
 @app.command(epilog=EXAMPLES)
 def transform(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
-    data: Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)],
+    model: Model,
+    data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
     batch_size: Annotated[
         int | None,
         typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
-    on_error: Annotated[
-        str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
-    ] = "raise",
+    on_error: OnError = "raise",
+    module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come.
 
     A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
     """
+    standard = is_standard_output(out)
+    require_free(as_json, standard)
+    facts = write_coefficients(context, model, data, out, batch_size, on_error, log_every, log_json, metrics)
+    if as_json:
+        print_json(facts)
+        return
+    where = "standard output" if standard else out
+    said = f"{where}: coefficients of {counted(facts['samples'], 'sample')}, {facts['components']} each."
+    (errors if standard else console).print(said, soft_wrap=True)
+
+
+def write_coefficients(
+    context: typer.Context,
+    model: Path,
+    data: str,
+    out: Path,
+    batch_size: int | None = None,
+    on_error: str = "raise",
+    log_every: str = "30s",
+    log_json: Path | None = None,
+    metrics: str | None = None,
+) -> dict[str, Any]:
+    """Do so, and give the facts of it."""
     from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
@@ -116,9 +142,8 @@ def transform(
     if interrupted:
         errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
         raise typer.Exit(130)
-    where = "standard output" if standard else out
-    said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
-    (errors if standard else console).print(said, soft_wrap=True)
+    facts = {"coefficients": out, "samples": done, "components": len(nmf.components_), "gaps": faults.gaps}
+    return facts | {"unread": faults.unread, "seconds": time.perf_counter() - started}
 
 
 class _Faults:

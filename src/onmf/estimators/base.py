@@ -244,14 +244,14 @@ class NMF(TransformerMixin, Parametrised):
 
     def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
         check_is_fitted(self)
-        X, _ = self._validated(X, reset=False)
-        return self._meant(X, sample_weight, weights)
+        X, features = self._validated(X, reset=False)
+        return self._meant(X, features, sample_weight, weights)
 
-    def _meant(self, X: Any, sample_weight: Any, weights: Any) -> Any:
+    def _meant(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
         """X as the settings and the weights mean it, without bad entries."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
-        refuse_bad_entries(X, given_rows(sample_weight))
+        refuse_bad_entries(X, given_rows(sample_weight), features.names)
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:

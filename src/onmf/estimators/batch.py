@@ -169,7 +169,7 @@ class BatchNMF(Serving):
         """
         self._check_settings()
         X, features = self._validated(X, reset=True)
-        X, samples = apart(self._meant(X, sample_weight, weights))
+        X, samples = apart(self._meant(X, features, sample_weight, weights))
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True, samples=samples)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         if isinstance(X, Known):

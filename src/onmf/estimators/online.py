@@ -271,7 +271,7 @@ class OnlineNMF(Streamed):
             return self
         try:
             if learned is None:
-                refuse_bad_entries(X, rows)
+                refuse_bad_entries(X, rows, features.names)
                 learned = learner.begin(recipe, X, features, generators(self.random_state)[0], None, rows)
             else:
                 learned = learner.continued(recipe, learned)

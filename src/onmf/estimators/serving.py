@@ -112,7 +112,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         """The coefficients; of rows that are refused NaN, found by halving the batch until they are alone."""
         try:
             known = as_known(X, self.missing, self.implicit)
-            refuse_bad_entries(known, rows)
+            refuse_bad_entries(known, rows, self._fitted.features.names)
             return self._coefficients(known)
         except DataError as error:
             if on_bad is None:

@@ -63,7 +63,7 @@ class Streamed(Serving):
         X, features = self._validated(X, reset=True)
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
-            refuse_bad_entries(X, given_rows(weights[0]))
+            refuse_bad_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
 
     def _feasible(self) -> DictionarySet | DictionaryBox:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -83,7 +83,7 @@ def cuts(
     blocks = _placed(source, block, order, fault if reading.skip_bad else None, first)
     blocks = _meant(blocks, reading)
     if reading.skip_bad:
-        blocks = _good(blocks, fault)
+        blocks = _good(blocks, source.feature_names, fault)
     if reading.grows and source.batch_size is None:
         blocks = _recut(blocks, size, begins)
     elif (reading.skip_bad or source.weighted) and source.batch_size is None:
@@ -125,10 +125,10 @@ def _meant(batches: Numbered, reading: Reading) -> Numbered:
             yield places, known
 
 
-def _good(batches: Numbered, fault: Callable[[ValueError], None]) -> Numbered:
+def _good(batches: Numbered, names: Sequence[str] | None, fault: Callable[[ValueError], None]) -> Numbered:
     """Batches without the rows that have bad entries: one row must not spoil those that it came with."""
     for places, batch in batches:
-        kept, errors = good_rows(as_floats(batch), places["row"])
+        kept, errors = good_rows(as_floats(batch), places["row"], names)
         for error in errors:
             fault(error)
         if not errors:

@@ -120,7 +120,7 @@ def run(
                 )
                 try:
                     if learned is None:
-                        refuse_bad_entries(as_floats(batch), rows)
+                        refuse_bad_entries(as_floats(batch), rows, features.names)
                         begun = begin(recipe, batch, features, drawing, source.n_samples, rows)
                         begun = replace(begun, skipped=skipped, source=source.spec)
                     else:

@@ -152,7 +152,7 @@ def step(
     started = time.perf_counter()
     divergence, units, method, history = learned.divergence, learned.units, learned.method, learned.history
     batch, weights = apart(as_floats(batch))
-    refuse_bad_entries(batch, rows)
+    refuse_bad_entries(batch, rows, learned.features.names)
     batch = _as_begun(learned, batch)
     inside = learned.inside_model
     if weights is not None:

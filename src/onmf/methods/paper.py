@@ -11,6 +11,7 @@ import numpy as np
 from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
+from onmf._support.registry import UnknownNameError
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
 from onmf.divergences import Divergence
 from onmf.methods.adaptive import Adaptive
@@ -59,8 +60,9 @@ class Paper(Method, name="paper"):
         if self.solver not in ("auto", "paper"):
             try:
                 coefficients.find(self.solver)
-            except ValueError as error:
-                raise ValueError(str(error).replace("choose one of", "choose one of auto, paper,")) from None
+            except UnknownNameError as error:
+                error.args = (str(error).replace("choose one of", "choose one of auto, paper,"),)
+                raise
         require_at_least(0, **({} if self.tol is None else {"tol": self.tol}))
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)

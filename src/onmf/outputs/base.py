@@ -21,6 +21,7 @@ class Heading:
     dtype: np.dtype[Any]
     index: str | None  # what the names of the rows are called, where rows have names
     data: Path  # the file of the samples
+    digits: int = 9  # of a number in text: by default all those of single precision
 
 
 class Output(ABC):

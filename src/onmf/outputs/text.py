@@ -12,14 +12,13 @@ from typing import TextIO
 from onmf._support.arrays import Array
 from onmf.outputs.base import Heading, Output
 
-NUMBER = "%.9g"  # all digits of single precision
-
 
 class Lines(Output):
     """One line per row, to a file or to a stream that stays open."""
 
     def __init__(self, place: Path | TextIO, heading: Heading) -> None:
         self.heading, self.lasting = heading, not isinstance(place, Path)
+        self.number = f"%.{heading.digits}g"
         self.file = place.open("w", encoding="utf-8", newline="\n") if isinstance(place, Path) else place
 
     def write(self, H: Array, names: Sequence[str] | None) -> None:
@@ -42,7 +41,7 @@ class Csv(Lines, suffixes=[".csv"]):
 
     def __init__(self, place: Path | TextIO, heading: Heading) -> None:
         super().__init__(place, heading)
-        self.template = self.delimiter.join([NUMBER] * len(heading.columns)) + "\n"
+        self.template = self.delimiter.join([self.number] * len(heading.columns)) + "\n"
         index = () if heading.index is None else (heading.index,)
         self.file.write(self.delimiter.join(map(self._quoted, (*index, *heading.columns))) + "\n")
 
@@ -69,7 +68,7 @@ class Jsonl(Lines, suffixes=[".jsonl"]):
     def __init__(self, place: Path | TextIO, heading: Heading) -> None:
         super().__init__(place, heading)
         keys = [json.dumps(column).replace("%", "%%") for column in heading.columns]
-        self.template = ", ".join(f"{key}: {NUMBER}" for key in keys) + "}\n"
+        self.template = ", ".join(f"{key}: {self.number}" for key in keys) + "}\n"
         self.gap = ", ".join(f"{json.dumps(column)}: null" for column in heading.columns) + "}\n"
 
     def _lines(self, H: Array, names: Sequence[str] | None) -> Iterable[str]:

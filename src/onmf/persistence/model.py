@@ -11,6 +11,7 @@ import numpy as np
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
+from onmf._support.registry import UnknownNameError
 from onmf.divergences import Divergence
 from onmf.initial import INITS
 from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, continued
@@ -112,24 +113,21 @@ def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any
     """
     arrays, facts = file.read(path)
     try:
-        _require_known(path, facts, own)
+        _require_own(path, facts["divergence"], own)
         return _restored(arrays, facts, own)
     except ModelFileError:
         raise
+    except UnknownNameError as error:
+        raise ModelFileError(
+            f"{path} was learnt with the {error.kind} {error.name[:100]!r}, unknown here; import the module that "
+            "defines it first, or give its file to the command: --module FILE."
+        ) from None
     except file.BROKEN as error:
         raise file.damaged(path, error) from None
 
 
-def _require_known(path: str | Path, facts: Mapping[str, Any], own: Divergence | None) -> None:
-    """Refuse a model whose divergence or method is not there."""
-    kept = facts["divergence"]
-    names = {"divergence": kept["name"], "method": facts["method"]["name"]}
-    for family, kind in ((divergences, "divergence"), (methods, "method")):
-        name = names[kind]
-        if isinstance(name, str) and name not in family.names():
-            raise ModelFileError(
-                f"{path} was learnt with the {kind} {name!r}, unknown here; import the module that defines it first."
-            )
+def _require_own(path: str | Path, kept: Mapping[str, Any], own: Divergence | None) -> None:
+    """Refuse a model whose divergence has no name, unless it is there."""
     if kept["name"] is None and type(own).__name__ != kept["class"]:
         given, kind = "" if own is None else f", not with {type(own).__name__}", kept["class"]
         raise ModelFileError(

@@ -20,6 +20,7 @@ from onmf.estimators.inputs import matrix_of
 from onmf.estimators.online import OnlineNMF
 from onmf.learner.step import as_floats
 from onmf.methods import EM, Auto
+from onmf.problem import NO_PENALTIES
 from onmf.selection.result import RankSelection
 from onmf.selection.speckle import Speckle
 from onmf.selection.stability import stability
@@ -107,6 +108,7 @@ def select_rank(
     missing, implicit = checked_missing(settings.pop("missing", None), settings.pop("implicit", "zero"))
     settings = _checked(settings) | {"max_passes": max_passes}
     source = _source(X)
+    _warn_of_too_many(tried, source.n_features, settings)
     drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
     speckles = {seed: Speckle(float(held_out), seed, missing, implicit) for seed in drawn}
     settings |= _suited(settings, tried, source, speckles[drawn[0]])
@@ -165,6 +167,18 @@ def _checked_ranks(ranks: Iterable[int]) -> list[int]:
     if len(set(tried)) < 2:
         raise ValueError("select_rank compares ranks; give at least two of them, as in range(2, 31).")
     return sorted({int(rank) for rank in tried})
+
+
+def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any]) -> None:
+    """Atoms that nothing keeps small are never needed beyond one for each feature, which fits everything."""
+    bound = settings.get("coefficients", "nonnegative") != "nonnegative"
+    if tried[-1] > n_features and not bound and not any(settings.get(price) for price in vars(NO_PENALTIES)):
+        warnings.warn(
+            f"Rank {tried[-1]} is more than the data have features ({n_features}), and one atom for each of them fits "
+            f"anything; try ranks up to {n_features}.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +44,18 @@ class Speckle:
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
             for rows, batch in read_from(source, size, rng, on_bad, first):
-                yield rows, self.split(rows, batch)[0]
+                yield rows, self.split(rows, batch, source.feature_names)[0]
 
         # Names of features and files would have each model look at what is the same for all.
         return Derived(source, batches, self.known, feature_names=None, files=None, spec=None)
 
-    def split(self, rows: Any, batch: Any) -> tuple[Any, Known]:
-        """What is known of these rows, with the weights of samples where they have some, and what is held out."""
+    def split(self, rows: Any, batch: Any, names: Sequence[str] | None = None) -> tuple[Any, Known]:
+        """What is known of these rows, with the weights of samples where they have some, and what is held out.
+
+        ``names`` are those of the features, for messages.
+        """
         batch, samples = apart(as_known(as_floats(batch), self.missing, self.implicit))
-        refuse_bad_entries(batch, rows)
+        refuse_bad_entries(batch, rows, names)
         if not isinstance(batch, Known):
             X = dense(batch)
             batch = Known(X, np.ones_like(X))

@@ -46,7 +46,7 @@ class Sample:
         read = found = 0
         for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
             values, known = _entries(as_known(apart(batch)[0], missing, implicit))
-            refuse_bad_entries(values, rows)
+            refuse_bad_entries(values, rows, source.feature_names)
             read += len(rows)
             entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)
             filled = np.flatnonzero(entries)[: ROWS - found]
