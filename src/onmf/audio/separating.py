@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.audio.frames import Complex, Frames, Overlapping
+from onmf.estimators.warned import DomainWarning
 from onmf.streams import Rows
 from onmf.streams.audio import frequencies
 from onmf.units import DataError
@@ -106,7 +108,10 @@ class Separation:
         source = Rows(power)
         names = getattr(self.model, "feature_names_in_", None)
         source.feature_names = None if names is None else list(names)
-        H: Array = np.concatenate(list(self.model.transform(source)))
+        with warnings.catch_warnings():
+            # Powers of silence, of the ends and of what a codec has left out are raised; nobody hears their shares.
+            warnings.simplefilter("ignore", DomainWarning)
+            H: Array = np.concatenate(list(self.model.transform(source)))
         return np.where(np.isnan(H), 1.0, H)
 
 

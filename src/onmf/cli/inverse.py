@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 import onmf
 from onmf import outputs, streams
+from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import pictures
 from onmf.cli.app import app
@@ -73,11 +75,13 @@ def inverse(
         fail("give DATA or --components, one of them.")
     nmf = onmf.load(model)
     folder = _is_folder(out)
-    shape = nmf.source_.picture
+    shape = nmf.source_.picture if folder else None
     if folder and shape is None:
         fail(f"{model} was not learnt from pictures; give --out a file: {FILES}, or -.")
     if data is None:
-        _components(nmf, out, folder)
+        if shape is None:
+            fail(f"--components writes pictures to a folder, not to {out}.")
+        _write_components(nmf.components_, shape, out)
         return
     place, standard = streams.path_of(data), is_standard_output(out)
     kind: Any = outputs.kind_of(Path("x.csv") if standard else out)
@@ -89,10 +93,11 @@ def inverse(
             require_writable(out, place, model)
     announce(context, f"Fitting {data} by the {counted(len(nmf.components_), 'atom')} of {model}.", log_every)
     source = _opened(data, nmf, str(model), coefficients)
-    if folder:
+    if shape is not None:
         kind = partial(pictures.Pictures, shape=shape, names=_names(source, out))
     columns = getattr(nmf, "feature_names_in_", [f"feature_{f}" for f in range(nmf.n_features_in_)])
     job = Job(nmf, source, data, "fits", tuple(map(str, columns)), kind, None if standard else out)
+    job = replace(job, gap="without a picture") if folder else job
     size = batch_size or min(usual_size(source), max(1, NUMBERS // nmf.n_features_in_))
     job.write(
         lambda on_bad: nmf.reconstructed(source, size, on_bad, coefficients),
@@ -133,13 +138,10 @@ def _names(source: streams.Source, out: Path) -> list[str] | None:
     return list(source.files)
 
 
-def _components(nmf: onmf.OnlineNMF, out: Path, folder: bool) -> None:
+def _write_components(W: Array, shape: tuple[int, ...], out: Path) -> None:
     """One picture per atom, its brightest pixel white: atoms have no brightness of their own."""
-    if not folder:
-        fail(f"--components writes pictures to a folder, not to {out}.")
-    W = nmf.components_
     digits = max(2, len(str(len(W) - 1)))
     with folder_to_be(out):
         for k, atom in enumerate(W):
-            pictures.save(255 * (atom / atom.max()).reshape(nmf.source_.picture), out / f"component-{k:0{digits}}.png")
+            pictures.save(255 * (atom / atom.max()).reshape(shape), out / f"component-{k:0{digits}}.png")
     console.print(f"{out}: {counted(len(W), 'component')}.", soft_wrap=True)

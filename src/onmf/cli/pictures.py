@@ -26,7 +26,7 @@ class Pictures(Output):
         self.names = (f"sample-{row:06}.png" for row in itertools.count()) if names is None else iter(names)
 
     def write(self, H: Array, names: Sequence[str] | None) -> None:
-        for pixels, name in zip(H, self.names, strict=False):
+        for pixels, name in zip(H, self.names, strict=False):  # in this order, so that no name is lost
             if not np.isnan(pixels).any():
                 save(pixels.reshape(self.shape), self.folder / name)
 
@@ -43,6 +43,5 @@ def save(pixels: Array, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     form = Image.registered_extensions()[path.suffix.lower()]
     with replacing(path) as place:
-        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)).save(
-            place, format=form, **SAVED.get(form, {})
-        )
+        picture = Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
+        picture.save(place, format=form, **SAVED.get(form, {}))

@@ -36,6 +36,7 @@ class Job:
     columns: tuple[str, ...]
     kind: Callable[[Any, outputs.Heading], outputs.Output]
     out: Path | None  # None: standard output
+    gap: str = "NaN"  # what bad rows are, where they are skipped
 
     def write(
         self,
@@ -80,7 +81,7 @@ class Job:
         """How it has ended."""
         if faults.first:
             lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
-            gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} NaN"
+            gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} {self.gap}"
             errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.out}.")
