@@ -273,7 +273,7 @@ def test_flac_of_24_bits_sums_to_a_recording_of_16_bits_exactly(place: Path, tmp
     result = command(place / "m", place / "song.wav", "-o", tmp_path / "parts", *arguments)
     assert result.exit_code == 0, result.output
     assert "0, 1, 2, 3" in result.stdout
-    assert "their sum is the recording at 24 bits" in result.stdout
+    assert "their sum is the recording rounded to 24 bits" in result.stdout
     found = written(tmp_path / "parts")
     assert list(found) == ["group-0.flac", "group-1.flac", "rest.flac"]
     assert soundfile.info(tmp_path / "parts" / "rest.flac").subtype == "PCM_24"

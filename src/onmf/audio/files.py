@@ -37,8 +37,8 @@ class Format:
 
 
 FORMATS = {
-    "wav": Format("WAV", "FLOAT", "32-bit floats; their sum is the recording to seven digits of each part"),
-    "flac": Format("FLAC", "PCM_24", "24 bits; their sum is the recording at 24 bits, to the last of them"),
+    "wav": Format("WAV", "FLOAT", "32-bit floats; their sum is the recording to the seventh digit of the loudest part"),
+    "flac": Format("FLAC", "PCM_24", "24 bits; their sum is the recording rounded to 24 bits"),
 }
 
 

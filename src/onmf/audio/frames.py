@@ -10,7 +10,7 @@ import scipy.fft
 
 from onmf._support.arrays import Array
 
-BLOCK = 2**22  # numbers that a block of frames takes, or the sound of all that is made of it: 32 MiB
+BLOCK = 2**21  # numbers that a block of frames takes, or the sound of all that is made of it: 16 MiB
 Complex = npt.NDArray[np.complex128]
 
 

@@ -55,7 +55,7 @@ def separate(
         typer.Option(
             "--format",
             help="wav: 32-bit floats, which sum to the recording to seven digits; flac: 24 bits, which sum to the "
-            "recording at 24 bits exactly.",
+            "recording rounded to 24 bits, exactly.",
         ),
     ] = "wav",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
