@@ -143,5 +143,6 @@ def _write_components(W: Array, shape: tuple[int, ...], out: Path) -> None:
     digits = max(2, len(str(len(W) - 1)))
     with folder_to_be(out):
         for k, atom in enumerate(W):
-            pictures.save(255 * (atom / atom.max()).reshape(shape), out / f"component-{k:0{digits}}.png")
+            white = atom.max() or 1.0  # an atom that was never used may be zero
+            pictures.save(255 * (atom / white).reshape(shape), out / f"component-{k:0{digits}}.png")
     console.print(f"{out}: {counted(len(W), 'component')}.", soft_wrap=True)
