@@ -18,6 +18,7 @@ __all__ = [
     "RankSelection",
     "Sets",
     "__version__",
+    "audio",
     "divergences",
     "load",
     "methods",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from onmf import divergences, methods, streams
+    from onmf import audio, divergences, methods, streams
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
@@ -59,7 +60,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        if name in ("divergences", "methods", "streams"):
+        if name in ("audio", "divergences", "methods", "streams"):
             return importlib.import_module(f"onmf.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

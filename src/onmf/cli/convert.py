@@ -74,7 +74,7 @@ def convert(
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}
     heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
     if data is not None and coefficients is not None:
-        facts |= write_coefficients(context, model, data, coefficients)
+        facts |= write_coefficients(context, model, data, coefficients)[1]
     with nullcontext(sys.stdout) if standard else file.replacing(out) as target, closing(kind(target, heading)) as rows:
         rows.write(W, nmf.get_feature_names_out())
     if as_json:

@@ -82,7 +82,7 @@ OnError: TypeAlias = Annotated[
     str,
     typer.Option(
         help="What to do with a bad sample or batch: raise (stop with an error) or skip; of each that is skipped, "
-        "`onmf transform` writes a row of NaN.",
+        "`onmf transform` and `onmf inverse` write a row of NaN, or no picture.",
         autocompletion=among(lambda: ["raise", "skip"]),
     ),
 ]

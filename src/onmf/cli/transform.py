@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import sys
-import time
-import warnings
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import onmf
 from onmf import outputs, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json, require_free
-from onmf.cli.interrupting import uninterrupted
+from onmf.cli.as_json import AsJson, require_free
 from onmf.cli.module import Module
 from onmf.cli.options import Data, Model, OnError
-from onmf.cli.terminal import console, errors, fail, is_standard_output, one_line, require_writable
+from onmf.cli.served import Job, skips
+from onmf.cli.terminal import fail, is_standard_output, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
@@ -58,15 +53,9 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
     """
-    standard = is_standard_output(out)
-    require_free(as_json, standard)
-    facts = write_coefficients(context, model, data, out, batch_size, on_error, log_every, log_json, metrics)
-    if as_json:
-        print_json(facts)
-        return
-    where = "standard output" if standard else out
-    said = f"{where}: coefficients of {counted(facts['samples'], 'sample')}, {facts['components']} each."
-    (errors if standard else console).print(said, soft_wrap=True)
+    require_free(as_json, is_standard_output(out))
+    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, log_every, log_json, metrics)
+    job.tell(facts, as_json)
 
 
 def write_coefficients(
@@ -79,15 +68,14 @@ def write_coefficients(
     log_every: str = "30s",
     log_json: Path | None = None,
     metrics: str | None = None,
-) -> dict[str, Any]:
+) -> tuple[Job, dict[str, Any]]:
     """Do so, and give the facts of it."""
     from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
     from onmf.persistence import file
 
-    if on_error not in ("raise", "skip"):
-        fail(f"--on-error must be raise or skip, got {on_error!r}.")
+    skip = skips(on_error)
     place = streams.path_of(data)
     standard = is_standard_output(out)
     kind = outputs.kind_of(Path("h.csv") if standard else out)
@@ -102,76 +90,12 @@ def write_coefficients(
     source = streams.open_source(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
     require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
-    faults, size = _Faults(), batch_size or usual_size(source)
-    with (
-        _first_warnings(),
-        watched(log_every, log_json, metrics, place, model, out) as show,
-        ExitStack() as stack,
-    ):
-        target = stack.enter_context(nullcontext(sys.stdout) if standard else file.replacing(out))
-        started, done, named, output = time.perf_counter(), 0, False, None
-        # What cannot be read again is kept as far as it came.
-        keeps, interrupted = not (standard or source.rewinds), False
-        try:
-            for rows, H in nmf.served(source, size, faults.add if on_error == "skip" else None):
-                if output is None:
-                    named = rows.dtype == object
-                    index = (source.index_name or "row") if named else None
-                    heading = outputs.Heading(tuple(nmf.get_feature_names_out()), H.dtype, index, place)
-                    output = stack.enter_context(closing(kind(target, heading)))
-                with uninterrupted() if keeps else nullcontext():
-                    output.write(H, rows if named else None)
-                    done, faults.gaps = done + len(rows), faults.gaps + int(np.isnan(H[:, 0]).sum())
-                told = done, source.n_samples, 0, time.perf_counter() - started, np.nan, nmf.components_
-                show(onmf.Progress(*told, skipped=faults.gaps))
-        except KeyboardInterrupt:
-            if not (keeps and done):
-                raise
-            interrupted = True
-        if output is None or faults.gaps == done:
-            fail(f"{data} has no sample that could be read. {faults.first or ''}".rstrip())
-        if source.n_samples not in (None, done) and not (faults.first or interrupted):
-            fail(f"{data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
-        output.require_whole()
-        with uninterrupted() if keeps else nullcontext():
-            stack.close()
-    if faults.first:
-        lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
-        gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} NaN"
-        errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
-    if interrupted:
-        errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
-        raise typer.Exit(130)
-    facts = {"coefficients": out, "samples": done, "components": len(nmf.components_), "gaps": faults.gaps}
-    return facts | {"unread": faults.unread, "seconds": time.perf_counter() - started}
-
-
-class _Faults:
-    """Samples that were left out: how many, and why the first."""
-
-    def __init__(self) -> None:
-        self.first: ValueError | None = None
-        self.unread = self.gaps = 0  # what a source could not read; rows of NaN
-
-    def add(self, error: ValueError) -> None:
-        self.first = self.first or error
-        self.unread += isinstance(error, streams.SourceError)
-
-
-@contextmanager
-def _first_warnings() -> Iterator[None]:
-    """Of warnings that every block repeats, show the first of each kind, once all is done."""
-    first: dict[type[Warning], Any] = {}
-    counts: Counter[type[Warning]] = Counter()
-
-    def count(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-        first.setdefault(category, message)
-        counts[category] += 1
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = count
-        yield
-    for category, message in first.items():
-        more = f" (likewise in {counts[category] - 1} more blocks of samples)" if counts[category] > 1 else ""
-        one_line(f"{message}{more}", category)
+    columns = tuple(nmf.get_feature_names_out())
+    job = Job(nmf, source, data, "coefficients", columns, kind, None if standard else out)
+    facts = job.write(
+        lambda on_bad: nmf.served(source, batch_size or usual_size(source), on_bad),
+        nullcontext(sys.stdout) if standard else file.replacing(out),
+        watched(log_every, log_json, metrics, place, model, out),
+        skip,
+    )
+    return job, facts | {"components": len(columns)}

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from onmf._support.arrays import Array
-from onmf._support.known import apart, as_known
+from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
 from onmf.estimators.base import BLOCK, NMF
 from onmf.estimators.inputs import likeness, require_same_features
@@ -26,6 +26,7 @@ log = logging.getLogger("onmf")
 STREAMED = 100  # rows read from a pipe at a time: whoever reads the other end waits for them too
 
 OnBad = Callable[[ValueError], None]
+Solve = Callable[[Any, Any], Array]  # of rows' numbers or names, and the rows
 
 
 class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scikit-learn carries no types
@@ -65,8 +66,27 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         so that rows stay where they are. Rows that the source leaves out are missing where the others have names, since
         these tell, and where it gives its rows in another order than that of their numbers.
         """
+        return self._in_place(source, size, on_bad, self._solve, self.n_components_)
+
+    def reconstructed(
+        self, source: Source, size: int, on_bad: OnBad | None = None, coefficients: bool = False
+    ) -> Iterator[tuple[Any, Array]]:
+        """The fits H @ W, as ``served``; the rows of the source are samples or, if it says so, coefficients."""
+
+        def fit(rows: Any, X: Any) -> Array:
+            if coefficients:
+                X = as_dense(X)
+                refuse_bad_entries(X, rows)
+            return self.inverse_transform(X if coefficients else self._solve(rows, X))
+
+        return self._in_place(source, size, on_bad, fit, self.n_features_in_)
+
+    def _in_place(
+        self, source: Source, size: int, on_bad: OnBad | None, solve: Solve, width: int
+    ) -> Iterator[tuple[Any, Array]]:
+        """What ``solve`` makes of the rows of a source, each a row of that width."""
         expected = unread = filled = 0  # the next row; rows that could not be read, and those that are NaN for it
-        in_order, like = True, self.components_.dtype  # have all rows come so, and of what type are the coefficients?
+        in_order, like = True, self.components_.dtype  # have all rows come so, and of what type are the results?
 
         def fault(error: SourceError) -> None:
             nonlocal unread
@@ -77,20 +97,20 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         def gap(stop: int) -> Iterator[tuple[Any, Array]]:
             for first in range(expected, stop, size):
                 rows = np.arange(first, min(first + size, stop))
-                yield rows, np.full((len(rows), self.n_components_), np.nan, like)
+                yield rows, np.full((len(rows), width), np.nan, like)
 
         for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
-            H = self._each_solved(rows, as_floats(apart(batch)[0]), on_bad)
-            like = H.dtype
+            found = _each(rows, as_floats(apart(batch)[0]), on_bad, solve, width)
+            like = found.dtype
             in_order = in_order and _follow(rows, expected, unread - filled)
             if in_order and on_bad is not None and len(rows):
                 yield from gap(int(rows[0]))
-                whole = np.full((int(rows[-1] - rows[0]) + 1, H.shape[1]), np.nan, like)
-                whole[rows - rows[0]] = H
+                whole = np.full((int(rows[-1] - rows[0]) + 1, width), np.nan, like)
+                whole[rows - rows[0]] = found
                 filled += int(rows[-1]) + 1 - expected - len(rows)
-                rows, H = np.arange(rows[0], rows[-1] + 1), whole
+                rows, found = np.arange(rows[0], rows[-1] + 1), whole
                 expected = int(rows[-1]) + 1
-            yield rows, H
+            yield rows, found
         if in_order:
             yield from gap(expected + unread - filled)
 
@@ -104,25 +124,30 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 tell(error)
                 H: Array = np.full((count_rows(batch), len(self.components_)), np.nan, self.components_.dtype)
             else:
-                H = self._each_solved(np.arange(first, first + X.shape[0]), X, tell)
+                H = _each(np.arange(first, first + X.shape[0]), X, tell, self._solve, len(self.components_))
             first += len(H)
             yield H
 
-    def _each_solved(self, rows: Any, X: Any, on_bad: OnBad | None) -> Array:
-        """The coefficients; of rows that are refused NaN, found by halving the batch until they are alone."""
-        try:
-            known = as_known(X, self.missing, self.implicit)
-            refuse_bad_entries(known, rows, self._fitted.features.names)
-            return self._coefficients(known)
-        except DataError as error:
-            if on_bad is None:
-                raise
-            if len(rows) == 1:
-                on_bad(error)
-                return np.full((1, self.n_components_), np.nan, X.dtype)
-        half = len(rows) // 2
-        parts = [self._each_solved(rows[part], X[part], on_bad) for part in (slice(None, half), slice(half, None))]
-        return np.concatenate(parts)
+    def _solve(self, rows: Any, X: Any) -> Array:
+        """The coefficients, or an error that names the row."""
+        known = as_known(X, self.missing, self.implicit)
+        refuse_bad_entries(known, rows, self._fitted.features.names)
+        return self._coefficients(known)
+
+
+def _each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
+    """What ``solve`` makes of the rows; NaN of those that it refuses, found by halving until they are alone."""
+    try:
+        return solve(rows, X)
+    except DataError as error:
+        if on_bad is None:
+            raise
+        if len(rows) == 1:
+            on_bad(error)
+            return np.full((1, width), np.nan, X.dtype)
+    half = len(rows) // 2
+    parts = [_each(rows[part], X[part], on_bad, solve, width) for part in (slice(None, half), slice(half, None))]
+    return np.concatenate(parts)
 
 
 def _follow(rows: Any, expected: int, missing: int) -> bool:

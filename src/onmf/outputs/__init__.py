@@ -1,4 +1,4 @@
-"""Where coefficients are written, row by row: CSV, JSON Lines, Parquet, NumPy, AnnData."""
+"""Where coefficients and fits are written, row by row: CSV, JSON Lines, Parquet, NumPy, AnnData."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What an output is: rows of coefficients go in as they come, and none of them is kept."""
+"""What an output is: rows of coefficients, or of samples, go in as they come, and none of them is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onmf._support.arrays import Array
 class Heading:
     """What is known before the first row."""
 
-    columns: tuple[str, ...]  # of H
+    columns: tuple[str, ...]
     dtype: np.dtype[Any]
     index: str | None  # what the names of the rows are called, where rows have names
     data: Path  # the file of the samples
@@ -31,6 +31,7 @@ class Output(ABC):
     """
 
     _kinds: ClassVar[dict[str, type[Output]]] = {}
+    only_coefficients: ClassVar[bool] = False  # has it a place for these alone, and not for samples?
 
     def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -58,9 +59,9 @@ class Output(ABC):
         """Complete the file."""
 
 
-def suffixes() -> list[str]:
-    """The endings of files that can be written."""
-    return sorted(Output._kinds)
+def suffixes(of_samples: bool = False) -> list[str]:
+    """The endings of files that coefficients, or also samples, can be written to."""
+    return sorted(end for end, kind in Output._kinds.items() if not (of_samples and kind.only_coefficients))
 
 
 def kind_of(path: Path) -> type[Output] | None:

@@ -16,6 +16,8 @@ PLACE = "X_onmf"
 class H5ad(Output, suffixes=[".h5ad"]):
     """Rows are the cells, in their order; their names are in the file."""
 
+    only_coefficients = True
+
     def __init__(self, place: Path, heading: Heading) -> None:
         import h5py
 

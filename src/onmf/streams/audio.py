@@ -35,7 +35,7 @@ class Spectrogram(Sequential):
         rate = 0
         for path in paths:
             try:
-                with _opened(path) as file:
+                with opened(path) as file:
                     found, length = file.samplerate, file.frames
             except SourceError as error:
                 self.frames[path], self.bad[path] = 0, error
@@ -52,7 +52,7 @@ class Spectrogram(Sequential):
         self.n_samples = sum(self.frames.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
-        self.feature_names = [f"{k * rate / window:.6g} Hz" for k in range(self.n_features)]
+        self.feature_names = frequencies(rate, window)
 
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
@@ -79,7 +79,7 @@ class Spectrogram(Sequential):
         shape = get_window("hann", self.window)
         wanted = (size - 1) * self.hop + self.window
         sound, found = np.empty(0), 0
-        with _opened(path) as file:
+        with opened(path) as file:
             while True:
                 with reading(path, "to the end"):
                     block = file.read(wanted - len(sound), always_2d=True)
@@ -103,7 +103,13 @@ def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source
     return source
 
 
-def _opened(path: Path) -> Any:
+def frequencies(rate: float, window: int) -> list[str]:
+    """The names of the features, as in ``440 Hz``."""
+    return [f"{k * rate / window:.6g} Hz" for k in range(window // 2 + 1)]
+
+
+def opened(path: Path) -> Any:
+    """A recording, to be read."""
     import soundfile
 
     with reading(path, "as sound"):

@@ -1,0 +1,159 @@
+"""``onmf separate``: a recording as files of its parts, whose sum is the recording."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+import onmf
+from onmf._support.wording import counted
+from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.folder import folder_to_be
+from onmf.cli.interrupting import uninterrupted
+from onmf.cli.module import Module
+from onmf.cli.served import first_warnings
+from onmf.cli.terminal import console, fail, require_writable
+from onmf.cli.watching import LogEvery, announce, watched
+
+if TYPE_CHECKING:
+    from onmf.audio.files import PartFiles
+    from onmf.audio.separating import Groups
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "`onmf separate song.safetensors song.ogg --out parts`\n\n"
+    "`onmf separate song.safetensors song.ogg --group 0,2 --group 1,5 --out instruments --format flac`\n\n"
+    "`onmf separate both.safetensors mixture.flac --group fixed --out apart --json`"
+)
+
+
+@app.command(epilog=EXAMPLES)
+def separate(
+    context: typer.Context,
+    model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` learnt from sound.", show_default=False)],
+    sound: Annotated[
+        Path,
+        typer.Argument(help="The recording: .wav, .flac, .ogg, .mp3, .opus, .aiff. The model knows window and hop."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the parts.", show_default=False)],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Components to put together, counted from 0 as the files are: --group 0,2 --group 1. Those in no "
+            "group become rest. fixed: the atoms of `onmf fit --fixed` against the others.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="wav: 32-bit floats, which sum to the recording to seven digits; flac: 24 bits, which sum to the "
+            "recording rounded to 24 bits, exactly.",
+        ),
+    ] = "wav",
+    module: Module = None,
+    log_every: LogEvery = "30s",
+    as_json: AsJson = False,
+) -> None:
+    """Write one file of sound per component of MODEL, or per group of components; their sum is the recording.
+
+    The share of a component in the model's fit to a frame, frequency by frequency, is what it gets of the sound
+    (Wiener's masks), of every channel alike.
+    """
+    from onmf.audio.files import FORMATS, PartFiles, Recording  # as what is asked of ``onmf``: not needed for --help
+    from onmf.audio.separating import Separation
+    from onmf.streams import schemes
+
+    if form not in FORMATS:
+        fail(f"--format must be {' or '.join(FORMATS)}, got {form!r}.")
+    groups = _groups(group)
+    next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
+    if not sound.is_file():
+        fail(f"there is no recording {sound}; give the name of a file of sound, without options.")
+    nmf = onmf.load(model)
+    if nmf.source_.scheme != "audio":
+        fail(
+            f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
+            "--out song.safetensors), or say in Python what its spectra were: onmf.audio.separate(..., window=...)."
+        )
+    recording = Recording(sound)
+    separation = Separation(nmf, recording.rate, groups)
+    names = _names(len(separation.groups), groups, form)
+    announce(context, f"Separating {sound} into {counted(len(names), 'part')} by {model}.", log_every)
+    with folder_to_be(out):
+        paths = [out / name for name in names]
+        for path in paths:
+            require_writable(path, sound, model)
+        _refuse_others(out, names)
+        with first_warnings(), watched(log_every, None, None, sound, model) as show:
+            started = time.perf_counter()
+            files = PartFiles(paths, FORMATS[form], recording)
+            with files:
+                for block in separation.parts(recording.blocks()):
+                    files.write(block)
+                    told = files.written, recording.samples, 0, time.perf_counter() - started, np.nan, nmf.components_
+                    show(onmf.Progress(*told))
+                with uninterrupted():
+                    files.complete()
+    _tell(separation.groups, files, as_json)
+
+
+def _groups(given: list[str] | None) -> Groups | str | None:
+    """What ``groups=`` takes."""
+    if not given:
+        return None
+    if given == ["fixed"]:
+        return "fixed"
+    for text in given:
+        if not re.fullmatch(r"\d+(,\d+)*", text, re.ASCII):
+            fail(f"--group {text}: write components between commas, as in 0,2, or fixed alone.")
+    return [[int(number) for number in text.split(",")] for text in given]
+
+
+def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
+    """part-00.wav, part-01.wav, ... of components; group-0.wav, ..., rest.wav of groups; fixed.wav, others.wav."""
+    if groups == "fixed":
+        names = ["fixed", "others"][:parts]
+    elif groups is None:
+        names = [f"part-{number:0{max(2, len(str(parts - 1)))}}" for number in range(parts)]
+    else:
+        names = [f"group-{number}" for number in range(len(groups))] + ["rest"] * (parts - len(groups))
+    return [f"{name}.{form}" for name in names]
+
+
+def _refuse_others(folder: Path, names: list[str]) -> None:
+    """Refuse a folder with parts that would stay from another separation: with them, the sum is another one."""
+    kind = names[0].partition("-")[0] + "-"
+    stale = sorted(path.name for path in folder.glob(f"{kind}*") if path.name not in names)
+    if kind in ("part-", "group-") and stale:
+        fail(f"{folder} holds {stale[0]} of another separation; give --out another folder, or remove it.")
+
+
+def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
+    """What was written."""
+    total = max(float(files.energy.sum()), np.finfo(float).tiny)
+    parts: list[dict[str, Any]] = [
+        {"file": str(path), "components": list(group), "share_of_energy": float(energy) / total}
+        for path, group, energy in zip(files.paths, groups, files.energy, strict=True)
+    ]
+    recording = files.recording
+    if as_json:
+        facts = {"sound": str(recording.path), "samples": recording.samples, "rate": recording.rate}
+        facts |= {"channels": recording.channels, "written_as": files.kind.told, "parts": parts}
+        print_json(facts)
+        return
+    table = Table("file", "components", "share of the energy")
+    for part in parts:
+        numbers = ", ".join(map(str, part["components"]))
+        table.add_row(part["file"], numbers, f"{100 * part['share_of_energy']:.1f} %")
+    console.print(table)
+    seconds = recording.samples / recording.rate
+    console.print(f"{counted(len(parts), 'part')} of {seconds:.1f} seconds as {files.kind.told}.", soft_wrap=True)
