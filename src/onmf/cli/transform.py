@@ -30,7 +30,8 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
     "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
-    "`onmf transform cells.safetensors cells.h5ad --out with-coefficients.h5ad`"
+    "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
+    'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
 )
 
 
@@ -55,7 +56,8 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
     """
-    from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.inputs import require_same_features
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
     from onmf.persistence import file
@@ -69,7 +71,7 @@ def transform(
         fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
     kind.require(place)
     if not standard:
-        require_writable(out, place, model)
+        require_writable(out, *(() if kind.adds_to_data else (place,)), model)
     nmf = onmf.load(model)
     atoms = counted(len(nmf.components_), "atom")
     announce(context, f"Finding coefficients of {data} in the {atoms} of {model}.", log_every)
@@ -91,7 +93,9 @@ def transform(
                 if output is None:
                     named = rows.dtype == object
                     index = (source.index_name or "row") if named else None
-                    heading = outputs.Heading(tuple(nmf.get_feature_names_out()), H.dtype, index, place)
+                    layer = None if source.spec is None else source.spec.options.get("layer")
+                    columns = tuple(nmf.get_feature_names_out())
+                    heading = outputs.Heading(columns, H.dtype, index, place, origin_of(nmf, layer))
                     output = stack.enter_context(closing(kind(target, heading)))
                 with uninterrupted() if keeps else nullcontext():
                     output.write(H, rows if named else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,15 @@ from onmf._support.arrays import Array
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The model that coefficients belong to, for files that have a place for it."""
+
+    W: Array  # (K, F)
+    features: tuple[str, ...] | None  # their names, where they have some
+    facts: Mapping[str, Any]  # what was run: texts, numbers, lists of texts, and mappings of these
+
+
+@dataclass(frozen=True)
 class Heading:
     """What is known before the first row."""
 
@@ -21,6 +30,7 @@ class Heading:
     dtype: np.dtype[Any]
     index: str | None  # what the names of the rows are called, where rows have names
     data: Path  # the file of the samples
+    origin: Origin | None = None
 
 
 class Output(ABC):
@@ -29,6 +39,7 @@ class Output(ABC):
     Made with the place to write to and a ``Heading``, it takes rows by ``write`` until ``close`` completes it.
     """
 
+    adds_to_data: ClassVar[bool] = False  # does it hold the samples too, so that it may take their file's place?
     _kinds: ClassVar[dict[str, type[Output]]] = {}
 
     def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
