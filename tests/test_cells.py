@@ -194,7 +194,7 @@ def test_a_model_without_names_goes_by_the_order_of_the_genes_and_one_of_other_f
 KILLED = """
 import os, resource, signal, sys
 import onmf.cli.main as cli
-import onmf.estimators.annotating, onmf.estimators.files, onmf.persistence.model, h5py, sklearn.cluster
+import h5py, numba, numba.core.dispatcher, onmf.estimators.annotating, onmf.estimators.files, onmf.kernels.newton, typer._adapters
 from onmf.persistence import file
 from onmf.streams import h5ad as reader
 from onmf.outputs import h5ad as writer
