@@ -42,7 +42,7 @@ def _names(fitted: Fitted) -> Any:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-class NMF(Annotating, TransformerMixin, Parametrised):
+class NMF(TransformerMixin, Annotating, Parametrised):
     """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int

@@ -60,7 +60,7 @@ class ChosenColumns:
         return self.X[rows][:, self.places]
 
 
-@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer", "columns"])
+@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
 def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
 
