@@ -264,8 +264,8 @@ def test_the_coefficients_of_cells_are_written_beside_them(tmp_path: Path, monke
     np.save("x.npy", X)
     result = CliRunner().invoke(cli.app, ["transform", "m", "x.npy", "--out", "y.h5ad"])
     assert "x.npy is not an .h5ad file" in str(result.exception)
-    result = CliRunner().invoke(cli.app, ["transform", "m", "x.h5ad", "--out", "x.h5ad"])
-    assert "x.h5ad is an input" in result.stderr
+    result = CliRunner().invoke(cli.app, ["transform", "m", "x.npy", "--out", "x.npy"])
+    assert "x.npy is an input" in result.stderr
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npy"])

@@ -11,6 +11,7 @@ from onmf._support.version import __version__
 __all__ = [
     "BatchNMF",
     "Checkpoint",
+    "Consensus",
     "DataError",
     "DomainWarning",
     "OnlineNMF",
@@ -19,6 +20,7 @@ __all__ = [
     "Sets",
     "__version__",
     "audio",
+    "consensus",
     "divergences",
     "load",
     "methods",
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from onmf.estimators.warned import DomainWarning
     from onmf.learner import Progress
     from onmf.persistence.checkpoint import Checkpoint
+    from onmf.selection.consensus import Consensus, consensus
     from onmf.selection.rank import select_rank
     from onmf.selection.result import RankSelection
     from onmf.sets import Sets
@@ -47,12 +50,14 @@ else:
     _HOMES = {
         "BatchNMF": "onmf.estimators.batch",
         "Checkpoint": "onmf.persistence.checkpoint",
+        "Consensus": "onmf.selection.consensus",
         "DataError": "onmf.units",
         "DomainWarning": "onmf.estimators.warned",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
         "RankSelection": "onmf.selection.result",
         "Sets": "onmf.sets",
+        "consensus": "onmf.selection.consensus",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
         "suggest_divergence": "onmf.suggesting.suggestion",

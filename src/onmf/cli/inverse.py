@@ -90,7 +90,7 @@ def inverse(
     place, standard = streams.path_of(data), is_standard_output(out)
     kind: Any = outputs.kind_of(Path("x.csv") if standard else out)
     if not folder:
-        if kind is None or kind.only_coefficients:
+        if kind is None or kind.adds_to_data:
             fail(f"{out}: samples are written as {FILES}, or as CSV to -.")
         kind.require(place)
         if not standard:

@@ -38,6 +38,7 @@ class Job:
     kind: Callable[[Any, outputs.Heading], outputs.Output]
     out: Path | None  # None: standard output
     gap: str = "NaN"  # what bad rows are, where they are skipped
+    origin: outputs.Origin | None = None  # for outputs that tell of the model
 
     def write(
         self,
@@ -58,7 +59,8 @@ class Job:
                     if output is None:
                         named = rows.dtype == object
                         index = (source.index_name or "row") if named else None
-                        heading = outputs.Heading(self.columns, found.dtype, index, streams.path_of(self.data))
+                        data = streams.path_of(self.data)
+                        heading = outputs.Heading(self.columns, found.dtype, index, data, origin=self.origin)
                         output = stack.enter_context(closing(self.kind(target, heading)))
                     with uninterrupted() if keeps else nullcontext():
                         output.write(found, rows if named else None)

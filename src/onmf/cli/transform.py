@@ -28,7 +28,8 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
     "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
-    "`onmf transform cells.safetensors cells.h5ad --out with-coefficients.h5ad`"
+    "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
+    'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
 )
 
 
@@ -70,7 +71,8 @@ def write_coefficients(
     metrics: str | None = None,
 ) -> tuple[Job, dict[str, Any]]:
     """Do so, and give the facts of it."""
-    from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.inputs import require_same_features
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
     from onmf.persistence import file
@@ -83,7 +85,7 @@ def write_coefficients(
         fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
     kind.require(place)
     if not standard:
-        require_writable(out, place, model)
+        require_writable(out, *(() if kind.adds_to_data else (place,)), model)
     nmf = onmf.load(model)
     atoms = counted(len(nmf.components_), "atom")
     announce(context, f"Finding coefficients of {data} in the {atoms} of {model}.", log_every)
@@ -91,7 +93,8 @@ def write_coefficients(
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
     require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
-    job = Job(nmf, source, data, "coefficients", columns, kind, None if standard else out)
+    origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"))
+    job = Job(nmf, source, data, "coefficients", columns, kind, None if standard else out, origin=origin)
     facts = job.write(
         lambda on_bad: nmf.served(source, batch_size or usual_size(source), on_bad),
         nullcontext(sys.stdout) if standard else file.replacing(out),

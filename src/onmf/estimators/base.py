@@ -18,6 +18,7 @@ from onmf._support.seeds import require_seed
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import require_weighed
+from onmf.estimators.annotating import Annotating
 from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.parameters import Parametrised
 from onmf.estimators.shown import Shown
@@ -41,7 +42,7 @@ def _names(fitted: Fitted) -> Any:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-class NMF(TransformerMixin, Parametrised):
+class NMF(TransformerMixin, Annotating, Parametrised):
     """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onmf._support.arrays import Array
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The model that coefficients belong to, for files that have a place for it."""
+
+    W: Array  # (K, F)
+    features: tuple[str, ...] | None  # their names, where they have some
+    facts: Mapping[str, Any]  # what was run: texts, numbers, lists of texts, and mappings of these
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,7 @@ class Heading:
     index: str | None  # what the names of the rows are called, where rows have names
     data: Path  # the file of the samples
     digits: int = 9  # of a number in text: by default all those of single precision
+    origin: Origin | None = None
 
 
 class Output(ABC):
@@ -30,8 +40,9 @@ class Output(ABC):
     Made with the place to write to and a ``Heading``, it takes rows by ``write`` until ``close`` completes it.
     """
 
+    # Does it hold the samples too? Then it may take the place of their file, and has a place for coefficients alone.
+    adds_to_data: ClassVar[bool] = False
     _kinds: ClassVar[dict[str, type[Output]]] = {}
-    only_coefficients: ClassVar[bool] = False  # has it a place for these alone, and not for samples?
 
     def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -61,7 +72,7 @@ class Output(ABC):
 
 def suffixes(of_samples: bool = False) -> list[str]:
     """The endings of files that coefficients, or also samples, can be written to."""
-    return sorted(end for end, kind in Output._kinds.items() if not (of_samples and kind.only_coefficients))
+    return sorted(end for end, kind in Output._kinds.items() if not (of_samples and kind.adds_to_data))
 
 
 def kind_of(path: Path) -> type[Output] | None:

@@ -18,11 +18,12 @@ def stability(dictionaries: Sequence[Array]) -> float:
 
 def matched_similarity(one: Array, other: Array) -> float:
     """The mean cosine of the angles between atoms, each matched with one of the other's so that it is largest."""
-    cosines = _directions(one) @ _directions(other).T
+    cosines = directions(one) @ directions(other).T
     return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
 
 
-def _directions(W: Array) -> Array:
+def directions(W: Array) -> Array:
+    """The atoms, each of length 1; zeros stay zeros."""
     W = W.astype(np.float64)
     norms = np.linalg.norm(W, axis=1, keepdims=True)
     return np.divide(W, norms, out=np.zeros_like(W), where=norms > 0)

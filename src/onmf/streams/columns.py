@@ -23,20 +23,21 @@ def choose(
     drop: Sequence[str] | None = None,
     index: str | None = None,
     weight: str | None = None,
+    what: str = "column",
 ) -> tuple[list[int], int | None, int | None]:
     """The places of the features, that of the row names and that of the weights.
 
     Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index`` nor the
-    ``weight``.
+    ``weight``. ``what`` is what a user calls a column.
     """
     known = dict(zip(names, range(len(names)), strict=True))
     times = Counter(names)
 
     def place(name: str) -> int:
         if name not in known:
-            raise SourceError(f"{where} has no column {name!r}; its columns are {shown(names)}.")
+            raise SourceError(f"{where} has no {what} {name!r}; its {what}s are {shown(names)}.")
         if times[name] > 1:
-            raise SourceError(f"{where} has {times[name]} columns named {name!r}; give each a name of its own.")
+            raise SourceError(f"{where} has {times[name]} {what}s named {name!r}; give each a name of its own.")
         return known[name]
 
     row_names, weights = (None if name is None else place(name) for name in (index, weight))
@@ -45,10 +46,10 @@ def choose(
     if columns is not None and list(columns) != [names[each] for each in places]:  # equal names are not looked up
         for name, asked in Counter(columns).most_common(1):
             if asked > 1:
-                raise SourceError(f"{where}: the column {name!r} is asked for {asked} times.")
+                raise SourceError(f"{where}: the {what} {name!r} is asked for {asked} times.")
         places = [each for each in map(place, columns) if each not in left_out]
     if not places:
-        raise SourceError(f"{where} has no columns left to learn from; its columns are {shown(names)}.")
+        raise SourceError(f"{where} has no {what}s left to learn from; its {what}s are {shown(names)}.")
     return places, row_names, weights
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf.streams.base import Source, SourceError, reading, require_filled
+from onmf.streams.base import Source, SourceError, reading, require_filled, require_matrix
+from onmf.streams.columns import choose
 from onmf.streams.probing import require_harmless
 from onmf.streams.registry import register
 from onmf.streams.rows import Rows
-from onmf.streams.stored import Sliced
+from onmf.streams.stored import Sliced, open_hdf5
 from onmf.units import DataError, refuse_broken_structure
 
 log = logging.getLogger("onmf")
@@ -48,15 +49,29 @@ class StoredRows:
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
 
+class ChosenColumns:
+    """Some columns of a matrix that gives slices of its rows, in another order perhaps."""
+
+    def __init__(self, X: Any, places: list[int]) -> None:
+        self.X, self.places = X, places
+        self.shape, self.dtype = (X.shape[0], len(places)), X.dtype
+
+    def __getitem__(self, rows: slice) -> Any:
+        return self.X[rows][:, self.places]
+
+
 @register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
-def h5ad(path: Path, layer: str | None = None) -> Source:
-    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features."""
+def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None) -> Source:
+    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
+
+    ``columns`` chooses genes by name: those of a model are found in files that have more, or another order.
+    """
     import h5py
 
     place = "X" if layer is None else f"layers/{layer}"
     require_harmless(path, LOOK, place)
     with reading(path, "as AnnData"):
-        file = h5py.File(path, "r")
+        file = open_hdf5(path)
         if "var" not in file or "_index" not in file["var"].attrs:
             raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
         genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
@@ -68,15 +83,20 @@ def h5ad(path: Path, layer: str | None = None) -> Source:
         kind = "dense" if isinstance(X, h5py.Dataset) else X.attrs.get("encoding-type")
         if kind not in ("dense", "csr_matrix", "csc_matrix"):
             raise SourceError(f"{where} is stored as {kind!r}; onmf reads dense, CSR and CSC matrices.")
-        source = _by_columns(where, X) if kind == "csc_matrix" else None
-        source = source or Sliced(where, X if kind == "dense" else StoredRows(where, X), path)
-    if len(genes) != source.n_features:
-        raise SourceError(f"{where} has {source.n_features} columns but names of {len(genes)} genes; it is damaged.")
+        matrix: Any = X if kind == "dense" else _by_columns(where, X) if kind == "csc_matrix" else StoredRows(where, X)
+        require_matrix(where, matrix)
+    if len(genes) != matrix.shape[1]:
+        raise SourceError(f"{where} has {matrix.shape[1]} columns but names of {len(genes)} genes; it is damaged.")
+    places, _, _ = choose(path, genes, columns, what="gene")
+    if places != list(range(len(genes))):
+        genes = [genes[place] for place in places]
+        matrix = matrix[:, places] if kind == "csc_matrix" else ChosenColumns(matrix, places)
+    source: Source = Rows(matrix) if kind == "csc_matrix" else Sliced(where, matrix, path)
     source.feature_names = genes
     return source
 
 
-def _by_columns(where: str, group: Any) -> Source:
+def _by_columns(where: str, group: Any) -> Any:
     """Rows cannot be cut from columns: the matrix is read whole."""
     shape, indptr, indices, data = _parts(where, group)
     require_filled(where, shape, data.shape[0])
@@ -86,7 +106,7 @@ def _by_columns(where: str, group: Any) -> Source:
         "is read in pieces: adata.X = adata.X.tocsr().",
         *(where, bytes_needed / 1e6),
     )
-    return Rows(_sound(where, scipy.sparse.csc_matrix, (data[:], indices[:], indptr[:]), shape).tocsr())
+    return _sound(where, scipy.sparse.csc_matrix, (data[:], indices[:], indptr[:]), shape).tocsr()
 
 
 def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:

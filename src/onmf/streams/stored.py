@@ -78,13 +78,23 @@ def _parts_in(folder: Path) -> int:
     return sum(not name.startswith(".") and name != "zarr.json" for _, _, names in os.walk(folder) for name in names)
 
 
+def open_hdf5(path: Path) -> Any:
+    """The file, for reading; refused while another program may write to it."""
+    import h5py
+
+    try:
+        return h5py.File(path, "r")
+    except BlockingIOError:
+        raise SourceError(f"{path} is open for writing in another program; close it there first.") from None
+
+
 @register("hdf5", [".h5", ".hdf5"], needs="h5py", extra="hdf5")
 def hdf5(path: Path, name: str | None = None) -> Source:
     """The data set called ``name`` in an HDF5 file; the name can be left out where there is only one."""
     import h5py
 
     with reading(path, "as HDF5"):
-        file = h5py.File(path, "r")
+        file = open_hdf5(path)
         if name is None or name not in file:
             names: list[str] = []
             file.visititems(lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None)
