@@ -17,9 +17,11 @@ from onmf.cli.app import app
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
+from onmf.cli.topics import is_text, say_leading
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
 
+TEXTS_SHUFFLED = 10_000  # some ten megabytes
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
     f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, paper:step=canonical,a=200. "
@@ -34,6 +36,7 @@ EXAMPLES = (
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
+    "`onmf fit 'news.jsonl?field=body&stop=english&max_df=0.5' -k 20 --out news.safetensors`\n\n"
     "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
     "`onmf fit ratings.npz --implicit missing -k 10 --out tastes.safetensors`\n\n"
     "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
@@ -94,8 +97,13 @@ def fit(
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
     shuffle_buffer: Annotated[
-        int, typer.Option(min=0, help="If they cannot: draw each batch at random from a buffer of this many samples.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="If they cannot: draw each batch at random from a buffer of this many samples.",
+            show_default="10000 of texts in files, else 0",
+        ),
+    ] = None,
     reservoir: Annotated[
         int,
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
@@ -125,7 +133,12 @@ def fit(
     log_json: LogJson = None,
     metrics: Metrics = None,
 ) -> None:
-    """Learn a dictionary from DATA and write it to a model file."""
+    """Learn a dictionary from DATA and write it to a model file.
+
+    Of texts the 10,000 most frequent words are counted, if 100 texts or more are given those in at least two. After the
+    question mark, words=5000 keeps as many, stop=english leaves out the commonest English words, min_df=5 those in
+    fewer than five texts and max_df=0.5 those in more than half of them.
+    """
     place, standard = streams.path_of(data), is_standard_output(out)
     if not standard:
         require_writable(out, *(each for each in (place, fixed) if each is not None))
@@ -153,7 +166,7 @@ def fit(
     announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
     begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
     fixed_in = None if fixed is None else onmf.load(fixed)
-    source = _opened(data, shuffle_buffer, seed, begun or (fixed_in and fixed_in.source_))
+    source = _opened(data, shuffle_buffer, shuffle, seed, begun or (fixed_in and fixed_in.source_))
     settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
@@ -185,12 +198,15 @@ def fit(
         errors.print(f"onmf: {skipped} skipped; the last: {model.skipped_[-1]}")
     history = model.history_
     where = "standard output" if standard else out
-    (errors if standard else console).print(
+    said = errors if standard else console
+    said.print(
         f"{where}: {counted(len(model.components_), 'atom')} of {counted(model.n_features_in_, 'feature')} from "
         f"{counted(model.n_samples_seen_, 'sample')} in {history['seconds'][-1]:.1f} s; last batch's loss "
         f"{history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
+    for line in say_leading(model, out):
+        said.print(line, soft_wrap=True)
 
 
 def _beginning(settings: dict[str, Any], data: str) -> str:
@@ -220,12 +236,17 @@ def _source_in(checkpoint: Path) -> streams.Spec | None:
     return None
 
 
-def _opened(data: str, buffer: int, seed: int | None, like: streams.Spec | None) -> streams.Source:
+def _opened(
+    data: str, buffer: int | None, shuffle: bool, seed: int | None, like: streams.Spec | None
+) -> streams.Source:
     """The source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
-    A model or run that goes on decides what the features are.
+    A model or run that goes on decides what the features are. Texts come by author, subject or date, and topics
+    learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
     """
     source = streams.open_source(data, like)
+    if buffer is None:
+        buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
     if buffer and not source.any_order:
         source = streams.shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.

@@ -30,6 +30,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
     "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
+    "`onmf transform topics.safetensors news.jsonl --proportions --out shares.csv`\n\n"
     "`onmf transform cells.safetensors cells.h5ad --out with-coefficients.h5ad`"
 )
 
@@ -44,6 +45,10 @@ def transform(
         int | None,
         typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
+    as_proportions: Annotated[
+        bool,
+        typer.Option("--proportions", help="Write each atom's share of a sample's fit, rows that sum to one, not H."),
+    ] = False,
     on_error: Annotated[
         str, typer.Option(help="What to do with a bad sample: raise (stop with an error) or skip (a row of NaN).")
     ] = "raise",
@@ -58,6 +63,7 @@ def transform(
     from onmf.estimators.inputs import require_same_features  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
+    from onmf.learner.usage import proportions
     from onmf.persistence import file
 
     if on_error not in ("raise", "skip"):
@@ -88,6 +94,7 @@ def transform(
         keeps, interrupted = not (standard or source.rewinds), False
         try:
             for rows, H in nmf.served(source, size, faults.add if on_error == "skip" else None):
+                H = proportions(H, nmf.components_) if as_proportions else H
                 if output is None:
                     named = rows.dtype == object
                     index = (source.index_name or "row") if named else None
@@ -117,7 +124,7 @@ def transform(
         errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
         raise typer.Exit(130)
     where = "standard output" if standard else out
-    said = f"{where}: coefficients of {counted(done, 'sample')}, {len(nmf.components_)} each."
+    said = f"{where}: {'proportions' if as_proportions else 'coefficients'} of {counted(done, 'sample')}, {len(nmf.components_)} each."
     (errors if standard else console).print(said, soft_wrap=True)
 
 
