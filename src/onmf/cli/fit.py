@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,12 +15,12 @@ from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
+from onmf.cli.opened import opened, source_in
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable, seconds_of
-from onmf.cli.topics import is_text, say_leading
+from onmf.cli.topics import say_leading
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
 
-TEXTS_SHUFFLED = 10_000  # some ten megabytes
 DIVERGENCE_HELP = f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1."
 METHOD_HELP = (
     f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, paper:step=canonical,a=200. "
@@ -164,9 +163,9 @@ def fit(
     }
     known = None if start is None else onmf.load(start)
     announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
-    begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
+    begun = known.source_ if known is not None else source_in(checkpoint) if resume and checkpoint else None
     fixed_in = None if fixed is None else onmf.load(fixed)
-    source = _opened(data, shuffle_buffer, shuffle, seed, begun or (fixed_in and fixed_in.source_))
+    source = opened(data, shuffle_buffer, shuffle, seed, begun or (fixed_in and fixed_in.source_))
     settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
@@ -225,32 +224,6 @@ def _save(model: onmf.OnlineNMF, out: Path) -> None:
         onmf.save(model, Path(folder) / "model")
         sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
     sys.stdout.flush()
-
-
-def _source_in(checkpoint: Path) -> streams.Spec | None:
-    """How the features of a run that goes on were made: a vocabulary, for one, stays when the texts become more."""
-    from onmf.persistence.file import ModelFileError
-
-    with suppress(ModelFileError):  # which the run itself meets, and says
-        return onmf.Checkpoint(checkpoint).read()[1].source
-    return None
-
-
-def _opened(
-    data: str, buffer: int | None, shuffle: bool, seed: int | None, like: streams.Spec | None
-) -> streams.Source:
-    """The source, shuffled through a buffer if asked, and read ahead where reading takes time.
-
-    A model or run that goes on decides what the features are. Texts come by author, subject or date, and topics
-    learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
-    """
-    source = streams.open_source(data, like)
-    if buffer is None:
-        buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
-    if buffer and not source.any_order:
-        source = streams.shuffle(source, buffer, seed or 0)
-    # A thread that waits for a silent pipe could not be stopped.
-    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
 
 
 def _checkpoint(

@@ -53,13 +53,16 @@ def topics(
     by: Annotated[
         str,
         typer.Option(
-            help="weight: the feature's share of the topic; lift: that over its share in all; specificity: how far it is "
+            help="weight: a feature's share of the topic; lift: that over its share in all; specificity: how far it is "
             "above that of the next best topic."
         ),
     ] = "weight",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """List the leading words or features of every component, those with the largest share of the data first."""
+    """List the leading words or features of every component, those with the largest share of the data first.
+
+    Topic 3 is component_3 of what onmf transform writes.
+    """
     if by not in RANKINGS:
         fail(f"--by must be one of {', '.join(RANKINGS)}, got {by!r}.")
     nmf = onmf.load(model)

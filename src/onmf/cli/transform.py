@@ -66,6 +66,7 @@ def transform(
     from onmf.learner.usage import proportions
     from onmf.persistence import file
 
+    what = "proportions" if as_proportions else "coefficients"
     if on_error not in ("raise", "skip"):
         fail(f"--on-error must be raise or skip, got {on_error!r}.")
     place = streams.path_of(data)
@@ -121,10 +122,10 @@ def transform(
         gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} NaN"
         errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
     if interrupted:
-        errors.print(f"Interrupted after {counted(done, 'sample')}; their coefficients are in {out}.")
+        errors.print(f"Interrupted after {counted(done, 'sample')}; their {what} are in {out}.")
         raise typer.Exit(130)
     where = "standard output" if standard else out
-    said = f"{where}: {'proportions' if as_proportions else 'coefficients'} of {counted(done, 'sample')}, {len(nmf.components_)} each."
+    said = f"{where}: {what} of {counted(done, 'sample')}, {len(nmf.components_)} each."
     (errors if standard else console).print(said, soft_wrap=True)
 
 

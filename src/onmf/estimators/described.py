@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
 from onmf.estimators.shown import Shown
@@ -14,7 +12,9 @@ from onmf.topics import leading, ranked
 class Described:
     """The part of a model that tells of its atoms."""
 
-    _fitted: Fitted
+    @property
+    def _fitted(self) -> Fitted:
+        raise NotImplementedError
 
     usage_ = Shown[Fitted, Array](lambda fitted: fitted.usage.shares)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, row_sums
 from onmf._support.known import apart
 from onmf.estimators.serving import Serving, usual_size
 from onmf.learner import Usage
@@ -39,7 +39,9 @@ def measured(
         counts = counts and _are_counts(X)
         if counts:
             found.add(X)
-        sums += Usage.of(model._each_solved(rows, X, None), model.components_, weights).sums
+        full = (row_sums(X) != 0).astype(np.float64)  # of a blank text nothing is fitted, but for the least h there is
+        H = model._each_solved(rows, X, None)
+        sums += Usage.of(H, model.components_, full if weights is None else full * weights).sums
         samples += len(rows)
         show(samples)
     if not samples:
@@ -49,4 +51,4 @@ def measured(
 
 def _are_counts(X: Any) -> bool:
     """Sparse, or whole numbers."""
-    return bool(scipy.sparse.issparse(X) or (X == np.floor(X)).all())
+    return bool(scipy.sparse.issparse(X) or (np.floor(X) == X).all())

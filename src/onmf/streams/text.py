@@ -127,8 +127,8 @@ def documents(
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    known = {"field": field, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
-    known |= {"words": words, "min_df": min_df}
+    known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    known |= {"ngrams": ngrams, "tfidf": tfidf}
     source.chosen = {name: value for name, value in known.items() if value is not None}
     if rewinds and not path.is_file():
         source.files = named(path, matching(path, [".txt"]))

@@ -1,4 +1,4 @@
-"""Atoms in words: their leading features, and how well these go together. Numbers in, numbers out; nothing is learnt."""
+"""Atoms in words: their leading features, and how well these go together. Nothing here learns."""
 
 from onmf.topics.coherence import Coherence, coherence
 from onmf.topics.ranking import RANKINGS, leading, ranked

@@ -6,8 +6,8 @@ With p_kf = W_kf / sum_f W_kf, the shares of the features in atom k, and u_k the
 - *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all atoms. The mean share 1/F is added
   since what is rare everywhere is many times next to nothing by chance alone: a feature as frequent as the mean one has
   half its lift, a frequent one nearly all, a rare one nearly none;
-- *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q = max over j != k of p_jf, that
-  of the next best atom; with a minus if p < q. Large for features that are both frequent in the atom and missing
+- *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q, the largest p_jf of another
+  atom j; with a minus if p < q. Large for features that are both frequent in the atom and missing
   elsewhere, as marker genes are (Dey, Hsiao and Stephens, PLoS Genetics 13(3), 2017). q is a tenth of 1/F at least.
 """
 
