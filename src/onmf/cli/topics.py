@@ -134,7 +134,8 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
     table.add_column(f"{'words' if words else 'features'} ({values})", overflow="fold")
     width = max(NARROWEST, console.width - sum(len(head) + 2 for head in heads) - 2)
     for k in order:
-        parts = (f"{name} {FORMATS[by].format(value).removesuffix('%')}" for name, value in leading[k])
+        valued = ((name, FORMATS[by].format(value).removesuffix("%")) for name, value in leading[k])
+        parts = (f"{name} {value}" for name, value in valued if value != "0.00")  # rest of rounding
         listed = textwrap.fill(", ".join(part.replace(" ", GLUE) for part in parts), width).replace(GLUE, " ")
         measured = [] if coherence is None else ["" if np.isnan(coherence[k]) else f"{coherence[k]:.2f}"]
         table.add_row(str(k), f"{shares[k]:.1%}", *measured, listed)
@@ -158,7 +159,8 @@ def _nameless(nmf: onmf.OnlineNMF) -> str | None:
 
 def _everywhere(leading: Leading) -> str | None:
     """What to do about words that lead most topics, and therefore tell of none."""
-    topics_of = Counter(name for features in leading for name, _ in features)
+    heavy = ([name for name, value in features[:5] if value > features[0][1] / 10] for features in leading)
+    topics_of = Counter(name for names in heavy for name in names)
     common = [name for name, number in topics_of.most_common(5) if number > max(2, 2 / 3 * len(leading))]
     if not common:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,8 +40,8 @@ class Usage:
         return cls((counts if weights is None else counts * weights) @ proportions(H, W))
 
     def and_then(self, batch: Usage, before: int, n: int, horizon: float = np.inf) -> Usage:
-        """With a batch of n samples that comes after so many; ``horizon`` says for how many the past is remembered."""
-        kept = before / (before + n) * max(0.0, 1 - n / horizon)
+        """With a batch of n samples that comes after so many; after ``horizon`` samples the past weighs 1/e."""
+        kept = before / (before + n) * math.exp(-n / horizon)
         return Usage(self.sums * kept + batch.sums)
 
     @property

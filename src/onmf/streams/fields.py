@@ -34,7 +34,7 @@ def text_field(path: Path) -> str:
     if not any(objects) or any(USUAL in each for each in objects):
         return USUAL
     long, *others = sorted(words.items(), key=lambda field: -field[1]) or [("", 0.0)]
-    if long[1] >= max(FEWEST_WORDS, *(CLEARLY * number for _, number in others)):
+    if long[1] >= max([FEWEST_WORDS, *(CLEARLY * number for _, number in others)]):
         return long[0]
     named = shown(list(dict.fromkeys(name for each in objects for name in each)))
     if long[1] >= FEWEST_WORDS:
