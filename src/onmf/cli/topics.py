@@ -36,7 +36,7 @@ EXAMPLES = (
 VALUES = {"weight": "% of the topic", "lift": "times their share in all", "specificity": "specificity"}
 FORMATS = {"weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
 SHOWN_AFTER_FIT = 10  # topics
-NARROWEST = 16  # column of words
+NARROWEST = 10  # column of words
 GLUE = "\N{NO-BREAK SPACE}"  # keeps a feature and its value on one line
 
 
@@ -132,7 +132,7 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
         table.add_column(head, justify="right", no_wrap=True)
     values = VALUES[by] if words else VALUES[by].replace("topic", "component")
     table.add_column(f"{'words' if words else 'features'} ({values})", overflow="fold")
-    width = max(NARROWEST, console.width - sum(len(head) + 2 for head in heads) - 2)
+    width = max(NARROWEST, console.width - sum(len(head) + 3 for head in heads))  # padded by 2, and a line of the box
     for k in order:
         valued = ((name, FORMATS[by].format(value).removesuffix("%")) for name, value in leading[k])
         parts = (f"{name} {value}" for name, value in valued if value != "0.00")  # rest of rounding
