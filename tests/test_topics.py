@@ -298,6 +298,9 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     output = invoke("topics", tmp_path / "x.npy.m")
     assert "feature 3" in output
     assert "onmf: the features of this model have no names; learn it from data that have some" in output
+    assert "-0." not in invoke(
+        "topics", tmp_path / "x.csv.m", "--by", "specificity"
+    )  # what other components have more of
     assert "--by must be one of weight, lift, specificity" in invoke(
         "topics", tmp_path / "x.npy.m", "--by", "x", fails=True
     )
@@ -424,6 +427,7 @@ def test_a_fit_of_texts_ends_with_its_topics_ten_at_most(texts: Path) -> None:
     output = invoke("fit", texts, "-k", 3, "--seed", 0, "--passes", 2, "--out", "m")
     said = re.findall(r"^topic \d \((\d+)%\): (.*)$", output, re.MULTILINE)
     assert [int(share) for share, _ in said] == pytest.approx([60, 30, 10], abs=5)
+    assert "The texts are those of the field 'body'." in output
     assert set(said[0][1].split()) > set(SUBJECTS["animals"].split())
     assert output.rstrip().endswith("onmf topics m shows more of them, with weights.")
     output = invoke("fit", texts, "-k", 12, "--seed", 0, "--out", "m")

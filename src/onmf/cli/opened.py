@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import onmf
 from onmf import streams
+from onmf.cli.terminal import errors
 from onmf.cli.topics import is_text
+from onmf.streams.fields import USUAL
 
 TEXTS_SHUFFLED = 10_000  # some ten megabytes
 
@@ -27,7 +29,12 @@ def opened(data: str, buffer: int | None, shuffle: bool, seed: int | None, like:
     A model or run that goes on decides what the features are. Texts come by author, subject or date, and topics
     learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
     """
-    source = streams.open_source(data, like)
+    # Counting the words of many texts takes a while, before there are samples for a bar to count.
+    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
+        source = streams.open_source(data, like)
+    field = None if like is not None or source.spec is None else source.spec.options.get("field")
+    if field is not None and "field=" not in data and field != USUAL:
+        errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
         buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
     if buffer and not source.any_order:

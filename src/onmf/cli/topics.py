@@ -37,6 +37,7 @@ VALUES = {"weight": "% of the topic", "lift": "times their share in all", "speci
 FORMATS = {"weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
 SHOWN_AFTER_FIT = 10  # topics
 NARROWEST = 10  # column of words
+NOTICED = 1000  # a feature whose value is smaller by this factor than the leading one is not listed
 GLUE = "\N{NO-BREAK SPACE}"  # keeps a feature and its value on one line
 
 
@@ -134,8 +135,8 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
     table.add_column(f"{'words' if words else 'features'} ({values})", overflow="fold")
     width = max(NARROWEST, console.width - sum(len(head) + 3 for head in heads))  # padded by 2, and a line of the box
     for k in order:
-        valued = ((name, FORMATS[by].format(value).removesuffix("%")) for name, value in leading[k])
-        parts = (f"{name} {value}" for name, value in valued if value != "0.00")  # rest of rounding
+        felt = [(name, value) for name, value in leading[k] if value > leading[k][0][1] / NOTICED]
+        parts = (f"{name} {FORMATS[by].format(value).removesuffix('%')}" for name, value in felt)
         listed = textwrap.fill(", ".join(part.replace(" ", GLUE) for part in parts), width).replace(GLUE, " ")
         measured = [] if coherence is None else ["" if np.isnan(coherence[k]) else f"{coherence[k]:.2f}"]
         table.add_row(str(k), f"{shares[k]:.1%}", *measured, listed)
