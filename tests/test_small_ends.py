@@ -125,8 +125,9 @@ def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFix
         writer.join(timeout=10)
         return source
 
-    open_source(tmp_path / "x.txt")
-    assert "words=5000 learns a vocabulary" in caplog.records[-1].message
+    open_source(f"{tmp_path}/x.txt?hashed=64")
+    assert "without hashed= they are kept" in caplog.records[-1].message
+    assert open_source(tmp_path / "x.txt").feature_names == ["and", "apples", "pears", "plums"]
     stream()
     assert "go on from it" in caplog.records[-1].message
     some = open_source(f"{tmp_path}/x.txt?words=3")

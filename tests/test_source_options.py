@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Callable[[Path], str], str, dict[str, Any], str]] = {
     "weights": (texts, "words=8&tfidf=yes&stop=english", {"tfidf": True, "stop": "english"}, "tfidf=no"),
     "pairs": (texts, "words=30&ngrams=2", {"words": 30, "ngrams": 2}, "hashed=30"),
     "hashed": (texts, "hashed=32&stop=english", {"hashed": 32, "stop": "english"}, "hashed=64"),
-    "hashed by itself": (texts, "", {"hashed": 16384}, "words=5"),
+    "words by themselves": (texts, "", {"words": 10_000, "min_df": 1}, "words=5"),
     "size": (pictures, "size=4x3&colour=rgb", {"size": "4x3", "colour": "rgb"}, "colour=grey"),
     "size of the first": (pictures, "", {"size": "6x5", "colour": "grey"}, "size=9x5"),
     "window": (sound, "window=64&hop=16", {"window": 64, "hop": 16}, "hop=32"),

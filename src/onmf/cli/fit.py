@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,6 +17,7 @@ from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
 from onmf.cli.module import Module
+from onmf.cli.opened import opened, source_in
 from onmf.cli.options import (
     Coefficients,
     Data,
@@ -34,6 +34,7 @@ from onmf.cli.options import (
     among,
 )
 from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable, seconds_of
+from onmf.cli.topics import say_leading
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
 
@@ -46,6 +47,7 @@ EXAMPLES = (
     "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
     "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
+    "`onmf fit 'news.jsonl?field=body&stop=english&max_df=0.5' -k 20 --out news.safetensors`\n\n"
     "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
     "`onmf fit ratings.npz --implicit missing -k 10 --out tastes.safetensors`\n\n"
     "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
@@ -92,8 +94,13 @@ def fit(
         bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
     ] = True,
     shuffle_buffer: Annotated[
-        int, typer.Option(min=0, help="If they cannot: draw each batch at random from a buffer of this many samples.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="If they cannot: draw each batch at random from a buffer of this many samples.",
+            show_default="10000 of texts in files, else 0",
+        ),
+    ] = None,
     reservoir: Annotated[
         int,
         typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
@@ -122,7 +129,12 @@ def fit(
     metrics: Metrics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a dictionary from DATA and write it to a model file."""
+    """Learn a dictionary from DATA and write it to a model file.
+
+    Of texts the 10,000 most frequent words are counted, if 100 texts or more are given those in at least two. After the
+    question mark, words=5000 keeps as many, stop=english leaves out the commonest English words, min_df=5 those in
+    fewer than five texts and max_df=0.5 those in more than half of them.
+    """
     place, standard = streams.path_of(data), is_standard_output(out)
     require_free(as_json, standard)
     if not standard:
@@ -149,9 +161,9 @@ def fit(
     }
     known = None if start is None else onmf.load(start)
     announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
-    begun = known.source_ if known is not None else _source_in(checkpoint) if resume and checkpoint else None
+    begun = known.source_ if known is not None else source_in(checkpoint) if resume and checkpoint else None
     fixed_in = None if fixed is None else onmf.load(fixed)
-    source = _opened(data, shuffle_buffer, seed, begun or (fixed_in and fixed_in.source_))
+    source = opened(data, shuffle_buffer, shuffle, seed, begun or (fixed_in and fixed_in.source_))
     settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
@@ -186,12 +198,15 @@ def fit(
         print_json(_facts(model, out))
         return
     where = "standard output" if standard else out
-    (errors if standard else console).print(
+    said = errors if standard else console
+    said.print(
         f"{where}: {counted(len(model.components_), 'atom')} of {counted(model.n_features_in_, 'feature')} from "
         f"{counted(model.n_samples_seen_, 'sample')} in {history['seconds'][-1]:.1f} s; last batch's loss "
         f"{history['loss'][-1]:.6g}.",
         soft_wrap=True,
     )
+    for line in say_leading(model, out):
+        said.print(line, soft_wrap=True)
 
 
 def _facts(model: onmf.OnlineNMF, out: Path) -> dict[str, Any]:
@@ -225,27 +240,6 @@ def _save(model: onmf.OnlineNMF, out: Path) -> None:
         onmf.save(model, Path(folder) / "model")
         sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
     sys.stdout.flush()
-
-
-def _source_in(checkpoint: Path) -> streams.Spec | None:
-    """How the features of a run that goes on were made: a vocabulary, for one, stays when the texts become more."""
-    from onmf.persistence.file import ModelFileError
-
-    with suppress(ModelFileError):  # which the run itself meets, and says
-        return onmf.Checkpoint(checkpoint).read()[1].source
-    return None
-
-
-def _opened(data: str, buffer: int, seed: int | None, like: streams.Spec | None) -> streams.Source:
-    """The source, shuffled through a buffer if asked, and read ahead where reading takes time.
-
-    A model or run that goes on decides what the features are.
-    """
-    source = streams.open_source(data, like)
-    if buffer and not source.any_order:
-        source = streams.shuffle(source, buffer, seed or 0)
-    # A thread that waits for a silent pipe could not be stopped.
-    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
 
 
 def _checkpoint(

@@ -16,7 +16,7 @@ from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, require_free
 from onmf.cli.module import Module
 from onmf.cli.options import Data, Model, OnError
-from onmf.cli.served import Job, skips
+from onmf.cli.served import Job, Pairs, skips
 from onmf.cli.terminal import fail, is_standard_output, require_writable
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
@@ -28,6 +28,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
     "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
+    "`onmf transform topics.safetensors news.jsonl --proportions --out shares.csv`\n\n"
     "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
     'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
 )
@@ -43,6 +44,10 @@ def transform(
         int | None,
         typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
     ] = None,
+    as_proportions: Annotated[
+        bool,
+        typer.Option("--proportions", help="Write each atom's share of a sample's fit, rows that sum to one, not H."),
+    ] = False,
     on_error: OnError = "raise",
     module: Module = None,
     log_every: LogEvery = "30s",
@@ -55,7 +60,8 @@ def transform(
     A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
     """
     require_free(as_json, is_standard_output(out))
-    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, log_every, log_json, metrics)
+    watching = log_every, log_json, metrics
+    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, watching, as_proportions)
     job.tell(facts, as_json)
 
 
@@ -66,18 +72,18 @@ def write_coefficients(
     out: Path,
     batch_size: int | None = None,
     on_error: str = "raise",
-    log_every: str = "30s",
-    log_json: Path | None = None,
-    metrics: str | None = None,
+    watching: tuple[str, Path | None, str | None] = ("30s", None, None),
+    as_proportions: bool = False,
 ) -> tuple[Job, dict[str, Any]]:
     """Do so, and give the facts of it."""
     from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
     from onmf.estimators.inputs import require_same_features
     from onmf.estimators.serving import usual_size
     from onmf.learner import Features
+    from onmf.learner.usage import proportions
     from onmf.persistence import file
 
-    skip = skips(on_error)
+    skip, what = skips(on_error), "proportions" if as_proportions else "coefficients"
     place = streams.path_of(data)
     standard = is_standard_output(out)
     kind = outputs.kind_of(Path("h.csv") if standard else out)
@@ -88,17 +94,22 @@ def write_coefficients(
         require_writable(out, *(() if kind.adds_to_data else (place,)), model)
     nmf = onmf.load(model)
     atoms = counted(len(nmf.components_), "atom")
-    announce(context, f"Finding coefficients of {data} in the {atoms} of {model}.", log_every)
+    announce(context, f"Finding {what} of {data} in the {atoms} of {model}.", watching[0])
     source = streams.open_source(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
     require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
-    origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"))
-    job = Job(nmf, source, data, "coefficients", columns, kind, None if standard else out, origin=origin)
+    origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"), what)
+    job = Job(nmf, source, data, what, columns, kind, None if standard else out, origin=origin)
+
+    def served(on_bad: Any) -> Pairs:
+        for rows, H in nmf.served(source, batch_size or usual_size(source), on_bad):
+            yield rows, proportions(H, nmf.components_) if as_proportions else H
+
     facts = job.write(
-        lambda on_bad: nmf.served(source, batch_size or usual_size(source), on_bad),
+        served,
         nullcontext(sys.stdout) if standard else file.replacing(out),
-        watched(log_every, log_json, metrics, place, model, out),
+        watched(*watching, place, model, out),
         skip,
     )
     return job, facts | {"components": len(columns)}

@@ -58,7 +58,7 @@ class Annotating:
         return adata
 
 
-def origin_of(model: Any, layer: str | None = None) -> Origin:
+def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") -> Origin:
     """The model as files and AnnData objects that hold its coefficients tell of it."""
     names = getattr(model, "feature_names_in_", None)
     facts: dict[str, Any] = {
@@ -67,6 +67,7 @@ def origin_of(model: Any, layer: str | None = None) -> Origin:
         "divergence_parameters": _plain(model.divergence_.parameters()),
         "n_components": int(model.n_components_),
         "component_names": model.get_feature_names_out().tolist(),
+        "rows": rows,  # of obsm
         "n_samples_seen": int(model.n_samples_seen_),
         "settings": _changed(model),
     }

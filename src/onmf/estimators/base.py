@@ -19,6 +19,7 @@ from onmf.coefficients import precise
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import require_weighed
 from onmf.estimators.annotating import Annotating
+from onmf.estimators.described import Described
 from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.parameters import Parametrised
 from onmf.estimators.shown import Shown
@@ -26,6 +27,7 @@ from onmf.estimators.verbose import printer
 from onmf.estimators.warned import warn_raised, warn_unsolved
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
+from onmf.learner.usage import proportions
 from onmf.problem import Penalty, Problem, pose
 from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
 from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
@@ -42,7 +44,7 @@ def _names(fitted: Fitted) -> Any:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-class NMF(TransformerMixin, Annotating, Parametrised):
+class NMF(TransformerMixin, Annotating, Described, Parametrised):
     """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
 
     n_components: int
@@ -97,11 +99,7 @@ class NMF(TransformerMixin, Annotating, Parametrised):
         Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
         Coefficients on the simplex are shares already, of the sample's contents; bright atoms carry more of its fit.
         """
-        H = self._coefficients(self._checked(X))
-        largest = H.max(axis=1, keepdims=True)  # sums of large numbers may be beyond the range of numbers
-        parts = H / np.where(largest > 0, largest, 1) * self.components_.sum(axis=1, dtype=H.dtype)
-        total = parts.sum(axis=1, keepdims=True)
-        return np.divide(parts, total, out=np.full_like(parts, 1 / parts.shape[1]), where=total > 0)
+        return proportions(self._coefficients(self._checked(X)), self.components_)
 
     def inverse_transform(self, X: Any) -> Array:
         """The fit H @ W of coefficients H (n, K)."""

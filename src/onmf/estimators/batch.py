@@ -26,7 +26,7 @@ from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary
-from onmf.learner import Coverage, Features, Fitted, Progress
+from onmf.learner import Coverage, Features, Fitted, Progress, Usage
 from onmf.methods import State
 from onmf.problem import Penalties
 from onmf.sets import Sets, Simplex
@@ -108,6 +108,8 @@ class BatchNMF(Serving):
         sqrt(2 sum of d(x || hW)) over the samples, at the last iteration's coefficients, as in scikit-learn.
     converged_ : bool
         Whether ``tol`` was reached.
+    usage_ : array (K,)
+        Each atom's share of all that is fitted: the mean of the samples' ``proportions`` at ``coefficients_``.
     history_ : dict of arrays "samples", "seconds", "loss"
         At the start and after every iteration: samples gone over, seconds, and the mean loss of a sample.
     n_features_in_, feature_names_in_
@@ -245,12 +247,12 @@ class BatchNMF(Serving):
                 waited += time.perf_counter() - reached
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
-                self._learned = self._kept(fitted, now, weight)
+                self._learned = self._kept(fitted, now, weight, samples)
         refuse_infinite(self.coefficients_, X, units.mean)
         if raised:
             warn_raised(divergence, raised)
 
-    def _kept(self, fitted: Fitted, now: Iterate, weight: float) -> Factorised:
+    def _kept(self, fitted: Fitted, now: Iterate, weight: float, samples: Array | None) -> Factorised:
         """An iterate as the result; atoms that were learnt are divided by their largest weights unless that costs."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
         if not fitted.state.penalties:
@@ -259,7 +261,8 @@ class BatchNMF(Serving):
         W = fitted.state.C.project(now.W / size[:, None])
         H = now.H * (size * now.H.dtype.type(fitted.units.scale))
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
-        return Factorised(**(vars(fitted) | {"state": state}), H=H, weight=weight, converged=now.converged)
+        reached = {"state": state, "usage": Usage.of(H, W, samples)}
+        return Factorised(**(vars(fitted) | reached), H=H, weight=weight, converged=now.converged)
 
     coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
     n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)

@@ -102,8 +102,6 @@ class OnlineNMF(Streamed):
     components_ : array (K, F)
         The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods. With
         ``coefficients="simplex"``, in the data's units.
-    n_components_ : int
-        K.
     divergence_ : Divergence
         The divergence in the data's units, with all parameters known.
     method_ : Method
@@ -113,8 +111,10 @@ class OnlineNMF(Streamed):
     delta_ : float
         Huber's delta. If none was given, the fast methods let it follow the residuals: 1.345 times their running
         median absolute value.
-    n_samples_seen_, n_steps_, n_iter_ : int
-        Samples learnt from, dictionary updates, passes.
+    n_components_, n_samples_seen_, n_steps_, n_iter_ : int
+        K, samples learnt from, dictionary updates, passes.
+    usage_ : array (K,)
+        Each atom's share of all that was fitted: the mean of the samples' ``proportions`` as they were learnt from.
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str

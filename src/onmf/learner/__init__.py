@@ -13,6 +13,7 @@ from onmf.learner.position import Position
 from onmf.learner.recipe import Recipe
 from onmf.learner.run import run
 from onmf.learner.step import Progress, begin, continued, step
+from onmf.learner.usage import Usage
 
 __all__ = [
     "Coverage",
@@ -26,6 +27,7 @@ __all__ = [
     "Reading",
     "Recipe",
     "Skipped",
+    "Usage",
     "begin",
     "continued",
     "guarantee",

@@ -14,6 +14,7 @@ from onmf._support.known import Known
 from onmf.divergences import Divergence, Partial
 from onmf.learner.drift import Drift
 from onmf.learner.position import Position
+from onmf.learner.usage import Usage
 from onmf.methods import Method, State
 from onmf.streams import Spec
 from onmf.units import Units
@@ -144,6 +145,7 @@ class Fitted:
     features: Features
     history: History = History()
     raised: bool = False  # has the user been told of entries outside the domain?
+    usage: Usage = Usage()  # how much of what was fitted each atom carries
 
     @property
     def shares(self) -> bool:
@@ -222,3 +224,4 @@ class Learned(Fitted):
             raise ValueError("its last pass begins after its last sample")
         if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
+        self.usage.require_sound(len(self.state.W))

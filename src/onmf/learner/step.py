@@ -25,6 +25,7 @@ from onmf.learner.chunks import BatchResult, learn, rank_one_loss, require_finit
 from onmf.learner.learned import Coverage, Features, Learned
 from onmf.learner.position import Position
 from onmf.learner.recipe import Recipe, require_served
+from onmf.learner.usage import Usage
 from onmf.problem import pose
 from onmf.sets import Sets
 from onmf.units import DataError, Units, refuse_bad_entries, refuse_bounded, refuse_infinite
@@ -101,6 +102,7 @@ def begin(
         units=units,
         method=method,
         features=features,
+        usage=Usage(np.zeros(len(state.W))),
         coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if inside.partial else None,
     )
 
@@ -188,6 +190,9 @@ def step(
         zeros=learned.zeros or any_zeros(batch),
         drift=learned.drift.after(X.shape[0], result.loss),
         coverage=learned.coverage and learned.coverage.after(batch),
+        usage=learned.usage.and_then(
+            Usage.of(result.H, result.state.W, weights), learned.history.samples, X.shape[0], method.horizon
+        ),
     )
     with np.errstate(over="ignore"):
         W = after.W

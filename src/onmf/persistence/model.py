@@ -14,7 +14,7 @@ from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, continued
+from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, Usage, continued
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -53,6 +53,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
     arrays |= {f"memory.{key}": value for key, value in state.memory.items()}
     arrays["components"] = state.W
+    arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
     files, where = ({}, None) if position is None else position.stored()
@@ -155,6 +156,7 @@ def _restored(
         features=Features(W.shape[1], None if names is None else texts(names)),
         history=History.of_columns({key: arrays[f"history.{key}"] for key in ("samples", "seconds", "loss")}),
         raised=bool(facts["raised"]),
+        usage=Usage(arrays["usage"]),
         zeros=bool(facts["zeros"]),
         coverage=_coverage(arrays, facts["blank"], W.shape[1]),
         passes=facts["passes"],

@@ -16,6 +16,7 @@ from onmf._support.unread import Unread
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
 from onmf.streams.columns import WEIGHTS, bad_weights, shown
 from onmf.streams.encoding import not_utf8
+from onmf.streams.fields import USUAL, text_field
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
@@ -143,7 +144,10 @@ def json_lines(
     *,
     like: Spec | None = None,
 ) -> Source:
-    """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``."""
+    """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``.
+
+    A field that is clearly the text need not be named.
+    """
     given = {"field": field, "words": words, "hashed": hashed, "stop": stop, "min_df": min_df, "max_df": max_df}
     given |= {"ngrams": ngrams, "tfidf": tfidf}
     of_text: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -153,7 +157,9 @@ def json_lines(
         if index is not None or weight is not None:
             what = "index= names" if weight is None else "weight= weighs"
             raise SourceError(f"{name_of(path)}: {what} rows of numbers; choose their fields by features=.")
-        return documents(path, **{"field": "text", **of_text}, like=like)
+        if field is None:
+            of_text["field"] = USUAL if is_pipe(path) else text_field(path)
+        return documents(path, **of_text, like=like)
     if of_text:
         raise SourceError(f"{name_of(path)}: features= are numbers and field= is a text; give one of them.")
     return Objects(path, features, index, weight)

@@ -1,6 +1,7 @@
 """Texts as counts of words, by scikit-learn's vectorisers: one document per line, JSON object or file.
 
-Hashing needs no first pass and no memory, but has no words to show; a vocabulary is learnt in a first pass.
+A vocabulary is learnt in a first pass. Hashing does without, as a stream that cannot be read twice must, but has no
+words to show.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from onmf.streams.encoding import not_utf8
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
-from onmf.streams.vocabulary import HASHED, MOST_COUNTED, WordCounts, Words, require_numbers, require_shares
+from onmf.streams.vocabulary import HASHED, MOST_COUNTED, USUAL, WordCounts, Words, require_numbers, require_shares
 
 log = logging.getLogger("onmf")
 
@@ -92,8 +93,10 @@ def documents(
     """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
 
     ``words`` is the number of words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; one
-    that a model has, with its weights, is taken as it is. ``ngrams=2`` also counts pairs of words, ``stop=english``
-    leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
+    that a model has, with its weights, is taken as it is. Without ``words`` it is ten thousand, of a hundred texts or
+    more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``ngrams=2`` also counts
+    pairs of words, ``stop=english`` leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity
+    and texts by their length.
     """
     where, texts, rewinds = _texts(path, field)
     require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
@@ -109,18 +112,23 @@ def documents(
         )
     if like is not None and like.names is not None:
         counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
-    elif words is not None:
-        counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * words))
+    elif words is not None or (hashed is None and rewinds and like is None):
+        counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
+        if words is None and min_df is None:
+            min_df = counts.usual_min_df
+        words = words or USUAL
         vocabulary = counts.chosen(where, words, min_df, max_df)
         counted = replace(counted, vocabulary=vocabulary, idf=counts.idf(vocabulary) if tfidf else None)
     elif tfidf or not (min_df is None and max_df is None):
-        raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; add words=5000, for example.")
+        cure = "leave out hashed=" if rewinds else "learn one from a file first"
+        raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; {cure}.")
     elif like is None:
         _say_hashed(rewinds)
     source = Documents(where, texts, rewinds, counted)
     source.n_samples = n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    known = {"field": field, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
+    known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    known |= {"ngrams": ngrams, "tfidf": tfidf}
     source.chosen = {name: value for name, value in known.items() if value is not None}
     if rewinds and not path.is_file():
         source.files = named(path, matching(path, [".txt"]))
@@ -133,16 +141,20 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
     if not rewinds:
         raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
     words_of, counts = counted.analyser(), WordCounts(most)
-    bad = 0
+    bad: list[SourceError] = []  # the first of them
+    number = 0
 
-    def count(_: SourceError) -> None:
-        """They are reported when they are learnt from."""
-        nonlocal bad
-        bad += 1
+    def count(error: SourceError) -> None:
+        """They are reported when they are learnt from, if anything is."""
+        nonlocal number
+        number += 1
+        bad[:] = bad or [error]
 
     for _, text in texts(count):
         counts.add(words_of(text))
-    return counts, counts.texts + bad
+    if bad and not counts.total:
+        raise bad[0]
+    return counts, counts.texts + number
 
 
 def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
@@ -159,9 +171,9 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
 
 @cache
 def _say_hashed(rewinds: bool) -> None:
-    cure = "words=5000 learns a vocabulary of that many words first"
+    cure = "without hashed= they are kept"
     if not rewinds:
-        cure = "to know them, learn a model from some of the texts in a file, with words=5000, and go on from it"
+        cure = "to know them, learn a model from some of the texts in a file, and go on from it"
     log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
 
 

@@ -19,6 +19,8 @@ from onmf.streams.base import SourceError
 log = logging.getLogger("onmf")
 
 HASHED = 2**14
+USUAL = 10_000  # words of a vocabulary
+ENOUGH_TEXTS = 100  # for a word in one of them to be left out
 MOST_COUNTED = 1_000_000  # different words at a time, some 200 MB
 MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
 
@@ -111,6 +113,11 @@ class WordCounts:
                 f"{high:g} of them; give another min_df or max_df."
             )
         return sorted(word for _, word in sorted(kept)[:words])
+
+    @property
+    def usual_min_df(self) -> int:
+        """Two where texts are many, unless they have no word in common: what is in one alone says nothing of others."""
+        return 2 if self.texts >= ENOUGH_TEXTS and max(self.in_texts.values(), default=0) > 1 else 1
 
     def idf(self, vocabulary: list[str]) -> list[float]:
         """log((1 + n) / (1 + texts with the word)) + 1, as in scikit-learn: the rarer, the heavier."""

@@ -1,0 +1,181 @@
+"""``onmf topics``: the atoms of a model in words, or in whatever its features are."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import onmf
+from onmf import streams
+from onmf._support.wording import counted
+from onmf.cli.app import app
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.module import Module
+from onmf.cli.options import Model
+from onmf.cli.terminal import DATA_HELP, console, errors, fail
+from onmf.cli.watching import watched
+from onmf.topics.ranking import RANKINGS
+
+if TYPE_CHECKING:
+    from onmf.estimators.measured import Measured
+
+Leading = list[list[tuple[str, float]]]  # of each atom: features and their values
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "`onmf topics news.safetensors`\n\n"
+    "`onmf topics news.safetensors news.jsonl --top 8 --by lift`\n\n"
+    "`onmf topics cells.safetensors --by specificity --json | jq '.topics[0].features'`"
+)
+VALUES = {"weight": "% of the topic", "lift": "times their share in all", "specificity": "specificity"}
+FORMATS = {"weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
+SHOWN_AFTER_FIT = 10  # topics
+NARROWEST = 10  # column of words
+NOTICED = 1000  # a feature whose value is smaller by this factor than the leading one is not listed
+GLUE = "\N{NO-BREAK SPACE}"  # keeps a feature and its value on one line
+
+
+@app.command(epilog=EXAMPLES)
+def topics(
+    model: Model,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"Measure shares on these samples, and of counts coherence. {DATA_HELP}", show_default=False
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="weight: a feature's share of the topic; lift: that over its share in all; specificity: how far it is "
+            "above that of the next best topic."
+        ),
+    ] = "weight",
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the leading words or features of every component, those with the largest share of the data first.
+
+    Topic 3 is component_3 of what onmf transform writes.
+    """
+    if by not in RANKINGS:
+        fail(f"--by must be one of {', '.join(RANKINGS)}, got {by!r}.")
+    nmf = onmf.load(model)
+    leading = nmf.top_features(top, by)
+    found = None if data is None else _measured(nmf, data, top, by)
+    shares = nmf.usage_ if found is None else found.usage
+    coherence = None if found is None else found.coherence
+    order = np.argsort(-shares, kind="stable").tolist()
+    if as_json:
+        told = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
+        mean = {} if coherence is None else {"coherence": coherence.mean()}
+        print_json({"by": by, **mean, "topics": told})
+        return
+    words = is_text(nmf.source_)
+    console.print(_table(leading, shares, coherence, order, by, words))
+    if coherence is not None and found is not None:
+        documents = counted(found.samples, "text" if words else "sample")
+        console.print(f"Coherence is the mean NPMI of pairs over {documents}: {coherence.mean():.2f} on average.")
+    if cure := _nameless(nmf) or (_everywhere(leading) if words and by == "weight" else None):
+        errors.print(f"onmf: {cure}")
+
+
+def is_text(spec: streams.Spec | None) -> bool:
+    """Are the features words?"""
+    return spec is not None and "ngrams" in spec.options
+
+
+def say_leading(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
+    """A few lines about the topics of a model that has just been learnt from texts; none, if it has no words.
+
+    By lift: the heaviest words of texts that have their stop words are alike in all topics.
+    """
+    if not is_text(nmf.source_) or not hasattr(nmf, "feature_names_in_"):
+        return []
+    order, leading = np.argsort(-nmf.usage_, kind="stable").tolist(), nmf.top_features(8, by="lift")
+    lines = [
+        f"topic {k} ({nmf.usage_[k]:.0%}): {' '.join(word for word, _ in leading[k])}" for k in order[:SHOWN_AFTER_FIT]
+    ]
+    rest = "more of them" if len(order) <= SHOWN_AFTER_FIT else f"all {len(order)}"
+    return [*lines, f"onmf topics {model} shows {rest}, with weights."]
+
+
+def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
+    from onmf.estimators.inputs import require_same_features
+    from onmf.estimators.measured import measured
+    from onmf.learner import Features
+    from onmf.topics import leading, ranked
+
+    source = streams.open_source(data, like=nmf.source_)
+    learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
+    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, "the model")
+    started = time.perf_counter()
+    with watched("30s", None, None) as show:
+
+        def report(samples: int) -> None:
+            seconds = time.perf_counter() - started
+            show(onmf.Progress(samples, source.n_samples, 0, seconds, np.nan, nmf.components_))
+
+        return measured(nmf, source, leading(ranked(nmf.components_, nmf.usage_, by), top), report)
+
+
+def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: str, words: bool) -> Table:
+    """One row per topic; the words are wrapped here, so that none is parted from its value."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    heads = ["topic", "share", *(["coherence"] if coherence is not None else [])]
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    values = VALUES[by] if words else VALUES[by].replace("topic", "component")
+    table.add_column(f"{'words' if words else 'features'} ({values})", overflow="fold")
+    width = max(NARROWEST, console.width - sum(len(head) + 3 for head in heads))  # padded by 2, and a line of the box
+    for k in order:
+        felt = [(name, value) for name, value in leading[k] if value > leading[k][0][1] / NOTICED]
+        parts = (f"{name} {FORMATS[by].format(value).removesuffix('%')}" for name, value in felt)
+        listed = textwrap.fill(", ".join(part.replace(" ", GLUE) for part in parts), width).replace(GLUE, " ")
+        measured = [] if coherence is None else ["" if np.isnan(coherence[k]) else f"{coherence[k]:.2f}"]
+        table.add_row(str(k), f"{shares[k]:.1%}", *measured, listed)
+    return table
+
+
+def _nameless(nmf: onmf.OnlineNMF) -> str | None:
+    """Why features are numbers, and how to have names."""
+    if hasattr(nmf, "feature_names_in_"):
+        return None
+    if is_text(nmf.source_):
+        return (
+            "the words of this model were hashed, so that it does not know them; learn it again from a file without "
+            "hashed=, which keeps them."
+        )
+    return (
+        "the features of this model have no names; learn it from data that have some, such as a table with a header, "
+        "a data frame or an .h5ad file."
+    )
+
+
+def _everywhere(leading: Leading) -> str | None:
+    """What to do about words that lead most topics, and therefore tell of none."""
+    heavy = ([name for name, value in features[:5] if value > features[0][1] / 10] for features in leading)
+    topics_of = Counter(name for names in heavy for name in names)
+    common = [name for name, number in topics_of.most_common(5) if number > max(2, 2 / 3 * len(leading))]
+    if not common:
+        return None
+    named = ", ".join(repr(name) for name in common)
+    return (
+        f"most topics have {named} among their leading words; --by lift looks past such words, and stop=english or "
+        "max_df=0.5 after the data's question mark leaves them out when a model is learnt."
+    )
+
+
+def _as_json(k: int, leading: list[tuple[str, float]], share: float, coherence: float | None) -> dict[str, Any]:
+    measured = {} if coherence is None else {"coherence": coherence}
+    features = [{"name": name, "value": value} for name, value in leading]
+    return {"topic": k, "share": share, **measured, "features": features}
