@@ -29,7 +29,7 @@ format: .venv/dev.done  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 docs: .venv/dev.done  ## the documentation: site/index.html, to be read without a network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Wrote site/index.html."
 
 dist: .venv/dev.done  ## a source distribution and a wheel in dist/, each installed in a fresh environment and tested there

@@ -14,6 +14,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+SHIM = re.compile(
+    r"https://unpkg\.com/iframe-worker/shim(?:\.min\.js)?"
+)  # what the theme would fetch to search from a disk
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -36,6 +39,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     title, _, rest = markdown.partition("\n")
     return f"{title}\n\n[This page as a notebook](../notebooks/{path.stem}.ipynb){{ download }}\n{rest}"
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Search by our own script, which is beside the page."""
+    return SHIM.sub("../" * page.url.count("/") + "assets/search.js", output)
 
 
 def guides() -> list[Path]:
