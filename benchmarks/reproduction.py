@@ -32,9 +32,10 @@ onmf experiments topics --data FOLDER    # BBC and 20 Newsgroups: keywords, clus
 onmf experiments faces --data FOLDER     # Yale B: pictures, PSNR, times (Figure 3, Table 8)
 ```
 
-Each writes tables, pictures and a `report.html` that sets every claim of the paper beside what was measured, with a verdict.
-Each takes less than a minute; `--size paper` runs the paper's own sizes, for hours, and resumes where it stopped if it is interrupted.
-Without the data sets, `--stand-in` runs on texts and pictures that come with Python and scikit-learn. They need `onmf[plots]`.
+Each writes tables, pictures and a `report.html` that sets every claim of the paper beside what was measured, with a
+verdict. Each takes less than a minute; `--size paper` runs the paper's own sizes, for hours, and resumes where it
+stopped if it is interrupted. Without the data sets, `--stand-in` runs on texts and pictures that come with Python and
+scikit-learn. They need `onmf[plots]`.
 """
 
 
