@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo test coverage check format lowest bench soak clean
+.PHONY: demo test coverage check format lowest docs dist bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
@@ -27,6 +27,15 @@ check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
 format: .venv/dev.done  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/dev.done  ## the documentation: site/index.html, to be read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Wrote site/index.html."
+
+dist: .venv/dev.done  ## a source distribution and a wheel in dist/, each installed in a fresh environment and tested there
+	rm -rf dist build/dist
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) tests/distribution.py dist build/dist
 
 lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: import, fit, command line
 	.venv-lowest/bin/python tests/lowest_versions.py

@@ -70,10 +70,9 @@ def test_links_between_the_docs_lead_somewhere(page: Path) -> None:
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
-def test_the_readme_names_the_divergences_of_the_paper_and_all_methods() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert all(f"`{name}" in text for name in PAPERS)
-    assert all(f'`"{name}"`' in text for name in methods.names())
+def test_the_docs_name_the_divergences_of_the_paper_and_all_methods() -> None:
+    assert all(f"`{name}" in (ROOT / "docs" / "divergences.md").read_text() for name in PAPERS)
+    assert all(f'`"{name}"`' in (ROOT / "docs" / "methods.md").read_text() for name in methods.names())
 
 
 def test_every_method_that_the_docs_write_with_constants_is_one() -> None:

@@ -1,0 +1,80 @@
+"""What MkDocs does besides: pages from the files at the root, the commands' help, and the guides as notebooks."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+SHIM = re.compile(
+    r"https://unpkg\.com/iframe-worker/shim(?:\.min\.js)?"
+)  # what the theme would fetch to search from a disk
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are written elsewhere."""
+    for source, page in FROM_ROOT.items():
+        text = (ROOT / source).read_text().replace("](docs/", "](").replace("](README.md", "](index.md")
+        files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "reference/commands.md", content=commands()))
+    for guide in guides():
+        files.append(File.generated(config, f"notebooks/{guide.stem}.ipynb", content=notebook(guide)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Every guide with code offers itself as a notebook."""
+    for up in ("", "../"):  # as the pages are read in the repository
+        markdown = markdown.replace(f"]({up}../CONTRIBUTING.md", f"]({up}contributing.md")
+    path = ROOT / "docs" / page.file.src_uri
+    if path not in guides():
+        return markdown
+    title, _, rest = markdown.partition("\n")
+    return f"{title}\n\n[This page as a notebook](../notebooks/{path.stem}.ipynb){{ download }}\n{rest}"
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Search by our own script, which is beside the page."""
+    return SHIM.sub("../" * page.url.count("/") + "assets/search.js", output)
+
+
+def guides() -> list[Path]:
+    """The pages whose code is worth running in a notebook."""
+    return [path for path in sorted((ROOT / "docs" / "guides").glob("*.md")) if BLOCK.search(path.read_text())]
+
+
+def notebook(page: Path) -> str:
+    """A page as a notebook: its Python blocks are cells of code, all between them cells of text."""
+    cells = []
+    for place, part in enumerate(BLOCK.split(page.read_text())):
+        new = nbformat.v4.new_code_cell if place % 2 else nbformat.v4.new_markdown_cell
+        if part.strip():
+            cells.append(new(part.strip(), id=f"cell-{place}"))
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    out = io.StringIO()
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), out)
+    return out.getvalue()
+
+
+def commands() -> str:
+    """The help of every command, as it is printed."""
+    listed = re.findall(r"^[│|]? ?(\w+) {2,}", said("--help").split("Commands")[1], re.MULTILINE)
+    parts = [f"## onmf {name}\n\n```\n{said(name, '--help')}\n```\n" for name in listed]
+    return "# Command line\n\n```\n" + said("--help") + "\n```\n\n" + "\n".join(parts)
+
+
+def said(*arguments: str) -> str:
+    """What the command prints, 100 columns wide and without colours."""
+    run = [sys.executable, "-m", "onmf", *arguments]
+    width = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": "", "PYTHONPATH": str(ROOT / "src")}
+    text = subprocess.run(run, env=width, capture_output=True, text=True, check=True).stdout
+    return "\n".join(line.rstrip() for line in text.strip().splitlines()).replace("python -m onmf", "onmf")

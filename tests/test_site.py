@@ -1,0 +1,64 @@
+"""The documentation as a site: built without a warning, complete, and readable without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROSE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "src", "tests", "benchmarks", "mkdocs.yml"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Links, anchors and names in the reference are checked by the build, which ends with the first warning."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_every_page_is_built_and_fetches_nothing(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html")
+        name = name.with_name("index.html") if name.name == "README.html" else name
+        html = (site / name).read_text()
+        fetched = re.findall(r"<(?:script|img|iframe|source)[^>]*src=[\"']?(https?:[^\"' >]*)", html)
+        fetched += re.findall(
+            r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|preload)[^>]*href=[\"']?(https?:[^\"' >]*)", html
+        )
+        assert not fetched, f"{name}: {fetched}"
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    text = (site / "reference" / "commands.html").read_text()
+    for command in ("fit", "transform", "info", "rank", "suggest", "demo", "experiments"):
+        assert f"onmf {command}" in text
+
+
+def test_guides_with_code_are_notebooks_too(site: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    for guide in (ROOT / "docs" / "guides").glob("*.md"):
+        blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+        if not blocks:
+            continue
+        notebook = nbformat.read(site / "notebooks" / f"{guide.stem}.ipynb", as_version=4)
+        nbformat.validate(notebook)
+        assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == [
+            block.strip() for block in blocks
+        ]
+        assert f"notebooks/{guide.stem}.ipynb" in (site / "guides" / f"{guide.stem}.html").read_text()
+
+
+def test_words_are_spelt_as_in_a_dictionary() -> None:
+    pytest.importorskip("codespell_lib")
+    found = subprocess.run([sys.executable, "-m", "codespell_lib", *PROSE], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
