@@ -17,7 +17,7 @@ from onmf.methods import EM, Canonical, Paper, Surrogate
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
 from tests.conftest import F
-from tests.small import both_methods, data, quick, small
+from tests.small import both_methods, data, quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
