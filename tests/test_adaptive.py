@@ -424,7 +424,7 @@ def test_single_precision_stays_single_in_every_phase(divergence: Divergence, rn
 REGISTERED = [divergence for divergence in examples() if get(divergence) == divergence]
 
 
-@pytest.mark.parametrize("divergence", REGISTERED, ids=example_id)
+@some  # and all, in test_methods.py
 def test_units_do_not_matter(divergence: Divergence, rng: np.random.Generator) -> None:
     X = data(250, rng)
     model = model_of(divergence=divergence).fit(X)
@@ -437,7 +437,7 @@ def test_units_do_not_matter(divergence: Divergence, rng: np.random.Generator) -
 def test_without_any_tuning_the_loss_falls_far_below_that_of_the_start(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    X, held_out = np.split(data(500, rng), [400])
+    X, held_out = np.split(data(260, rng), [200])
     still = Paper(step=Canonical(a=1e-12), max_iter=1)
     start, model = (
         OnlineNMF(K, divergence=divergence, method=method, init="uniform", random_state=0).partial_fit(X)

@@ -651,8 +651,14 @@ def command(
 
 def started(*arguments: object, **pipes: Any) -> subprocess.Popen[str]:
     """``onmf`` in a process of its own, which can be killed."""
-    line = [sys.executable, "-m", "onmf", *map(str, arguments)]
-    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **pipes)
+    return subprocess.Popen(
+        [sys.executable, "-m", "onmf", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
+        **pipes,
+    )
 
 
 def last_written(path: Path) -> int:

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.divergences import Huber, Separable
 from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate, Wang
-from tests.conftest import F, checks_of_weights_that_fail
+from tests.conftest import F, require_scikit_learns_check
 from tests.small import data, quick, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -39,13 +39,10 @@ both = pytest.mark.parametrize("make", [quick, batch])
 
 
 @parametrize_with_checks(
-    [OnlineNMF(), quick("kl", "em"), quick("l2", small("paper", tau=3)), quick("huber"), batch()],
-    expected_failed_checks=checks_of_weights_that_fail,
+    [OnlineNMF(), quick("l2", small("paper", tau=3)), quick("huber"), batch()]  # other methods: test_methods.py
 )
 def test_scikit_learns_checks_pass(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check(estimator)
+    require_scikit_learns_check(estimator, check)
 
 
 # Parameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods.averages import Averages
 from onmf.problem import Penalties, Penalty, pose
 from onmf.sets import DictionarySet
-from tests.conftest import checks_of_weights_that_fail, every_divergence, mahalanobis
+from tests.conftest import every_divergence, mahalanobis, require_scikit_learns_check
 from tests.learning import (
     METHODS,
     F,
@@ -54,13 +53,9 @@ pytestmark = [
 ]
 
 
-@parametrize_with_checks(
-    [quick(name, usual(name), batch_size=20) for name in METHODS], expected_failed_checks=checks_of_weights_that_fail
-)
+@parametrize_with_checks([quick(name, usual(name), batch_size=20) for name in METHODS])
 def test_scikit_learn_contract_holds(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check(estimator)
+    require_scikit_learns_check(estimator, check)
 
 
 # Chunk by chunk

@@ -17,25 +17,12 @@ from onmf.methods import EM, Canonical, Paper, Surrogate
 from onmf.sets import DictionarySet
 from onmf.streams import Rows
 from tests.conftest import F
-from tests.small import both_methods, data, every_pair, quick, small
+from tests.small import both_methods, data, quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
 
-# partial_fit is fit
-
-
-@every_pair
-def test_partial_fit_over_the_batches_is_fit_to_the_bit(divergence, method, rng):
-    X = data(50, rng)  # the last batch has 10 samples, and its last chunk 2
-    whole = quick(divergence, small(method, tau=4), shuffle=False).fit(X)
-    pieces = quick(divergence, small(method, tau=4))
-    for first in range(0, 50, 20):
-        pieces.partial_fit(X[first : first + 20].copy())
-    np.testing.assert_array_equal(whole.components_, pieces.components_)
-    assert whole.n_samples_seen_ == pieces.n_samples_seen_ == 50
-    assert whole.n_steps_ == pieces.n_steps_ == 5 + 5 + 3
-    np.testing.assert_array_equal(whole.history_["loss"], pieces.history_["loss"])
+# partial_fit is fit: test_methods.py has it for every method and divergence
 
 
 @pytest.mark.parametrize(("name", "method"), [("kl", "em"), ("kl", "auto"), ("squared_l2", "auto")])
