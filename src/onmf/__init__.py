@@ -21,6 +21,7 @@ __all__ = [
     "divergences",
     "load",
     "methods",
+    "plots",
     "save",
     "select_rank",
     "streams",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from onmf import divergences, methods, streams
+    from onmf import divergences, methods, plots, streams
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
@@ -59,7 +60,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        if name in ("divergences", "methods", "streams"):
+        if name in ("divergences", "methods", "plots", "streams"):
             return importlib.import_module(f"onmf.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,77 @@
+"""``reconstructions``: samples and what a model makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array, Counts
+from onmf.plots import mosaic
+from onmf.plots.figures import axes_of
+from onmf.plots.given import axis_of, dense_of, picture_of, rows_of
+from onmf.plots.palette import BLACK, BLUE, tidy
+
+CANDIDATES = 2000  # rows among which the best and the worst are looked for
+CHOICES = ("evenly", "best", "worst")
+
+
+def reconstructions(
+    model: Any, X: Any, ax: Any = None, n: int = 5, choose: str = "evenly", *, shape: tuple[int, ...] | None = None
+) -> Any:
+    """Draw n samples of X and their fits H W, and return the Axes.
+
+    Pictures (where the data were pictures, or of a ``shape`` given) stand above their fits, in the same shades; other
+    samples are lines, black, with their fits dashed. ``choose`` is "evenly", or "best" or "worst", those of the lowest
+    or highest loss among up to 2000 rows. Above each is the number of its row.
+    """
+    if choose not in CHOICES:
+        raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}.")
+    part, rows = rows_of(X, n if choose == "evenly" else CANDIDATES)
+    values, known = dense_of(model, part)
+    fits = model.inverse_transform(model.transform(part))
+    if choose != "evenly":
+        order = _ordered(model, np.where(known, values, fits), fits)
+        chosen = order[:n] if choose == "best" else order[: -n - 1 : -1]
+        values, fits, rows = values[chosen], fits[chosen], np.asarray(rows)[chosen]
+    picture = picture_of(model, shape, values.shape[1])
+    if picture is not None:
+        return _pictures(values, fits, rows, picture, ax)
+    return _lines(model, values, fits, rows, ax)
+
+
+def _ordered(model: Any, values: Array, fits: Array) -> Counts:
+    """Rows by their loss, the lowest first; what lies outside the divergence's domain is raised a little into it."""
+    tiny = 1e-9 * max(float(values.mean()), np.finfo(float).tiny)
+    domain = model.divergence_.domain
+    x = values if domain.x.closed else np.maximum(values, tiny)
+    y = fits if domain.y.closed else np.maximum(fits, tiny)
+    return np.argsort(model.divergence_.value(x, y), kind="stable")
+
+
+def _pictures(values: Array, fits: Array, rows: Any, shape: tuple[int, ...], ax: Any) -> Any:
+    n = len(values)
+    ax = axes_of(ax, *mosaic.inches_for(2 * n, n, shape))
+    brightest = np.nanmax(values, axis=1)
+    both = np.concatenate([mosaic.as_pictures(each, shape, brightest) for each in (values, fits)])
+    mosaic.mosaic(ax, both, n)
+    ax.set_xticks(ax.get_xticks(), map(str, rows))
+    ax.set_yticks(ax.get_yticks(), ["data", "fit"], rotation=90, va="center")
+    return ax
+
+
+def _lines(model: Any, values: Array, fits: Array, rows: Any, ax: Any) -> Any:
+    at, label, _ = axis_of(model, values.shape[1])
+    ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
+    for k, (value, fit) in enumerate(zip(values, fits, strict=True)):
+        top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)
+        names = ("data", "fit") if k == 0 else (None, None)
+        ax.plot(at, k - 0.85 * value / top, color=BLACK, linewidth=0.8, label=names[0])
+        ax.plot(at, k - 0.85 * fit / top, color=BLUE, linewidth=1.3, linestyle="--", label=names[1])
+    ax.set_ylim(len(values) - 0.9, -1.25)
+    ax.set_yticks(range(len(values)), map(str, rows))
+    ax.set_xlim(at[0], at[-1] if len(at) > 1 else at[0] + 1)
+    ax.set(xlabel=label, ylabel="row")
+    tidy(ax, "x")
+    ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper right", borderaxespad=0)
+    return ax
