@@ -56,7 +56,7 @@ def components(
     if kind == "bars":
         return bars(W, names, ax, n_words)
     if kind == "spectra":
-        return _spectra(model, W, ax)
+        return _spectra(model, W, names, ax)
     if picture is None:
         raise ValueError("pictures need the shape of one: components(model, shape=(height, width)).")
     columns = mosaic.columns_for(len(W), picture)
@@ -79,13 +79,13 @@ def bars(W: Array, names: Sequence[str] | None, ax: Any, n_words: int, title: st
 def _kind(model: Any, features: int, picture: tuple[int, ...] | None, names: Sequence[str] | None) -> str:
     if picture is not None:
         return "images"
-    if scheme_of(model) in WORDS or (names is not None and not axis_of(model, features)[2]):
+    if scheme_of(model) in WORDS or (names is not None and not axis_of(names, features)[2]):
         return "bars"
     return "spectra"
 
 
-def _spectra(model: Any, W: Array, ax: Any) -> Any:
-    at, label, _ = axis_of(model, W.shape[1])
+def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Any) -> Any:
+    at, label, _ = axis_of(names, W.shape[1])
     sound = scheme_of(model) == "audio" or label.startswith("frequency")
     W, at = ridges.binned(W, at, peaks=True)
     shown = ridges.decibels(W, each=True) if sound else W

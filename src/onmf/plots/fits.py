@@ -9,7 +9,7 @@ import numpy as np
 from onmf._support.arrays import Array, Counts
 from onmf.plots import mosaic
 from onmf.plots.figures import axes_of
-from onmf.plots.given import axis_of, dense_of, picture_of, rows_of
+from onmf.plots.given import axis_of, dense_of, names_of, picture_of, rows_of
 from onmf.plots.palette import BLACK, BLUE, tidy
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
@@ -61,7 +61,7 @@ def _pictures(values: Array, fits: Array, rows: Any, shape: tuple[int, ...], ax:
 
 
 def _lines(model: Any, values: Array, fits: Array, rows: Any, ax: Any) -> Any:
-    at, label, _ = axis_of(model, values.shape[1])
+    at, label, _ = axis_of(names_of(model), values.shape[1])
     ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
     for k, (value, fit) in enumerate(zip(values, fits, strict=True)):
         top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)

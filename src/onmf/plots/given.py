@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,8 @@ def picture_of(model: Any, shape: tuple[int, ...] | None, features: int) -> tupl
     return tuple(known)
 
 
-def axis_of(model: Any, features: int) -> tuple[Array, str, bool]:
+def axis_of(names: Sequence[str] | None, features: int) -> tuple[Array, str, bool]:
     """Where the features lie on an axis, its label, and do their names tell? As ``31.25 Hz`` does, or ``550 nm``."""
-    names = names_of(model)
     found = [NUMBER.fullmatch(name) for name in names] if names else []
     if found and all(found):
         at = np.array([float(each[1]) for each in found if each])
@@ -69,7 +69,7 @@ def frame_seconds(model: Any) -> float | None:
     """How far apart the frames of a recording are, for a model learnt from sound."""
     if scheme_of(model) != "audio":
         return None
-    at, label, told = axis_of(model, model.n_features_in_)
+    at, label, told = axis_of(names_of(model), model.n_features_in_)
     if not told:
         return None
     window = int(model.source_.options.get("window", 2 * (len(at) - 1)))

@@ -14,7 +14,7 @@ from onmf.plots.palette import BLUE, FAINT, VERMILION, tidy
 ROWS, ENTRIES, DOTS = 2000, 1_000_000, 3000  # looked at; looked at; drawn
 BINS, PER_BIN = 24, 50  # at most so many, of at least so many entries
 MAD = 1.4826  # times the median absolute deviation is the standard deviation of Gaussian noise
-LAWS = {0: "constant", 1: r"$\propto$ fit"}
+LAWS = {0.0: "constant", 1.0: r"$\propto$ fit"}
 
 
 def residuals(model: Any, X: Any, ax: Any = None) -> Any:
@@ -22,9 +22,9 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
 
     Dots are single entries, circles means over entries with similar fits: the variance that the data have there. The
     line is the law that the divergence assumes, variance = phi fit^p: p = 0 for squared_l2, 1 for kl and the alpha
-    family, 2 for is, 2 - b for beta:b. Where circles rise more steeply than the line, a divergence with a larger p suits
-    the data better; ``suggest_divergence`` tells which. Robust divergences (l1, l2, huber) are judged by medians, which
-    outliers do not move.
+    family, 2 for is, 2 - b for beta:b. Where circles rise more steeply than the line, a divergence with a larger p
+    suits the data better; ``suggest_divergence`` tells which. Robust divergences (l1, l2, huber) assume a constant
+    spread and are judged by medians, which outliers do not move.
     """
     part, _ = rows_of(X, ROWS)
     part, _ = rows_of(part, max(1, ENTRIES // model.n_features_in_))
@@ -39,16 +39,8 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
     means, variances = _bins(fit, square, robust)
     seen = np.random.default_rng(0).choice(len(fit), min(DOTS, len(fit)), replace=False)
     floor = 1e-4 * max(variances.min(), np.finfo(float).tiny)
-    ax.plot(
-        fit[seen],
-        np.maximum(square[seen], floor),
-        ".",
-        color=FAINT,
-        alpha=0.5,
-        markersize=1.5,
-        rasterized=True,
-        zorder=1,
-    )
+    dots = {"color": FAINT, "alpha": 0.5, "markersize": 1.5, "rasterized": True}
+    ax.plot(fit[seen], np.maximum(square[seen], floor), ".", **dots, zorder=1)
     name, power = model.divergence_.name, _power(model.divergence_)
     if power is not None:
         phi = np.exp(np.median(np.log(variances) - power * np.log(means)))
