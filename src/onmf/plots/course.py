@@ -31,7 +31,7 @@ def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
         ridges.ridges(ax, np.sqrt(rows) if sound else rows, at)
     else:
         label = "dB below the largest" if sound else ("contribution" if X is not None else "activation")
-        ridges.heat(ax, ridges.decibels(rows, each=False) if sound else rows, at, label)
+        ridges.heat(ax, ridges.decibels(rows, each=False) if sound else rows, at, label, even=sound)
     size = ridges.bin_size(len(H))
     ax.set(xlabel="seconds" if step else "row" + (f" (means of {size})" if size > 1 else ""), ylabel="component")
     return ax

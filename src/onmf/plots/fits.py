@@ -9,8 +9,9 @@ import numpy as np
 from onmf._support.arrays import Array, Counts
 from onmf.plots import mosaic
 from onmf.plots.figures import axes_of
-from onmf.plots.given import axis_of, dense_of, names_of, picture_of, rows_of
+from onmf.plots.given import axis_of, dense_of, names_of, picture_of, rows_of, scheme_of
 from onmf.plots.palette import BLACK, BLUE, tidy
+from onmf.plots.ridges import DECIBELS, decibels
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
 CHOICES = ("evenly", "best", "worst")
@@ -22,8 +23,8 @@ def reconstructions(
     """Draw n samples of X and their fits H W, and return the Axes.
 
     Pictures (where the data were pictures, or of a ``shape`` given) stand above their fits, in the same shades; other
-    samples are lines, black, with their fits dashed. ``choose`` is "evenly", or "best" or "worst", those of the lowest
-    or highest loss among up to 2000 rows. Above each is the number of its row.
+    samples are lines, black, with their fits dashed; of sound in decibels. ``choose`` is "evenly", or "best" or
+    "worst", those of the lowest or highest loss among up to 2000 rows. Above each is the number of its row.
     """
     if choose not in CHOICES:
         raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}.")
@@ -62,8 +63,10 @@ def _pictures(values: Array, fits: Array, rows: Any, shape: tuple[int, ...], ax:
 
 def _lines(model: Any, values: Array, fits: Array, rows: Any, ax: Any) -> Any:
     at, label, _ = axis_of(names_of(model), values.shape[1])
+    sound = scheme_of(model) == "audio"
     ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
-    for k, (value, fit) in enumerate(zip(values, fits, strict=True)):
+    for k, both in enumerate(zip(values, fits, strict=True)):
+        value, fit = decibels(np.stack(both), each=False) + DECIBELS if sound else both
         top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)
         names = ("data", "fit") if k == 0 else (None, None)
         ax.plot(at, k - 0.85 * value / top, color=BLACK, linewidth=0.8, label=names[0])
@@ -71,7 +74,7 @@ def _lines(model: Any, values: Array, fits: Array, rows: Any, ax: Any) -> Any:
     ax.set_ylim(len(values) - 0.9, -1.25)
     ax.set_yticks(range(len(values)), map(str, rows))
     ax.set_xlim(at[0], at[-1] if len(at) > 1 else at[0] + 1)
-    ax.set(xlabel=label, ylabel="row")
+    ax.set(xlabel=label, ylabel=f"row ({DECIBELS:.0f} dB each)" if sound else "row")
     tidy(ax, "x")
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper right", borderaxespad=0)
     return ax

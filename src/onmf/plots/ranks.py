@@ -7,27 +7,41 @@ from typing import Any
 from onmf.plots.figures import axes_of
 from onmf.plots.palette import BLUE, FAINT, VERMILION, tidy
 
+BELOW = 0.34  # the share of the height that the similarities have, and a little less than what they are kept free
+
 
 def rank(selection: Any, ax: Any = None) -> Any:
-    """Draw what ``select_rank`` has found, and return the Axes of the loss.
+    """Draw what ``select_rank`` has found, and return the Axes.
 
-    Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, on Axes of its own within
-    the same space, how alike the atoms of different seeds are.
+    Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, how alike the atoms of
+    different seeds are: 1 if all are the same.
     """
     ax = axes_of(ax, 6.4, 5.0)
-    ranks = selection.ranks
-    ax.plot(ranks, selection.losses, color=BLUE, alpha=0.3, linewidth=0.8)
+    ranks, losses = selection.ranks, selection.losses
+    ax.plot(ranks, losses, color=BLUE, alpha=0.3, linewidth=0.8)
     ax.plot(ranks, selection.loss, color=BLUE, marker="o", markersize=4)
-    ax.set_ylabel("loss per held-out entry")
-    ax.set_title(f"recommended rank: {selection.recommended}", fontsize=11)
-    ax.tick_params(labelbottom=False)
-    lower = ax.inset_axes([0, -0.68, 1, 0.6], sharex=ax)
+    lower = ax.inset_axes([0, 0, 1, BELOW], sharex=ax)
     lower.plot(ranks, selection.stability, color=VERMILION, linestyle="--", marker="s", markersize=4)
-    lower.set(ylabel="similarity of atoms\nbetween seeds", xlabel="rank K")
-    lower.set_ylim(min(0.5, *selection.stability), 1.02)
-    lower.xaxis.get_major_locator().set_params(integer=True)
+    lower.set_ylim(min(0.5, *selection.stability), 1.03)
     for axes in (ax, lower):
         axes.axvline(selection.recommended, color=FAINT, linestyle=":", linewidth=1.2)
         tidy(axes)
-    ax.tick_params(labelbottom=False)
+    lower.tick_params(labelbottom=False, bottom=False)
+    _keep_free(ax, float(losses.min()), float(losses.max()))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("rank K")
+    ax.set_ylabel("loss per held-out entry", y=0.5 + BELOW / 2 + 0.03)
+    lower.set_ylabel("similarity")
+    ax.set_title(f"recommended rank: {selection.recommended}", fontsize=11)
     return ax
+
+
+def _keep_free(ax: Any, low: float, high: float) -> None:
+    """Losses from ``low`` to ``high`` above the similarities, and ticks beside them alone."""
+    span = (high - low) or abs(high) or 1.0
+    bottom, top = low - 0.08 * span, high + 0.08 * span
+    ticks = [tick for tick in ax.yaxis.get_major_locator().tick_values(low, high) if bottom <= tick <= top]
+    kept = BELOW + 0.06
+    ax.set_ylim(top - (top - bottom) / (1 - kept), top)
+    ax.set_yticks(ticks)
+    ax.spines["left"].set_bounds(bottom, top)

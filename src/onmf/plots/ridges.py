@@ -53,16 +53,24 @@ def ridges(ax: Any, rows: Array, at: Array) -> None:
     tidy(ax, "x")
 
 
-def heat(ax: Any, rows: Array, at: Array, label: str) -> None:
-    """A row of shades for each row, the first on top, and a bar that tells what they mean."""
+def heat(ax: Any, rows: Array, at: Array, label: str, *, even: bool = True) -> None:
+    """A row of shades for each row, the first on top, and a bar that tells what they mean.
+
+    Unless ``even``, shades follow square roots, up to what one entry in 500 exceeds: few large numbers do not hide all
+    others.
+    """
+    from matplotlib.colors import PowerNorm
+
+    top = float(rows.max()) if even else float(np.quantile(rows, 0.998)) or float(rows.max())
+    scale = {} if even else {"norm": PowerNorm(0.5, vmin=0, vmax=top or 1.0)}
     sides = (at[1:] + at[:-1]) / 2 if len(at) > 1 else np.empty(0)
     width = (at[-1] - at[0]) / max(len(at) - 1, 1) or 1.0
     edges = np.concatenate([[at[0] - width / 2], sides, [at[-1] + width / 2]])
-    drawn = ax.pcolormesh(edges, np.arange(len(rows) + 1) - 0.5, rows, cmap=HEAT, rasterized=True)
+    drawn = ax.pcolormesh(edges, np.arange(len(rows) + 1) - 0.5, rows, cmap=HEAT, rasterized=True, **scale)
     ax.invert_yaxis()
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.tick_params(labelsize=8)
-    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.01, fraction=0.05)
+    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.01, fraction=0.05, extend="max" if rows.max() > top else "neither")
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
