@@ -9,7 +9,7 @@ import numpy as np
 from onmf._support.arrays import Array, Counts
 from onmf.plots import mosaic
 from onmf.plots.figures import axes_of
-from onmf.plots.given import axis_of, dense_of, names_of, picture_of, rows_of, scheme_of
+from onmf.plots.given import Fits, axis_of, fits_of, names_of, picture_of, scheme_of
 from onmf.plots.palette import BLACK, BLUE, tidy
 from onmf.plots.ridges import DECIBELS, decibels
 
@@ -28,17 +28,14 @@ def reconstructions(
     """
     if choose not in CHOICES:
         raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}.")
-    part, rows = rows_of(X, n if choose == "evenly" else CANDIDATES)
-    values, known = dense_of(model, part)
-    fits = model.inverse_transform(model.transform(part))
+    found = fits_of(model, X, n if choose == "evenly" else CANDIDATES)
     if choose != "evenly":
-        order = _ordered(model, np.where(known, values, fits), fits)
-        chosen = order[:n] if choose == "best" else order[: -n - 1 : -1]
-        values, fits, rows = values[chosen], fits[chosen], np.asarray(rows)[chosen]
-    picture = picture_of(model, shape, values.shape[1])
+        order = _ordered(model, np.where(found.known, found.values, found.fits), found.fits)
+        found = found[order[:n] if choose == "best" else order[: -n - 1 : -1]]
+    picture = picture_of(model, shape, found.values.shape[1])
     if picture is not None:
-        return _pictures(values, fits, rows, picture, ax)
-    return _lines(model, values, fits, rows, ax)
+        return _pictures(found, picture, ax)
+    return _lines(model, found, ax)
 
 
 def _ordered(model: Any, values: Array, fits: Array) -> Counts:
@@ -50,29 +47,30 @@ def _ordered(model: Any, values: Array, fits: Array) -> Counts:
     return np.argsort(model.divergence_.value(x, y), kind="stable")
 
 
-def _pictures(values: Array, fits: Array, rows: Any, shape: tuple[int, ...], ax: Any) -> Any:
-    n = len(values)
+def _pictures(found: Fits, shape: tuple[int, ...], ax: Any) -> Any:
+    n = len(found.values)
     ax = axes_of(ax, *mosaic.inches_for(2 * n, n, shape))
-    brightest = np.nanmax(values, axis=1)
-    both = np.concatenate([mosaic.as_pictures(each, shape, brightest) for each in (values, fits)])
+    brightest = np.nanmax(found.values, axis=1)
+    both = np.concatenate([mosaic.as_pictures(each, shape, brightest) for each in (found.values, found.fits)])
     mosaic.mosaic(ax, both, n)
-    ax.set_xticks(ax.get_xticks(), map(str, rows))
+    ax.set_xticks(ax.get_xticks(), map(str, found.rows))
     ax.set_yticks(ax.get_yticks(), ["data", "fit"], rotation=90, va="center")
     return ax
 
 
-def _lines(model: Any, values: Array, fits: Array, rows: Any, ax: Any) -> Any:
+def _lines(model: Any, found: Fits, ax: Any) -> Any:
+    values = found.values
     at, label, _ = axis_of(names_of(model), values.shape[1])
     sound = scheme_of(model) == "audio"
     ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
-    for k, both in enumerate(zip(values, fits, strict=True)):
+    for k, both in enumerate(zip(values, found.fits, strict=True)):
         value, fit = decibels(np.stack(both), each=False) + DECIBELS if sound else both
         top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)
         names = ("data", "fit") if k == 0 else (None, None)
         ax.plot(at, k - 0.85 * value / top, color=BLACK, linewidth=0.8, label=names[0])
         ax.plot(at, k - 0.85 * fit / top, color=BLUE, linewidth=1.3, linestyle="--", label=names[1])
     ax.set_ylim(len(values) - 0.9, -1.25)
-    ax.set_yticks(range(len(values)), map(str, rows))
+    ax.set_yticks(range(len(values)), map(str, found.rows))
     ax.set_xlim(at[0], at[-1] if len(at) > 1 else at[0] + 1)
     ax.set(xlabel=label, ylabel=f"row ({DECIBELS:.0f} dB each)" if sound else "row")
     tidy(ax, "x")

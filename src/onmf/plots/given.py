@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,11 +79,37 @@ def frame_seconds(model: Any) -> float | None:
     return int(model.source_.options.get("hop", window // 2)) / rate
 
 
-def rows_of(X: Any, most: int) -> tuple[Any, Any]:
-    """At most so many rows of X, evenly chosen, and their numbers; of a source the first ones."""
-    if isinstance(X, Source):
-        rows, batch = next(iter(X.batches(most)))
-        return batch, rows
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Rows of the user's data: their numbers, their values, which of these are known, and what the model makes of them."""
+
+    rows: Any
+    values: Array
+    known: Mask
+    fits: Array
+
+    def __getitem__(self, chosen: Any) -> Fits:
+        return Fits(np.asarray(self.rows)[chosen], self.values[chosen], self.known[chosen], self.fits[chosen])
+
+
+def fits_of(model: Any, X: Any, most: int) -> Fits:
+    """At most so many rows of X, evenly chosen; of a source the first ones."""
+    if not isinstance(X, Source):
+        part, rows = _rows_of(X, most)
+        return Fits(rows, *_dense_of(model, part), model.inverse_transform(model.transform(part)))
+    names = names_of(model)
+    if names is not None and X.feature_names is not None and list(X.feature_names) != names:
+        raise ValueError(
+            "the source has other features than the model; open it by open_source(..., like=model.source_)."
+        )
+    rows, part = next(iter(X.batches(most)))
+    with warnings.catch_warnings():  # the batch has no names, but the source has, and they are the model's
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        H = model.transform(part)
+    return Fits(rows, *_dense_of(model, part), model.inverse_transform(H))
+
+
+def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
     n = X.n_obs if is_anndata(X) else matrix_of(X)[0].shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.int64))
     if is_anndata(X):
@@ -92,7 +120,7 @@ def rows_of(X: Any, most: int) -> tuple[Any, Any]:
     return _safe_indexing(X, rows) if len(rows) < n else X, rows
 
 
-def dense_of(model: Any, X: Any) -> tuple[Array, Mask]:
+def _dense_of(model: Any, X: Any) -> tuple[Array, Mask]:
     """The numbers in X as an array, and which of them the model takes for known."""
     X = matrix_of(X)[0]
     if not scipy.sparse.issparse(X):

@@ -13,6 +13,10 @@ FEW = 24  # atoms that have room for bars
 ACROSS = 5  # of them side by side
 TALL = 50  # rows of a table; then it goes on beside itself
 LINE = 0.17  # inches
+INSIDE = {
+    "in_layout": False,
+    "va": "center_baseline",
+}  # all words are within the Axes: the layout need not measure them
 
 Leading = Sequence[Sequence[tuple[str, float]]]  # of every atom its features with their weights, the largest first
 
@@ -45,13 +49,13 @@ def _bars(ax: Any, found: Leading, n: int, titles: Sequence[str]) -> None:
     size, letters = _type(ax, down * (n + 2), across)
     for k, words in enumerate(found):
         left, top = k % across + 0.02, (k // across) * (n + 2) + 0.7
-        ax.text(left, top, _cut(titles[k], letters), fontsize=size, fontweight="bold", va="center")
+        ax.text(left, top, _cut(titles[k], letters), fontsize=size, fontweight="bold", **INSIDE)
         largest = words[0][1] if words else 1.0
         lengths = [0.92 * weight / largest for _, weight in words]
         places = [top + 1.1 + line for line in range(len(words))]
         ax.barh(places, lengths, height=0.82, left=left, color=SKY, alpha=0.55)
         for place, (word, _) in zip(places, words, strict=True):
-            ax.text(left + 0.015, place, _cut(word, letters), fontsize=size, color=BLACK, va="center_baseline")
+            ax.text(left + 0.015, place, _cut(word, letters), fontsize=size, color=BLACK, **INSIDE)
 
 
 def _table(ax: Any, found: Leading, n: int, titles: Sequence[str]) -> None:
@@ -67,12 +71,12 @@ def _table(ax: Any, found: Leading, n: int, titles: Sequence[str]) -> None:
     cells, shades = [], []
     for k, words in enumerate(found):
         left, top = (k // down) * wide, k % down
-        ax.text(left + 0.45, top + 0.5, titles[k], fontsize=size, color=FAINT, ha="right", va="center_baseline")
+        ax.text(left + 0.45, top + 0.5, titles[k], fontsize=size, color=FAINT, ha="right", **INSIDE)
         for place, (word, weight) in enumerate(words):
             at = left + 0.52 + place
             cells.append(Rectangle((at, top + 0.04), 0.98, 0.92))
             shades.append(0.08 + 0.6 * weight / words[0][1])
-            ax.text(at + 0.03, top + 0.5, _cut(word, letters), fontsize=size, va="center_baseline")
+            ax.text(at + 0.03, top + 0.5, _cut(word, letters), fontsize=size, **INSIDE)
     ax.add_collection(PatchCollection(cells, facecolor=SKY, alpha=shades, linewidth=0))
 
 

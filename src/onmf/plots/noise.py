@@ -8,11 +8,12 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.plots.figures import axes_of
-from onmf.plots.given import dense_of, rows_of
+from onmf.plots.given import fits_of
 from onmf.plots.palette import BLUE, FAINT, VERMILION, tidy
 
 ROWS, ENTRIES, DOTS = 2000, 1_000_000, 3000  # looked at; looked at; drawn
 BINS, PER_BIN = 24, 50  # at most so many, of at least so many entries
+COUNTED = 10  # entries of a bin that are not zero
 MAD = 1.4826  # times the median absolute deviation is the standard deviation of Gaussian noise
 LAWS = {0.0: "constant", 1.0: r"$\propto$ fit"}
 
@@ -26,17 +27,15 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
     suits the data better; ``suggest_divergence`` tells which. Robust divergences (l1, l2, huber) assume a constant
     spread and are judged by medians, which outliers do not move.
     """
-    part, _ = rows_of(X, ROWS)
-    part, _ = rows_of(part, max(1, ENTRIES // model.n_features_in_))
-    values, known = dense_of(model, part)
-    fits = model.inverse_transform(model.transform(part)).astype(np.float64)
-    usable = known & (fits > 1e-9 * fits.max())
-    fit, square = fits[usable], np.square(values - fits)[usable]
+    found = fits_of(model, X, min(ROWS, max(1, ENTRIES // model.n_features_in_)))
+    values, fits = found.values, found.fits.astype(np.float64)
+    usable = found.known & (fits > 1e-9 * fits.max())
+    x, fit, square = values[usable], fits[usable], np.square(values - fits)[usable]
     if len(fit) < 2 * PER_BIN:
         raise ValueError(f"{len(fit)} entries are too few to tell how their noise grows; give at least {2 * PER_BIN}.")
     ax = axes_of(ax, 6.0, 4.4)
     robust = bool(model.divergence_.robust)
-    means, variances = _bins(fit, square, robust)
+    means, variances = _bins(x, fit, square, robust)
     seen = np.random.default_rng(0).choice(len(fit), min(DOTS, len(fit)), replace=False)
     floor = 1e-4 * max(variances.min(), np.finfo(float).tiny)
     dots = {"color": FAINT, "alpha": 0.5, "markersize": 1.5, "rasterized": True}
@@ -59,7 +58,7 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
 
 def _power(divergence: Any) -> float | None:
     """The p of variance = phi fit^p. Near x = y a divergence of degree q is (x - y)^2 y^(q - 2) / 2, hence 2 - q."""
-    if divergence.robust:
+    if divergence.robust or divergence.least_squares is not None:  # l2 among them, whose degree is 1
         return 0
     return None if divergence.degree is None else 2 - divergence.degree
 
@@ -72,12 +71,18 @@ def _slope(means: Array, variances: Array) -> float:
     return float(np.median(((y[second] - y[first])[apart]) / (x[second] - x[first])[apart])) if apart.any() else np.nan
 
 
-def _bins(fit: Array, square: Array, robust: bool) -> tuple[Array, Array]:
-    """Mean fit and variance of entries with similar fits; bins without any residual are left out."""
+def _bins(x: Array, fit: Array, square: Array, robust: bool) -> tuple[Array, Array]:
+    """Mean fit and variance of entries with similar fits.
+
+    Left out are bins without any residual and, if others remain, those of hardly anything but zeros: what is left there
+    is the fit itself, and tells nothing of the noise.
+    """
     parts = np.array_split(np.argsort(fit), int(np.clip(len(fit) // PER_BIN, 2, BINS)))
     means = np.array([np.exp(np.log(fit[part]).mean()) for part in parts])
     variances = np.array([MAD**2 * np.median(square[part]) if robust else square[part].mean() for part in parts])
     some = variances > 0
+    counted = some & np.array([np.count_nonzero(x[part]) >= COUNTED for part in parts])
+    some = counted if counted.sum() > 1 else some
     if not some.any():
         raise ValueError("there is no residual to draw: the fit is exact.")
     return means[some], variances[some]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 # The palette of Okabe and Ito, in an order in which neighbours differ in lightness too.
-BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, BLACK = (
-    *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000"),
+BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, BLACK = (
+    *("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#000000"),
 )
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, BLACK)
+COLOURS = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, BLACK)
 STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)), (0, (3, 1)), (0, (1, 3)))
 MARKS = "osD^vPX*<>"
 HEAT = "Blues"  # white to dark blue, lightness falling all the way: also on paper, also in grey
