@@ -81,7 +81,7 @@ def frame_seconds(model: Any) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Rows of the user's data: their numbers, their values, which of these are known, and what the model makes of them."""
+    """Rows of the user's data: their numbers, values, which of these are known, and what the model makes of them."""
 
     rows: Any
     values: Array
@@ -99,9 +99,7 @@ def fits_of(model: Any, X: Any, most: int) -> Fits:
         return Fits(rows, *_dense_of(model, part), model.inverse_transform(model.transform(part)))
     names = names_of(model)
     if names is not None and X.feature_names is not None and list(X.feature_names) != names:
-        raise ValueError(
-            "the source has other features than the model; open it by open_source(..., like=model.source_)."
-        )
+        raise ValueError("the source has other features than the model; open it with like=model.source_.")
     rows, part = next(iter(X.batches(most)))
     with warnings.catch_warnings():  # the batch has no names, but the source has, and they are the model's
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
