@@ -17,7 +17,8 @@ RATE, WINDOW, HOP = 8000, 1024, 256
 BEAT, RELEASE, ATTACK, DECAY = 0.3, 0.1, 0.02, 3.0  # seconds, and per second
 HARMONICS = 8
 HISS = 0.03  # the standard deviation of the noise; a note's first harmonic has the amplitude 1
-PASSES = 20
+SILENCE = 1e-4  # a power far below the noise: no entry is next to zero, where Itakura-Saito is infinite
+COOLING = {"kl": 5, "beta:0.5": 5, "is": 20}  # the passes under each
 HEARD = 20.0  # dB below its loudest moment, a note counts as played
 NOTES = {"C3": 130.81, "G3": 196.0, "C4": 261.63, "D4": 293.66, "E4": 329.63, "F4": 349.23, "G4": 392.0}  # Hz
 MELODY = "E4 E4 F4 G4 G4 F4 E4 D4 C4 C4 D4 E4 E4 D4 D4 . E4 E4 F4 G4 G4 F4 E4 D4 C4 C4 D4 E4 D4 C4 C4 ."
@@ -45,9 +46,9 @@ def played(notes: Score, rng: np.random.Generator) -> Array:
 
 
 def spectrogram(sound: Array) -> Array:
-    """Powers of frames as rows, as ``onmf fit song.wav`` reads them."""
+    """Powers of frames as rows, as ``onmf fit song.wav`` reads them, and a little more."""
     frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP]
-    return np.square(np.abs(np.fft.rfft(frames * np.hanning(WINDOW), axis=1)))
+    return np.square(np.abs(np.fft.rfft(frames * np.hanning(WINDOW), axis=1))) + SILENCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +69,17 @@ class Learnt:
 
 
 def learn(seed: int) -> Learnt:
-    """Spectra under Itakura-Saito, one more than there are notes, for the noise; nothing is told of the notes."""
+    """Spectra under Itakura-Saito, one more than there are notes, for the noise; nothing is told of the notes.
+
+    Itakura-Saito has many local minima. Kullback-Leibler, which hears loud harmonics first, and what lies between the
+    two lead to a good one: of ten seeds, all find all notes; without them, one run in six does.
+    """
     notes = score()
     X = spectrogram(played(notes, np.random.default_rng(seed)))
-    model = OnlineNMF(len(NOTES) + 1, divergence="is", max_passes=PASSES, random_state=seed).fit(X)
+    start: Any = "kmeans++"
+    for divergence, passes in COOLING.items():
+        model = OnlineNMF(len(NOTES) + 1, divergence=divergence, init=start, max_passes=passes, random_state=seed)
+        start = model.fit(X).components_
     W, powers = model.components_, model.transform(X) * model.components_.sum(axis=1)
     peaks = W.argmax(axis=1) * RATE / WINDOW
     order = _in_order(peaks)

@@ -13,10 +13,7 @@ FEW = 24  # atoms that have room for bars
 ACROSS = 5  # of them side by side
 TALL = 50  # rows of a table; then it goes on beside itself
 LINE = 0.17  # inches
-INSIDE = {
-    "in_layout": False,
-    "va": "center_baseline",
-}  # all words are within the Axes: the layout need not measure them
+INSIDE = {"in_layout": False, "va": "center_baseline"}  # words lie within the Axes; the layout need not measure them
 
 Leading = Sequence[Sequence[tuple[str, float]]]  # of every atom its features with their weights, the largest first
 
