@@ -139,7 +139,7 @@ def test_every_note_of_the_tune_is_found_and_heard_where_it_is_played(seed: int)
     learnt = demo_sound.learn(seed)
     bin_width = demo_sound.RATE / demo_sound.WINDOW
     assert np.allclose(learnt.frequencies, list(demo_sound.NOTES.values()), atol=bin_width)
-    assert learnt.right > 0.93
+    assert learnt.right > 0.94
     roll = demo_sound.figure(learnt).axes[1]
     assert [label.get_text() for label in roll.get_yticklabels()] == [*list(demo_sound.NOTES)[::-1], "noise"]
     assert len(roll.patches) == len(demo_sound.score())

@@ -19,7 +19,7 @@ HARMONICS = 8
 HISS = 0.03  # the standard deviation of the noise; a note's first harmonic has the amplitude 1
 SILENCE = 1e-4  # a power far below the noise: no entry is next to zero, where Itakura-Saito is infinite
 COOLING = {"kl": 5, "beta:0.5": 5, "is": 20}  # the passes under each
-HEARD = 20.0  # dB below its loudest moment, a note counts as played
+HEARD = 25.0  # dB below its loudest moment a note still counts as sounding: notes fade by 16 dB, then are let go
 NOTES = {"C3": 130.81, "G3": 196.0, "C4": 261.63, "D4": 293.66, "E4": 329.63, "F4": 349.23, "G4": 392.0}  # Hz
 MELODY = "E4 E4 F4 G4 G4 F4 E4 D4 C4 C4 D4 E4 E4 D4 D4 . E4 E4 F4 G4 G4 F4 E4 D4 C4 C4 D4 E4 D4 C4 C4 ."
 BASS = "C3 G3 C3 G3 . C3 G3 . C3 . G3 C3 . G3 . C3"  # of two beats each
@@ -58,7 +58,7 @@ class Learnt:
     spectra: Array
     powers: Array
     frequencies: Array  # of the notes' atoms, where each is largest
-    truth: Mask  # (n, notes): which sound at the middle of a frame
+    truth: Mask  # (n, notes): which sound at the middle of a frame, be it fading
 
     @property
     def right(self) -> float:
@@ -86,7 +86,7 @@ def learn(seed: int) -> Learnt:
     middle = (np.arange(len(X)) * HOP + WINDOW / 2) / RATE
     sounds = {name: np.zeros(len(X), dtype=bool) for name in NOTES}
     for name, begins, lasts in notes:
-        sounds[name] |= (middle >= begins) & (middle < begins + lasts)
+        sounds[name] |= (middle >= begins) & (middle < begins + lasts + RELEASE)
     return Learnt(W[order], powers[:, order], peaks[order][: len(NOTES)], np.column_stack(list(sounds.values())))
 
 
