@@ -13,6 +13,8 @@ FEW = 24  # atoms that have room for bars
 ACROSS = 5  # of them side by side
 TALL = 50  # rows of a table; then it goes on beside itself
 LINE = 0.17  # inches
+LETTER = 0.72  # of the height of a line
+SMALLEST, FEWEST = 5.5, 3  # points, words
 INSIDE = {"in_layout": False, "va": "center_baseline"}  # words lie within the Axes; the layout need not measure them
 
 Leading = Sequence[Sequence[tuple[str, float]]]  # of every atom its features with their weights, the largest first
@@ -42,9 +44,10 @@ def _bars(ax: Any, found: Leading, n: int, titles: Sequence[str]) -> None:
     """Small multiples: a bar for each word, in shares of its atom's largest, and the word on it."""
     across = min(len(found), ACROSS)
     down = -(-len(found) // across)
+    n = min(n, max(FEWEST, int(inches_of(ax)[1] * 72 * LETTER / SMALLEST / down) - 2))  # rather fewer words than dots
     ax.set(xlim=(0, across), ylim=(down * (n + 2), 0))
     size, letters = _type(ax, down * (n + 2), across)
-    for k, words in enumerate(found):
+    for k, words in enumerate(each[:n] for each in found):
         left, top = k % across + 0.02, (k // across) * (n + 2) + 0.7
         ax.text(left, top, _cut(titles[k], letters), fontsize=size, fontweight="bold", **INSIDE)
         largest = words[0][1] if words else 1.0
@@ -80,7 +83,7 @@ def _table(ax: Any, found: Leading, n: int, titles: Sequence[str]) -> None:
 def _type(ax: Any, lines: float, columns: float) -> tuple[float, int]:
     """The size of the letters in points, and how many of them fit into a column."""
     width, height = inches_of(ax)
-    size = min(9.0, 0.72 * 72 * height / lines)
+    size = min(9.0, LETTER * 72 * height / lines)
     return size, max(3, int(0.93 * width / columns * 72 / (0.55 * size)))
 
 
