@@ -8,7 +8,7 @@ SIZE ?= full
 .PHONY: demo test coverage check format lowest docs dist bench soak clean
 .DELETE_ON_ERROR:
 
-demo: .venv/plots.done  ## denoise a photograph with two divergences and write demo.png
+demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topics.png, demo-sound.png
 	$(BIN)/onmf demo --out demo.png
 
 test: .venv/dev.done  ## all tests
@@ -73,4 +73,4 @@ soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and 
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-lowest .venv-bench build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage* demo.png
+	rm -rf .venv .venv-lowest .venv-bench build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage* demo.png demo-topics.png demo-sound.png

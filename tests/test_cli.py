@@ -642,11 +642,13 @@ def test_demo_writes_a_picture_and_prints_the_table(tmp_path: Path) -> None:
     assert "80 x 60 pixels" in said
     assert f"Wrote {out}." in said
     assert "PSNR, dB" in said
-    quality = {
-        name: float(re.search(rf"{name}\W+([\d.]+)", said)[1]) for name in ("noisy", "huber", "squared_l2", "3x3")
-    }
-    assert quality["huber"] > quality["squared_l2"] > quality["noisy"]
-    assert quality["3x3"] > quality["noisy"]
+    names = ("noisy", "Huber's loss", "squared l2", "median filter")
+    noisy, huber, squared, median = (float(re.search(rf"{name}\W+([\d.]+)", said)[1]) for name in names)
+    assert huber > squared > noisy
+    assert median > noisy
+    for page in ("topics", "sound"):
+        assert (tmp_path / f"demo-{page}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        assert f"Wrote {tmp_path / f'demo-{page}.png'}." in said
 
 
 @pytest.mark.usefixtures("small_photograph")

@@ -265,7 +265,11 @@ def test_a_selection_prints_as_a_table_becomes_a_data_frame_and_a_picture(tmp_pa
     assert list(frame["loss"]) == [2.5, 1.5, 1.75]
     pytest.importorskip("matplotlib")
     figure = found.plot()
-    assert [list(axes.lines[-2].get_ydata()) for axes in figure.axes] == [[2.5, 1.5, 1.75], [1.0, 0.98, 0.5]]
+    (above,) = figure.axes
+    assert [list(axes.lines[-2].get_ydata()) for axes in (above, *above.child_axes)] == [
+        [2.5, 1.5, 1.75],
+        [1.0, 0.98, 0.5],
+    ]
     figure.savefig(tmp_path / "ranks.png")
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "divergences",
     "load",
     "methods",
+    "plots",
     "save",
     "select_rank",
     "streams",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from onmf import audio, divergences, methods, streams
+    from onmf import audio, divergences, methods, plots, streams
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
@@ -65,7 +66,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        if name in ("audio", "divergences", "methods", "streams"):
+        if name in ("audio", "divergences", "methods", "plots", "streams"):
             return importlib.import_module(f"onmf.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,34 +1,51 @@
-"""``onmf demo``: a picture from nothing."""
+"""``onmf demo``: pictures from nothing."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
 from onmf.cli.app import app
 from onmf.cli.terminal import console, progress_line, require_writable
 
+PAGES = ("", "-topics", "-sound")  # what is added to the name of --out
+DPI = 80
 
-@app.command(epilog="Example:\n\n`onmf demo --out demo.png`")
+
+@app.command(epilog="Example:\n\n`onmf demo --out demo.png` writes demo.png, demo-topics.png and demo-sound.png.")
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The picture to write (.png, .pdf, .svg, ...).")] = Path(
-        "demo.png"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The picture to write (.png, .pdf, .svg, ...); two more have -topics and -sound in their names.",
+        ),
+    ] = Path("demo.png"),
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise and the initial dictionaries.")] = 0,
 ) -> None:
-    """Denoise a photograph with 30 % of its pixels replaced by noise, under Huber's loss and squared l2."""
+    """Learn from data that everyone has: a noisy photograph, the docstrings of Python, a tune; write three pictures."""
+    from onmf.plots import require_writable_format
+
+    require_writable_format(out)
+    pages = [out.with_stem(out.stem + page) for page in PAGES]
+    for page in pages:
+        require_writable(page)
+    for draw, page in zip((_photograph, _topics, _sound), pages, strict=True):
+        draw(seed).savefig(page, dpi=DPI)
+        console.print(f"Wrote {page}.\n", soft_wrap=True)
+
+
+def _photograph(seed: int) -> Any:
+    import numpy as np
     from sklearn.exceptions import ConvergenceWarning
 
     from onmf.experiments import demo as steps
-    from onmf.plots import gallery, require_writable_format, tiles
 
-    require_writable(out)
-    require_writable_format(out)
     clean = steps.photograph()
     noisy = steps.add_noise(clean, np.random.default_rng(seed))
     n = len(steps.patches(noisy))
@@ -40,20 +57,34 @@ def demo(
     with warnings.catch_warnings():
         # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for divergence in steps.DIVERGENCES:
-            with progress_line(divergence) as show:
-                results.append(steps.denoise(noisy, divergence, seed, show))
+        for name in steps.DIVERGENCES:
+            with progress_line(name) as show:
+                results.append(steps.denoise(noisy, name, seed, show))
     results.append(steps.median(noisy))
-
     table = Table("", "PSNR, dB", "seconds", "patches/s")
-    titled = [("clean", clean)]
     for result in results:
-        quality = f"{steps.psnr(result.picture, clean):.1f}"
         rate = f"{n / result.seconds:,.0f}" if result.atoms is not None else ""
-        table.add_row(result.name, quality, f"{result.seconds:.1f}" if result.seconds else "", rate)
-        titled.append((f"{result.name}, {quality} dB", result.picture))
+        seconds = f"{result.seconds:.1f}" if result.seconds else ""
+        table.add_row(result.name, f"{steps.psnr(result.picture, clean):.1f}", seconds, rate)
     console.print(table)
-    if (atoms := results[1].atoms) is not None:
-        titled.append((f"the {len(atoms)} parts learnt with huber", tiles(atoms, steps.SIDE)))
-    gallery(titled).savefig(out, dpi=70)
-    console.print(f"Wrote {out}.", soft_wrap=True)
+    return steps.figure(clean, results)
+
+
+def _topics(seed: int) -> Any:
+    from onmf.experiments import demo_topics as steps
+
+    learnt = steps.learn(seed)
+    n, words = learnt.texts.counts.shape
+    console.print(f"{n} docstrings of Python's standard library, {words} words: {steps.COMPONENTS} topics.")
+    return steps.figure(learnt)
+
+
+def _sound(seed: int) -> Any:
+    from onmf.experiments import demo_sound as steps
+
+    learnt = steps.learn(seed)
+    console.print(
+        f"A tune of {len(steps.score())} notes, {len(learnt.powers)} frames: {len(steps.NOTES)} pitches found; whether "
+        f"one sounds is right in {learnt.right:.0%} of all cases."
+    )
+    return steps.figure(learnt)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import median_filter
-from sklearn.feature_extraction.image import extract_patches_2d, reconstruct_from_patches_2d
 
 from onmf import OnlineNMF, Progress
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf.experiments.judge import peak_signal_to_noise
-from onmf.methods import Paper
+from onmf.plots import new_figure
+from onmf.plots.mosaic import as_pictures, mosaic
 
-SIDE = 8  # of a patch
-COMPONENTS = 16
+SIDE, STRIDE = 14, 2  # of a patch, and from one to the next
+FADING = np.exp(-0.5 * ((np.arange(SIDE) - (SIDE - 1) / 2) / (0.25 * SIDE)) ** 2)
+COMPONENTS = 20
 NOISE_SHARE = 0.3
-DIVERGENCES = ("huber", "squared_l2")
+DIVERGENCES = {"Huber's loss": "huber:0.03", "squared l2": "squared_l2"}  # pixels are in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,32 @@ def add_noise(picture: Array, rng: np.random.Generator) -> Array:
 
 
 def patches(picture: Array) -> Array:
-    """All overlapping patches as rows: ((height - 7) (width - 7), 64)."""
-    return extract_patches_2d(picture, (SIDE, SIDE)).reshape(-1, SIDE * SIDE)
+    """Overlapping patches as rows, ``STRIDE`` apart and one more along the far edges: all pixels are in some."""
+    windows = np.lib.stride_tricks.sliding_window_view(picture, (SIDE, SIDE))
+    return windows[np.ix_(*_corners(picture.shape))].reshape(-1, SIDE * SIDE)
 
 
 def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
-    """The picture in which every pixel is the average over the patches that show it."""
-    return reconstruct_from_patches_2d(rows.reshape(-1, SIDE, SIDE), shape)
+    """The picture in which every pixel is the weighted mean over the patches that show it.
+
+    A patch counts most in its middle and fades towards its sides: at equal weights, the sides would show as a grid.
+    """
+    tops, lefts = _corners(shape)
+    squares = rows.reshape(len(tops), len(lefts), SIDE, SIDE)
+    weights = np.outer(FADING, FADING)
+    total, weight = np.zeros(shape), np.zeros(shape)
+    for down, across in np.ndindex(SIDE, SIDE):  # no two patches have the same pixel at the same place
+        pixels = np.ix_(tops + down, lefts + across)
+        total[pixels] += weights[down, across] * squares[:, :, down, across]
+        weight[pixels] += weights[down, across]
+    return total / weight
+
+
+def _corners(shape: tuple[int, ...]) -> tuple[Counts, Counts]:
+    """The first rows and the first columns of the patches."""
+    last = shape[0] - SIDE, shape[1] - SIDE
+    tops, lefts = (np.unique(np.append(np.arange(0, end, STRIDE), end)) for end in last)
+    return tops, lefts
 
 
 def psnr(picture: Array, clean: Array) -> float:
@@ -65,18 +86,17 @@ def psnr(picture: Array, clean: Array) -> float:
     return peak_signal_to_noise(clean, picture, 1.0)
 
 
-def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:
-    """One pass of the paper's method over the noisy patches, then the picture of their fits.
+def denoise(noisy: Array, name: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:
+    """One pass over the noisy patches, then the picture of their fits; ``name`` is one of ``DIVERGENCES``.
 
-    The fast methods fit these samples more closely, noise included: some atoms become single pixels. For a picture, the
-    paper's method is better.
+    A price on large coefficients makes atoms strokes and edges, which many patches share, instead of single blobs.
     """
     X = patches(noisy)
     started = time.perf_counter()
     model = OnlineNMF(
         COMPONENTS,
-        divergence=divergence,
-        method=Paper(max_iter=10),
+        divergence=DIVERGENCES[name],
+        l2_coefficients=0.01,
         init="uniform",
         random_state=seed,
         transform_tol=1e-2,
@@ -85,11 +105,29 @@ def denoise(noisy: Array, divergence: str, seed: int, report: Callable[[Progress
     ).fit(X)
     H = model.transform(X)
     picture = from_patches(model.inverse_transform(H), noisy.shape)
-    return Denoised(divergence, picture, time.perf_counter() - started, model.components_)
+    return Denoised(name, picture, time.perf_counter() - started, model.components_)
 
 
 def median(noisy: Array) -> Denoised:
     """The classical answer: a 3 x 3 median filter."""
     started = time.perf_counter()
     picture = median_filter(noisy, size=3)
-    return Denoised("median 3x3", picture, time.perf_counter() - started)
+    return Denoised("median filter", picture, time.perf_counter() - started)
+
+
+def figure(clean: Array, results: Sequence[Denoised]) -> Any:
+    """The photograph, what became of it, and the parts that were learnt with the first divergence."""
+    pictures = [("the photograph", clean)]
+    pictures += [(f"{result.name}: {psnr(result.picture, clean):.1f} dB", result.picture) for result in results]
+    rows, columns = 2, 3
+    drawn = new_figure(12.6, 5.9)
+    axes = drawn.subplots(rows, columns).ravel()
+    for ax, (title, picture) in zip(axes, pictures, strict=False):
+        ax.imshow(picture, cmap="gray", vmin=0, vmax=1)
+        ax.set_title(title, fontsize=12)
+        ax.set_axis_off()
+    atoms = next(result.atoms for result in results if result.atoms is not None)
+    mosaic(axes[-1], as_pictures(atoms, (SIDE, SIDE)), columns=5)
+    axes[-1].tick_params(labelleft=False, labeltop=False)
+    axes[-1].set_title(f"the {len(atoms)} parts that it is made of", fontsize=12)
+    return drawn

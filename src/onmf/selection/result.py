@@ -106,22 +106,10 @@ class RankSelection:
         return "\n".join([*lines, "", self.reason])
 
     def plot(self) -> Any:
-        """A Matplotlib figure: held-out loss above, stability below; ``plot().savefig("ranks.png")`` writes it."""
-        from onmf.plots import new_figure
+        """``onmf.plots.rank`` on a figure of its own, which it gives; ``plot().savefig("ranks.png")`` writes it."""
+        from onmf.plots import new_figure, rank
 
-        figure = new_figure(6.4, 5.0)
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        upper.plot(self.ranks, self.losses, color="C0", alpha=0.3, linewidth=0.8)
-        upper.plot(self.ranks, self.loss, color="C0", marker="o", markersize=4)
-        upper.set_ylabel("loss per held-out entry")
-        upper.set_title(f"recommended rank: {self.recommended}", fontsize=11)
-        lower.plot(self.ranks, self.stability, color="C1", marker="o", markersize=4)
-        lower.set(ylabel="similarity of atoms\nbetween seeds", xlabel="rank K", ylim=(min(0.5, *self.stability), 1.02))
-        lower.xaxis.get_major_locator().set_params(integer=True)
-        for axes in (upper, lower):
-            axes.axvline(self.recommended, color="0.5", linestyle="--", linewidth=1)
-            axes.grid(alpha=0.3, linewidth=0.5)
-        return figure
+        return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
 
     @property
     def _best(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onmf.plots import new_figure
+from onmf.plots.palette import COLOURS, STROKES, tidy
 
 if TYPE_CHECKING:
     from onmf.suggesting.suggestion import Suggestion
@@ -23,11 +24,11 @@ def variance_against_mean(suggestion: Suggestion) -> Any:
     axes = figure.add_subplot()
     middle = np.exp(np.log(means).mean()), np.exp(np.log(variances).mean())
     for power, label in GUIDES.items():
-        axes.plot(means, middle[1] * (means / middle[0]) ** power, label=label, color=f"C{power}", linewidth=1.2)
+        law = middle[1] * (means / middle[0]) ** power
+        axes.plot(means, law, label=label, color=COLOURS[power], linestyle=STROKES[power], linewidth=1.4)
     axes.plot(means, variances, "o", color="black", markersize=4)
     axes.set(xscale="log", yscale="log", xlabel="mean (1: that of the data)", ylabel="variance of the noise")
-    axes.tick_params(which="both", labelsize=8)
     axes.set_title(f"{suggestion.divergence}: power {suggestion.power:.2f} ± {suggestion.power_error:.2f}", fontsize=11)
-    axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    axes.legend(title="power", frameon=False)
+    tidy(axes)
+    axes.legend(title="power", frameon=False, handlelength=3)
     return figure

@@ -1,36 +1,15 @@
-"""Pictures. Matplotlib is imported when one is drawn, so that nothing else waits for it."""
+"""Whole figures of pictures or of line charts, as the experiments print them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-
-
-def new_figure(width: float, height: float) -> Any:
-    """An empty figure that needs no screen."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ModuleNotFoundError("pictures need Matplotlib; install onmf[plots].") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def require_writable_format(path: str | Path) -> None:
-    """Refuse, before any work is done, a picture that could not be written."""
-    known = new_figure(1, 1).canvas.get_supported_filetypes()
-    suffix = Path(path).suffix.removeprefix(".").lower()
-    if suffix not in known:
-        raise ValueError(
-            f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
-        )
+from onmf.plots.figures import new_figure
+from onmf.plots.palette import look
 
 
 def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
@@ -59,20 +38,20 @@ Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of e
 
 
 def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
-    """A figure of line charts on logarithmic axes, by title; a line has the same colour in all of them."""
+    """A figure of line charts on logarithmic axes, by title; a line looks the same in all of them."""
     rows, columns = -(-len(charts) // 3), min(3, len(charts))
     figure = new_figure(4.4 * columns, 3.3 * rows + 0.4)
     names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
     for place, (title, lines) in enumerate(charts.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         for name, (across, up) in lines.items():
-            marker = "o" if len(across) == 1 else None
-            axes.plot(across, up, label=name, color=f"C{names.index(name) % 10}", marker=marker, linewidth=1.4)
+            style = look(names.index(name)) | ({} if len(across) == 1 else {"marker": None})
+            axes.plot(across, up, label=name, **style, linewidth=1.4)
         axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
         axes.tick_params(which="both", labelsize=8)
         axes.set_title(title, fontsize=11)
         axes.grid(alpha=0.3, which="both", linewidth=0.5)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     ncols = min(len(shown), 2 * columns + 1)
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False, handlelength=3)
     return figure
