@@ -1,0 +1,79 @@
+"""``onmf report``: a page about a model, and about how it fits data."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import onmf
+from onmf import streams
+from onmf.cli.app import app
+from onmf.cli.terminal import DATA_HELP, console, progress_line, require_writable
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "`onmf report topics.safetensors --out topics.html`\n\n"
+    "`onmf report topics.safetensors counts.npz --out topics.html`\n\n"
+    "`onmf report song.safetensors song.flac --out song.html --json | jq '.warnings[].text'`"
+)
+
+
+@app.command(epilog=EXAMPLES)
+def report(
+    model: Annotated[Path, typer.Argument(help="A model file written by `onmf fit`.", show_default=False)],
+    data: Annotated[
+        str | None,
+        typer.Argument(help=f"How well does it fit these? Read once. {DATA_HELP}", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the loss and the warnings as one JSON object, too.")
+    ] = False,
+) -> None:
+    """Write one page about a model: the run, the components, the warnings; with DATA, how it fits them.
+
+    The page needs no network, nor this program. Data that the model has not seen tell most.
+    """
+    from onmf.reporting.page import require_libraries  # not needed for --help
+
+    require_libraries()
+    require_writable(out, model, *([] if data is None else [streams.path_of(data)]))
+    nmf = onmf.load(model)
+    source = None if data is None else streams.open_source(data, like=nmf.source_)
+    started = time.perf_counter()
+    with nullcontext() if source is None else progress_line("reading") as show:
+
+        def told(samples: int, total: int | None) -> None:
+            seconds = time.perf_counter() - started
+            show(onmf.Progress(samples, total, 0, seconds, math.nan, nmf.components_))
+
+        written = nmf._reported(source, out, f"Report on {model.name}", data or "", told)
+    warnings = [each for each in written.advice if not each.note]
+    if as_json:
+        console.print(json.dumps(_plain(written, out)), soft_wrap=True)
+        return
+    for each in warnings:
+        console.print(f"{each.text} {each.cure}", soft_wrap=True)
+    told_of = f"{len(warnings)} warning{'s' * (len(warnings) != 1)}" if warnings else "no warnings"
+    console.print(f"{out}: {told_of}.", soft_wrap=True)
+
+
+def _plain(written: Any, out: Path) -> dict[str, Any]:
+    """What the page says, as JSON takes it."""
+    found = written.found
+    said: dict[str, Any] = {
+        "out": str(out),
+        "warnings": [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note],
+        "notes": [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if each.note],
+    }
+    if found is not None:
+        gain = None if math.isnan(found.gain) else found.gain
+        said |= {"samples": found.samples, "loss": found.loss, "gain_over_one_component": gain}
+        said["shares"] = found.shares.tolist()
+    return said

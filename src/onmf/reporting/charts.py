@@ -1,0 +1,182 @@
+"""The charts of a report, as Plotly draws them: plain lists of numbers. Colours and fonts are the page's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.reporting.assessing import Assessment
+from onmf.reporting.residuals import residuals
+from onmf.reporting.subject import Subject
+
+MOST_POINTS = 1000
+MOST_ROWS = 40  # components of the chart of activations
+HISTOGRAM = 40  # bars
+WIDE = 50.0  # times: losses that span more are shown on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure, what it is called, and what it shows in words."""
+
+    name: str
+    title: str
+    text: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int = 300
+    switch: bool = False  # can its vertical axis be made logarithmic?
+
+
+def convergence(subject: Subject) -> Chart:
+    """The loss by samples."""
+    loss, samples = subject.history["loss"], subject.history["samples"]
+    kept = np.unique(np.linspace(0, len(loss) - 1, min(len(loss), MOST_POINTS)).astype(int))
+    seconds = subject.history["seconds"]
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers" if len(kept) < 60 else "lines",
+        "x": _numbers(samples[kept]),
+        "y": _numbers(loss[kept]),
+        "customdata": _numbers(seconds[kept]),
+        "hovertemplate": "%{x:,} samples, %{customdata:.3g} s<br>loss %{y:.5g}<extra></extra>",
+    }
+    positive = bool((loss[kept] > 0).all())
+    text = (
+        f"The mean loss of a sample went from {loss[0]:.4g} in the first batch to {loss[-1]:.4g} in the last, over "
+        f"{int(samples[-1]):,} samples."
+    )
+    layout = {"xaxis": {"title": {"text": "samples learnt from"}}, "yaxis": {"title": {"text": "mean loss"}}}
+    return Chart("convergence", "Convergence", text, [line], layout, switch=positive)
+
+
+def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Chart:
+    """What every component contributes along the data, each in units of its own largest."""
+    means, shown = found.bins.means, list(order[:MOST_ROWS])
+    total = means.sum(axis=1, keepdims=True)
+    shares = means / np.where(total > 0, total, 1)
+    size = means.max(axis=0)
+    heat = means / np.where(size > 0, size, 1)
+    unit, per_row = _time(subject)
+    across = (np.arange(len(means)) + 0.5) * found.bins.length * per_row
+    data = {
+        "type": "heatmap",
+        "x": _numbers(across),
+        "y": [f"component {k}" for k in shown][::-1],
+        "z": [_numbers(heat[:, k]) for k in shown][::-1],
+        "customdata": [_numbers(100 * shares[:, k]) for k in shown][::-1],
+        "hovertemplate": f"%{{y}}<br>{unit} %{{x:.4g}}<br>%{{customdata:.2g}} % of the fit<extra></extra>",
+        "colorscale": "Cividis",
+        "zmin": 0,
+        "zmax": 1,
+        "colorbar": {"title": {"text": "of its<br>largest"}, "thickness": 12, "tickvals": [0, 0.5, 1]},
+    }
+    stretch = f" Each column is the mean of {found.bins.length} rows." if found.bins.length > 1 else ""
+    most = f" The {MOST_ROWS} largest components are shown." if subject.K > MOST_ROWS else ""
+    text = f"How strong each component is along the data, in units of its own largest value.{stretch}{most}"
+    layout = {"xaxis": {"title": {"text": unit}}, "yaxis": {"automargin": True, "tickfont": {"size": 10}}}
+    return Chart("activations", "Activations", text, [data], layout, height=150 + 18 * max(len(shown), 8))
+
+
+def losses(found: Assessment) -> Chart:
+    """How the losses of samples are distributed."""
+    values = found.losses[found.losses > 0]
+    wide = len(values) > 0 and values.max() > WIDE * np.median(values)
+    values = values if wide else found.losses
+    edges = np.histogram_bin_edges(np.log10(values) if wide else values, bins=min(HISTOGRAM, max(5, len(values) // 5)))
+    counts, _ = np.histogram(np.log10(values) if wide else values, bins=edges)
+    low, high = (10.0**edges, 10.0 ** edges[1:]) if wide else (edges, edges[1:])
+    bars = {
+        "type": "bar",
+        "x": _numbers((edges[1:] + edges[:-1]) / 2),
+        "y": counts.tolist(),
+        "width": _numbers(np.diff(edges)),
+        "customdata": [[f"{a:.3g}", f"{b:.3g}"] for a, b in zip(low, high, strict=False)],
+        "hovertemplate": "%{y} samples<br>loss %{customdata[0]} to %{customdata[1]}<extra></extra>",
+    }
+    axis: dict[str, Any] = {"title": {"text": "loss of a sample"}}
+    if wide:
+        powers = list(range(int(np.floor(edges[0])), int(np.ceil(edges[-1])) + 1))
+        axis |= {"tickvals": powers, "ticktext": [f"{10.0**p:g}" for p in powers]}
+    drawn = f"{len(found.losses):,} of {found.samples:,}" if len(found.losses) < found.samples else f"{found.samples:,}"
+    text = f"The losses of {drawn} samples: half of them are below {np.median(found.losses):.4g}."
+    layout = {"xaxis": axis, "yaxis": {"title": {"text": "samples"}}, "bargap": 0.04}
+    return Chart("losses", "Loss per sample", text, [bars], layout)
+
+
+def spread(subject: Subject, found: Assessment) -> Chart | None:
+    """Residuals against fits, with the law that the divergence assumes."""
+    of = residuals(subject, found)
+    if of is None:
+        return None
+    there = of.sizes > 0
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "single entries",
+            "x": _numbers(of.fits[there]),
+            "y": _numbers(of.sizes[there]),
+            "marker": {"size": 3, "opacity": 0.35},
+            "hoverinfo": "skip",
+        },
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "typical residual",
+            "x": _numbers(of.means),
+            "y": _numbers(of.spreads),
+            "marker": {"size": 9, "symbol": "diamond"},
+            "hovertemplate": "fit %{x:.3g}<br>residual %{y:.3g}<extra></extra>",
+        },
+    ]
+    name = subject.divergence_text
+    if of.assumed is not None:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"what {name} assumes",
+                "x": _numbers(of.means),
+                "y": _numbers(of.law),
+                "line": {"width": 2, "dash": "dash"},
+                "hoverinfo": "skip",
+            }
+        )
+    text = f"How far entries lie from their fits. {_law(name, of.assumed, of.measured)}"
+    layout = {
+        "xaxis": {"title": {"text": "fit"}, "type": "log", "exponentformat": "power", "nticks": 8},
+        "yaxis": {"title": {"text": "size of the residual"}, "type": "log", "exponentformat": "power", "nticks": 8},
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+    }
+    return Chart("residuals", "Residuals against fits", text, data, layout, height=360)
+
+
+def _law(name: str, assumed: float | None, measured: float) -> str:
+    if assumed is None:
+        return f"{name} assumes no particular law."
+    says = f"{name} assumes noise whose variance grows as the fit to the power {assumed:.2g}"
+    if not np.isfinite(measured):
+        return f"{says}; the fits of these data span too little to tell."
+    if abs(measured - assumed) < 0.5:
+        return f"{says}; it is {measured:.2f} here, as it should be."
+    return f"{says}; it is {measured:.2f} here. If that surprises you, onmf suggest looks for a divergence that fits."
+
+
+def _time(subject: Subject) -> tuple[str, float]:
+    """What rows are counted in: seconds of sound, or rows."""
+    window, hop, names = subject.source.options.get("window"), subject.source.options.get("hop"), subject.names
+    if subject.source.scheme != "audio" or not window or not hop or not names:
+        return "row", 1.0
+    rate = 2 * float(names[-1].removesuffix(" Hz")) * (window / 2) / (window // 2)
+    return "seconds", float(hop) / rate
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """As JSON takes them, with six digits; what is no number is a gap."""
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=np.float64)]
