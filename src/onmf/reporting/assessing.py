@@ -21,7 +21,7 @@ from onmf.streams.base import read_from
 from onmf.units import good_rows
 
 BLOCK, BLOCK_OF_A_PIPE = 1024, 100  # samples read at a time
-MOST_ENTRIES = 5_000_000  # of a block
+MOST_ENTRIES = 10_000_000  # of a block
 ROWS, MOST_KEPT = 300, 4_000_000  # samples, and entries, that residuals are shown of
 LOSSES = 20_000
 SHOWN = 4  # best and worst samples

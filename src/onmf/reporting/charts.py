@@ -16,6 +16,21 @@ from onmf.reporting.subject import Subject
 MOST_POINTS = 1000
 MOST_ROWS = 40  # components of the chart of activations
 HISTOGRAM = 40  # bars
+SMOOTHED, FEW_POINTS = 20, 60  # batches from which on their running mean is shown, and no single points are
+PART_OF_RUN = 12
+LEGEND = {"showlegend": True, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}}
+COLOURBAR = {
+    "orientation": "h",
+    "x": 0,
+    "xanchor": "left",
+    "y": 1.01,
+    "yanchor": "bottom",
+    "len": 0.5,
+    "thickness": 10,
+    "tickvals": [0, 0.5, 1],
+    "ticktext": ["0", "half", "its largest"],
+}
+DECADES = 1.3  # orders of magnitude from which on an axis has labels at powers of ten alone
 WIDE = 50.0  # times: losses that span more are shown on a logarithmic axis
 
 
@@ -33,25 +48,49 @@ class Chart:
 
 
 def convergence(subject: Subject) -> Chart:
-    """The loss by samples."""
-    loss, samples = subject.history["loss"], subject.history["samples"]
+    """The loss by samples, as batches come and smoothed."""
+    loss, samples, seconds = (subject.history[name] for name in ("loss", "samples", "seconds"))
     kept = np.unique(np.linspace(0, len(loss) - 1, min(len(loss), MOST_POINTS)).astype(int))
-    seconds = subject.history["seconds"]
-    line = {
+    smooth, several = running_mean(samples, loss), len(loss) >= SMOOTHED
+    batches: dict[str, Any] = {
         "type": "scatter",
-        "mode": "lines+markers" if len(kept) < 60 else "lines",
+        "mode": "lines+markers" if len(kept) < FEW_POINTS else "lines",
         "x": _numbers(samples[kept]),
         "y": _numbers(loss[kept]),
         "customdata": _numbers(seconds[kept]),
+        "name": "batches",
+        "line": {"width": 1 if several else 2},
+        "opacity": 0.5 if several else 1.0,
         "hovertemplate": "%{x:,} samples, %{customdata:.3g} s<br>loss %{y:.5g}<extra></extra>",
+    }
+    mean = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": _numbers(samples[kept]),
+        "y": _numbers(smooth[kept]),
+        "name": "running mean",
+        "line": {"width": 3},
+        "hovertemplate": "running mean %{y:.5g}<extra></extra>",
     }
     positive = bool((loss[kept] > 0).all())
     text = (
-        f"The mean loss of a sample went from {loss[0]:.4g} in the first batch to {loss[-1]:.4g} in the last, over "
-        f"{int(samples[-1]):,} samples."
+        f"The mean loss of a sample, just before it was learnt from, went from {loss[0]:.4g} in the first batch to "
+        f"{smooth[-1]:.4g} at the end, over {int(samples[-1]):,} samples."
     )
-    layout = {"xaxis": {"title": {"text": "samples learnt from"}}, "yaxis": {"title": {"text": "mean loss"}}}
-    return Chart("convergence", "Convergence", text, [line], layout, switch=positive)
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": "samples learnt from"}}, "yaxis": {"title": {"text": "mean loss"}}}
+    if several:
+        layout |= LEGEND
+    return Chart("convergence", "Convergence", text, [batches, mean] if several else [batches], layout, switch=positive)
+
+
+def running_mean(samples: Array, loss: Array) -> Array:
+    """Of the batches of the last twelfth of all samples at every batch, each by its samples."""
+    size = np.maximum(np.diff(samples, prepend=0), 0).astype(np.float64)
+    size[0] = size[0] or 1.0
+    first = np.searchsorted(samples, samples - samples[-1] / PART_OF_RUN, side="right")
+    sums, sizes = (np.concatenate([[0.0], np.cumsum(each)]) for each in (size * loss, size))
+    last = np.arange(1, len(loss) + 1)
+    return (sums[last] - sums[first]) / np.maximum(sizes[last] - sizes[first], 1e-300)
 
 
 def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Chart:
@@ -66,20 +105,20 @@ def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Ch
     data = {
         "type": "heatmap",
         "x": _numbers(across),
-        "y": [f"component {k}" for k in shown][::-1],
+        "y": [f"{k}" for k in shown][::-1],
         "z": [_numbers(heat[:, k]) for k in shown][::-1],
         "customdata": [_numbers(100 * shares[:, k]) for k in shown][::-1],
-        "hovertemplate": f"%{{y}}<br>{unit} %{{x:.4g}}<br>%{{customdata:.2g}} % of the fit<extra></extra>",
+        "hovertemplate": f"component %{{y}}<br>{unit} %{{x:.4g}}<br>%{{customdata:.2g}} % of the fit<extra></extra>",
         "colorscale": "Cividis",
         "zmin": 0,
         "zmax": 1,
-        "colorbar": {"title": {"text": "of its<br>largest"}, "thickness": 12, "tickvals": [0, 0.5, 1]},
+        "colorbar": COLOURBAR,
     }
     stretch = f" Each column is the mean of {found.bins.length} rows." if found.bins.length > 1 else ""
     most = f" The {MOST_ROWS} largest components are shown." if subject.K > MOST_ROWS else ""
     text = f"How strong each component is along the data, in units of its own largest value.{stretch}{most}"
-    layout = {"xaxis": {"title": {"text": unit}}, "yaxis": {"automargin": True, "tickfont": {"size": 10}}}
-    return Chart("activations", "Activations", text, [data], layout, height=150 + 18 * max(len(shown), 8))
+    layout = {"xaxis": {"title": {"text": unit}}, "yaxis": {"title": {"text": "component"}, "type": "category", "tickfont": {"size": 10}}}
+    return Chart("activations", "Activations", text, [data], layout, height=190 + (18 if len(shown) > 10 else 28) * len(shown))
 
 
 def losses(found: Assessment) -> Chart:
@@ -140,7 +179,7 @@ def spread(subject: Subject, found: Assessment) -> Chart | None:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"what {name} assumes",
+                "name": f"what ‘{name}’ assumes",
                 "x": _numbers(of.means),
                 "y": _numbers(of.law),
                 "line": {"width": 2, "dash": "dash"},
@@ -149,23 +188,31 @@ def spread(subject: Subject, found: Assessment) -> Chart | None:
         )
     text = f"How far entries lie from their fits. {_law(name, of.assumed, of.measured)}"
     layout = {
-        "xaxis": {"title": {"text": "fit"}, "type": "log", "exponentformat": "power", "nticks": 8},
-        "yaxis": {"title": {"text": "size of the residual"}, "type": "log", "exponentformat": "power", "nticks": 8},
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "xaxis": _logarithmic("fit", of.fits[there], of.means),
+        "yaxis": _logarithmic("size of the residual", of.sizes[there], of.spreads),
+        **LEGEND,
     }
     return Chart("residuals", "Residuals against fits", text, data, layout, height=360)
 
 
 def _law(name: str, assumed: float | None, measured: float) -> str:
     if assumed is None:
-        return f"{name} assumes no particular law."
-    says = f"{name} assumes noise whose variance grows as the fit to the power {assumed:.2g}"
+        return f"‘{name}’ assumes no particular law."
+    says = f"‘{name}’ assumes noise whose variance grows as the fit to the power {assumed:.2g}"
     if not np.isfinite(measured):
         return f"{says}; the fits of these data span too little to tell."
     if abs(measured - assumed) < 0.5:
         return f"{says}; it is {measured:.2f} here, as it should be."
     return f"{says}; it is {measured:.2f} here. If that surprises you, onmf suggest looks for a divergence that fits."
+
+
+def _logarithmic(title: str, *shown: Array) -> dict[str, Any]:
+    """An axis; of residuals that are nearly zero by chance, those below a thousandth of the typical are cut off."""
+    values = np.concatenate([np.maximum(shown[0], 1e-3 * shown[1].min()), shown[1]])
+    low, high = np.log10([values.min(), values.max()])
+    spacing = {"dtick": max(1, round((high - low) / 6))} if high - low > DECADES else {}
+    ends = [float(low - 0.05 * (high - low + 0.1)), float(high + 0.05 * (high - low + 0.1))]
+    return {"title": {"text": title}, "type": "log", "exponentformat": "power", "range": ends, **spacing}
 
 
 def _time(subject: Subject) -> tuple[str, float]:

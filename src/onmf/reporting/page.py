@@ -20,8 +20,8 @@ from onmf.reporting.subject import Subject
 from onmf.reporting.terms import Terms, View
 from onmf.streams import Source
 
-SHOWN = 12  # components that are shown at once; the others on demand
-PARTS = 3  # components that are named under a sample
+SHOWN = {"bars": 12, "lines": 12, "pictures": 32}  # components that are shown at once; the others on demand
+PARTS, SLIGHT = 3, 0.01  # components that are named under a sample, if they make up that much of its fit
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Shown:
     """A sample, its fit and its largest components."""
 
     name: str
-    relative: float
+    times: float  # its loss, for its size, in units of that of a typical sample
     view: View
     parts: str
 
@@ -110,11 +110,12 @@ def rendered(report: Report, title: str) -> str:
         guarantee=subject.guarantee,
         found=found,
         components=(components := _components(subject, terms, shares, order.tolist())),
-        first=components[:SHOWN],
-        others=components[SHOWN:],
+        first=components[: SHOWN[terms.kind]],
+        others=components[SHOWN[terms.kind] :],
         kind=terms.kind,
-        best=[] if found is None else [_shown(subject, terms, each) for each in found.best],
-        worst=[] if found is None else [_shown(subject, terms, each) for each in found.worst],
+        sound=terms.sound,
+        best=[] if found is None else _shown(subject, terms, found, found.best),
+        worst=[] if found is None else _shown(subject, terms, found, found.worst),
         charts={chart.name: chart for chart in drawn},
         figures={chart.name: {"data": chart.data, "layout": chart.layout} for chart in drawn},
         warnings=[each for each in report.advice if not each.note],
@@ -175,14 +176,19 @@ def _components(subject: Subject, terms: Terms, shares: Array | None, order: Seq
     ]
 
 
-def _shown(subject: Subject, terms: Terms, example: Example) -> Shown:
+def _shown(subject: Subject, terms: Terms, found: Assessment, examples: Sequence[Example]) -> list[Shown]:
+    typical = float(np.median(found.relative)) or 1.0
+    return [_sample(subject, terms, each, each.relative / typical) for each in examples]
+
+
+def _sample(subject: Subject, terms: Terms, example: Example, times: float) -> Shown:
     x = example.x if example.known is None else np.where(example.known, example.x, np.nan)
-    row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x
+    row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is unknown leads nothing
     parts = example.h * subject.mass
     total = float(parts.sum()) or 1.0
-    largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if parts[k] > 0]
+    largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if parts[k] > SLIGHT * total]
     made = ", ".join(f"component {k} ({_percent(parts[k] / total)})" for k in largest)
-    return Shown(example.name, example.relative, terms.view(row, example.name, example.fit), made)
+    return Shown(example.name, times, terms.view(row, example.name, example.fit), made)
 
 
 def _percent(share: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from onmf.reporting.subject import Subject
 
 COLUMNS = 300  # features that are looked at
 POINTS = 600  # single entries that are shown
-BINS, PER_BIN = 18, 40
+LEAST_BINS, BINS, PER_BIN = 4, 18, 40  # entries above zero per bin
 NARROW = 3.0  # times: fits that span less do not show how the variance grows
 
 
@@ -54,14 +55,18 @@ def residuals(subject: Subject, found: Assessment) -> Residuals | None:
     usable = Y > 1e-6 * (Y.mean() if Y.size else 0.0)
     usable &= True if known is None else known[:, columns]
     x, y = X[usable], Y[usable]
-    if len(y) < 4 * PER_BIN:
-        return None
     order = np.argsort(y)
-    parts = np.array_split(order, int(np.clip(len(y) // PER_BIN, 4, BINS)))
-    means = np.array([np.exp(np.log(y[part]).mean()) for part in parts])
+    x, y = x[order], y[order]
+    positive = np.cumsum(x > 0)  # where nothing was found, a residual is the fit itself and tells nothing of noise
+    if not len(y) or positive[-1] < LEAST_BINS * PER_BIN:
+        return None
+    number = int(np.clip(positive[-1] // PER_BIN, LEAST_BINS, BINS))
+    cuts = np.searchsorted(positive, np.arange(1, number) * positive[-1] / number)
+    parts = [slice(*ends) for ends in itertools.pairwise([0, *(cuts + 1), len(y)])]
+    means = np.array([y[part].mean() for part in parts])
     spreads = np.array([np.sqrt(np.square(x[part] - y[part]).mean()) for part in parts])
     there = spreads > 0
-    if there.sum() < 3:
+    if there.sum() < LEAST_BINS - 1:
         return None
     means, spreads = means[there], spreads[there]
     assumed = assumed_power(subject.divergence)

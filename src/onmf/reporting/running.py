@@ -59,8 +59,9 @@ class Bins:
 
     @property
     def means(self) -> Array:
-        """Of every stretch that has begun: (stretches, width)."""
-        used = max(-(-self.seen // self.length), 1)
+        """Of every stretch: (stretches, width); without a last one that has hardly begun."""
+        whole, rest = divmod(self.seen, self.length)
+        used = whole + (whole == 0 or 2 * rest >= self.length)
         return self.sums[:used] / np.maximum(self.counts[:used, None], 1)
 
 

@@ -18,6 +18,7 @@ LEAST_ORDERED = 12  # features whose names are numbers, from which on they are t
 SMOOTH = 0.5  # correlation between neighbouring features, from which on they are taken for a curve
 POINTS = 240  # of a curve
 PEAKS = 3
+DECIBELS = 60.0  # that spectra of sound are shown over
 LARGEST = 160  # pixels, of a picture
 WIDTH, HEIGHT = 240.0, 64.0  # of a curve, in its own units
 NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\d\s]{0,8})\s*$")
@@ -42,8 +43,7 @@ class View:
     bars: tuple[Bar, ...] = ()
     pictures: tuple[str, ...] = ()  # data URIs
     lines: tuple[str, ...] = ()  # points of SVG
-    low: str = ""  # the ends of the axis of lines
-    high: str = ""
+    ends: tuple[str, ...] = ()  # of the axis of lines, and its middle
 
 
 class Terms:
@@ -56,6 +56,7 @@ class Terms:
         self.axis, self.unit = axis or (np.arange(subject.F, dtype=np.float64), "")
         ordered = axis is not None or (subject.names is None and subject.F > FEW and _smooth(subject.W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
+        self.sound = subject.source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def name(self, feature: int) -> str:
         """What the user calls it."""
@@ -69,7 +70,7 @@ class Terms:
     def words(self, row: Array, number: int = 5) -> str:
         """The row in a few words: its leading features, its peaks, or the middle of its picture."""
         if self.kind == "lines":
-            found = [f"{self.axis[f]:.4g}" for f in sorted(_peaks(row))]
+            found = [_short(self.axis[f]) for f in sorted(_peaks(row))]
             return f"peaks at {', '.join(found)} {self.unit}".rstrip() if found else "no peak"
         if self.kind == "pictures":
             bright = float((row > 0.5 * row.max(initial=0)).mean()) if row.size else 0.0
@@ -85,17 +86,30 @@ class Terms:
         if self.picture:
             return View(text, pictures=tuple(_png(each / top, self.picture) for each in both))
         if self.kind == "lines":
-            ends = (f"{end:.5g} {self.unit}".rstrip() for end in (self.axis[0], self.axis[-1]))
-            return View(text, lines=tuple(_points(each / top, self.axis) for each in both), **_ends(*ends))
+            return View(text, lines=tuple(self._line(each / top) for each in both), ends=self._ends())
         bars = []
         for f in self.leading(row):
             other = None if fit is None else float(fit[f])
             bars.append(Bar(self.name(f), float(row[f]), 100 * row[f] / top, other, 100 * (other or 0.0) / top))
         return View(text, bars=tuple(bars))
 
+    def _line(self, row: Array) -> str:
+        """The points of a curve of numbers up to 1."""
+        row = np.nan_to_num(row)
+        if not self.sound:
+            return _points(row, self.axis)
+        decibels = 10 * np.log10(np.maximum(row[1:], 10 ** (-0.1 * DECIBELS)))  # without the frequency zero
+        return _points(1 + decibels / DECIBELS, np.log(self.axis[1:]))
 
-def _ends(low: str, high: str) -> dict[str, str]:
-    return {"low": low, "high": high}
+    def _ends(self) -> tuple[str, ...]:
+        low, high = self.axis[1 if self.sound else 0], self.axis[-1]
+        middle = np.sqrt(low * high) if self.sound else (low + high) / 2
+        return tuple(f"{_short(each)} {self.unit}".rstrip() for each in (low, middle, high))
+
+
+def _short(value: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _axis(names: tuple[str, ...]) -> tuple[Array, str] | None:
@@ -129,10 +143,9 @@ def _peaks(row: Array) -> list[int]:
 
 def _points(row: Array, axis: Array) -> str:
     """The points of a polyline; of many features, the highest of each stretch, so that no peak is lost."""
-    row = np.nan_to_num(row)
     places = (axis - axis[0]) / ((axis[-1] - axis[0]) or 1.0)
     if len(row) > POINTS:
-        starts = np.linspace(0, len(row), POINTS, endpoint=False).astype(int)
+        starts = np.unique(np.searchsorted(places, np.arange(POINTS) / POINTS))
         row, places = np.maximum.reduceat(row, starts), places[starts]
     across, up = WIDTH * places, HEIGHT * (1 - 0.95 * np.clip(row, 0, 1))
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))

@@ -80,7 +80,7 @@
 
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+    heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending";
       heads.forEach((each) => each.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
