@@ -19,8 +19,8 @@ FALLS_BRIEFLY = 0.15  # the same from one batch to the next, of a run with few
 FEW_BATCHES = 8
 OTHER_UNITS = 100.0  # times: data so much larger or smaller are in other units
 FAR = 5.0  # times the median relative loss: samples that are fitted badly
-MANY_FAR = 0.2  # so many are no exceptions
-FAR_SHARE = 0.15  # of the whole loss, from which on they matter
+MANY_FAR = 0.1  # so many are no exceptions
+FAR_SHARE = 0.25  # of the whole loss, from which on they matter
 IMPRECISE = 0.01  # of the samples
 NAMED = 6  # components or features that are named
 
@@ -128,9 +128,16 @@ def _of_data(subject: Subject, found: Assessment) -> Iterator[Advice]:
             f"{counted(found.bad, 'sample')} of {found.name} could not be used. The first reason: {found.first_bad}",
             "Mend or drop these rows; the rest of this page is about the others.",
         )
+    if found.gain <= 0 and subject.K > 1:
+        yield Advice(
+            "poor",
+            f"The model fits {found.name} no better than a single component would.",
+            "Learn for longer, from more samples or from samples that are more like these.",
+        )
     ratio = found.mean / subject.units.mean
     if not 1 / OTHER_UNITS < ratio < OTHER_UNITS:
-        larger = f"{ratio:.3g} times larger" if ratio > 1 else f"{1 / ratio if ratio else np.inf:.3g} times smaller"
+        times = max(ratio, 1 / ratio) if ratio else np.inf
+        larger = f"{times:,.0f} times {'larger' if ratio > 1 else 'smaller'}"
         yield Advice(
             "units",
             f"The numbers of {found.name} are on average {larger} than those that the model was begun with.",

@@ -199,5 +199,7 @@ def _percent(share: Any) -> str:
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.1f} %"
 
 
-def _number(value: Any) -> str:
-    return f"{float(value):,.4g}"
+def _number(value: Any, digits: int = 3) -> str:
+    """``0.0123``, ``12.3``, ``1,234``: all digits before the point, unless they are very many."""
+    value = float(value)
+    return f"{value:,.0f}" if 10**digits <= abs(value) < 1e7 else f"{value:.{digits}g}"
