@@ -46,12 +46,11 @@ def report(
     require_writable(out, model, *([] if data is None else [streams.path_of(data)]))
     nmf = onmf.load(model)
     source = None if data is None else streams.open_source(data, like=nmf.source_)
-    started = time.perf_counter()
-    with nullcontext() if source is None else progress_line("reading") as show:
+    with nullcontext(_silent) if source is None else progress_line("reading") as show:
+        started = time.perf_counter()
 
         def told(samples: int, total: int | None) -> None:
-            seconds = time.perf_counter() - started
-            show(onmf.Progress(samples, total, 0, seconds, math.nan, nmf.components_))
+            show(onmf.Progress(samples, total, 0, time.perf_counter() - started, math.nan, nmf.components_))
 
         written = nmf._reported(source, out, f"Report on {model.name}", data or "", told)
     warnings = [each for each in written.advice if not each.note]
@@ -64,12 +63,18 @@ def report(
     console.print(f"{out}: {told_of}.", soft_wrap=True)
 
 
+def _silent(_: onmf.Progress) -> None:
+    """Nothing is read."""
+
+
 def _plain(written: Any, out: Path) -> dict[str, Any]:
     """What the page says, as JSON takes it."""
     found = written.found
     said: dict[str, Any] = {
         "out": str(out),
-        "warnings": [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note],
+        "warnings": [
+            {"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note
+        ],
         "notes": [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if each.note],
     }
     if found is not None:

@@ -14,7 +14,7 @@ from onmf.reporting.subject import Subject
 
 EQUAL = 0.98  # the cosine from which on two components are nearly equal
 UNUSED = 1e-3  # the share below which a component is not used
-FALLS = 0.05  # of the loss, over the last third of the run
+FALLS, CERTAIN = 0.08, 2.5  # of the loss, over the last half of the run, and standard errors of it
 FALLS_BRIEFLY = 0.15  # the same from one batch to the next, of a run with few
 FEW_BATCHES = 8
 OTHER_UNITS = 100.0  # times: data so much larger or smaller are in other units
@@ -162,7 +162,7 @@ def _of_data(subject: Subject, found: Assessment) -> Iterator[Advice]:
 
 
 def still_falls(history: Mapping[str, Array]) -> float | None:
-    """The share of the loss that was lost over the last third of the run, if it is clearly not chance; else None."""
+    """The share of the loss that was lost over the last half of the run, if it is clearly not chance; else None."""
     loss = np.asarray(history["loss"], dtype=np.float64)
     samples = np.asarray(history["samples"], dtype=np.float64)
     if len(loss) < 2 or not loss[-1] > 0:
@@ -170,13 +170,13 @@ def still_falls(history: Mapping[str, Array]) -> float | None:
     if len(loss) < FEW_BATCHES:
         fall = 1 - loss[-1] / loss[-2]
         return float(fall) if fall > FALLS_BRIEFLY else None
-    late = samples >= samples[-1] - (samples[-1] - samples[0]) / 3
+    late = samples >= samples[-1] - (samples[-1] - samples[0]) / 2
     late[-4:] = True
     x, y = samples[late] - samples[late].mean(), loss[late] / loss[late].mean()
     slope = float(x @ (y - 1) / (x @ x))
     noise = np.sqrt(np.square(y - 1 - slope * x).sum() / max(len(x) - 2, 1) / (x @ x))
     fall = -slope * (x[-1] - x[0])
-    return float(fall) if fall > FALLS and -slope > 3 * noise else None
+    return float(fall) if fall > FALLS and -slope > CERTAIN * noise else None
 
 
 def _listed(items: Sequence[object], noun: str) -> str:

@@ -77,7 +77,10 @@ def convergence(subject: Subject) -> Chart:
         f"The mean loss of a sample, just before it was learnt from, went from {loss[0]:.4g} in the first batch to "
         f"{smooth[-1]:.4g} at the end, over {int(samples[-1]):,} samples."
     )
-    layout: dict[str, Any] = {"xaxis": {"title": {"text": "samples learnt from"}}, "yaxis": {"title": {"text": "mean loss"}}}
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": "samples learnt from"}},
+        "yaxis": {"title": {"text": "mean loss"}},
+    }
     if several:
         layout |= LEGEND
     return Chart("convergence", "Convergence", text, [batches, mean] if several else [batches], layout, switch=positive)
@@ -117,8 +120,13 @@ def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Ch
     stretch = f" Each column is the mean of {found.bins.length} rows." if found.bins.length > 1 else ""
     most = f" The {MOST_ROWS} largest components are shown." if subject.K > MOST_ROWS else ""
     text = f"How strong each component is along the data, in units of its own largest value.{stretch}{most}"
-    layout = {"xaxis": {"title": {"text": unit}}, "yaxis": {"title": {"text": "component"}, "type": "category", "tickfont": {"size": 10}}}
-    return Chart("activations", "Activations", text, [data], layout, height=190 + (18 if len(shown) > 10 else 28) * len(shown))
+    layout = {
+        "xaxis": {"title": {"text": unit}},
+        "yaxis": {"title": {"text": "component"}, "type": "category", "tickfont": {"size": 10}},
+    }
+    return Chart(
+        "activations", "Activations", text, [data], layout, height=190 + (18 if len(shown) > 10 else 28) * len(shown)
+    )
 
 
 def losses(found: Assessment) -> Chart:

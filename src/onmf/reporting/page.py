@@ -91,7 +91,11 @@ def rendered(report: Report, title: str) -> str:
     order = np.argsort(-shares, kind="stable") if shares is not None else np.arange(subject.K)
     drawn = [charts.convergence(subject)]
     if found is not None:
-        several = [charts.activations(subject, found, order.tolist()), charts.losses(found), charts.spread(subject, found)]
+        several = [
+            charts.activations(subject, found, order.tolist()),
+            charts.losses(found),
+            charts.spread(subject, found),
+        ]
         drawn += [chart for chart in several if chart is not None]
     environment = Environment(
         loader=PackageLoader("onmf.reporting"),

@@ -52,7 +52,7 @@ def residuals(subject: Subject, found: Assessment) -> Residuals | None:
     columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
     Y = np.asarray(found.H @ subject.W[:, columns], dtype=np.float64)
     X = np.asarray(X[:, columns], dtype=np.float64)
-    usable = Y > 1e-6 * (Y.mean() if Y.size else 0.0)
+    usable = 1e-6 * (Y.mean() if Y.size else 0.0) < Y
     usable &= True if known is None else known[:, columns]
     x, y = X[usable], Y[usable]
     order = np.argsort(y)
