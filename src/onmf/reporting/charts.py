@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -218,7 +219,7 @@ def _logarithmic(title: str, *shown: Array) -> dict[str, Any]:
     """An axis; of residuals that are nearly zero by chance, those below a thousandth of the typical are cut off."""
     values = np.concatenate([np.maximum(shown[0], 1e-3 * shown[1].min()), shown[1]])
     low, high = np.log10([values.min(), values.max()])
-    spacing = {"dtick": max(1, round((high - low) / 6))} if high - low > DECADES else {}
+    spacing = {"dtick": max(1, math.ceil((high - low) / 5))} if high - low > DECADES else {}
     ends = [float(low - 0.05 * (high - low + 0.1)), float(high + 0.05 * (high - low + 0.1))]
     return {"title": {"text": title}, "type": "log", "exponentformat": "power", "range": ends, **spacing}
 
