@@ -7,6 +7,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,23 @@ def test_losses_and_shares_are_those_of_the_model(good: OnlineNMF) -> None:
     assert found.gain > 0.5
     single = OnlineNMF(1, random_state=0, max_passes=3).fit(X)
     assert found.single == pytest.approx(single.loss(X), rel=0.02)
+
+
+def test_weights_of_samples_count(good: OnlineNMF, tmp_path: Path) -> None:
+    X, weights = frame(counts(60, 2)), np.arange(60) % 3
+    X.assign(w=weights).to_csv(tmp_path / "x.csv", index=False)
+    found = assess(good._subject(), open_source(f"{tmp_path / 'x.csv'}?weight=w", like=good.source_), "x.csv")
+    assert found.loss == pytest.approx(good.loss(X, sample_weight=weights))
+
+
+def test_without_data_the_largest_in_all_that_was_learnt_from_come_first(good: OnlineNMF) -> None:
+    subject = replace(good._subject(), usage=np.array([0.2, 0.5, 0.3]))
+    text = page.rendered(page.Report(subject, None, []), "title")
+    assert re.findall(r'id="component-(\d)"', text) == ["1", "2", "0"]
+    assert "50 %" in text
+    assert [each.code for each in advice(replace(subject, usage=np.array([0.5, 0.4999, 0.0001]))) if not each.note] == [
+        "unused"
+    ]
 
 
 def test_the_worst_and_the_best_samples_are_found(good: OnlineNMF) -> None:
@@ -453,6 +471,25 @@ def test_samples_that_are_fitted_badly_are_told_and_huber_is_the_cure(good: Onli
 def test_a_model_that_is_no_better_than_one_component_is_told(good: OnlineNMF) -> None:
     rng = np.random.default_rng(0)
     assert "poor" in codes(good, frame(rng.poisson(rng.gamma(5.0, 10.0, (300, 1)) * rng.permutation(TRUTH[1]))))
+
+
+def test_quiet_components_are_in_use_where_loud_and_quiet_count_alike() -> None:
+    rng = np.random.default_rng(0)
+    W = np.vstack([np.r_[np.full(6, 1e6), np.full(6, 1e-3)], np.r_[np.full(6, 1e-3), rng.uniform(1, 2, 6)]])
+    X = rng.gamma(2.0, 1.0, (300, 2)) @ W * rng.gamma(20.0, 0.05, (300, 12))
+    model = BatchNMF(2, divergence="is", fixed=W / W.max(axis=1, keepdims=True)).fit(X)
+    assert assess(model._subject(), Rows(X), "X").shares.min() < 1e-3
+    assert codes(model, X) == []
+
+
+def test_a_single_component_to_compare_with_does_not_know_the_sample_that_it_fits() -> None:
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(3000, 0.05), 5)
+    train, test = (rng.poisson(60 * rng.dirichlet(np.full(5, 0.2), n) @ topics).astype(float) for n in (2000, 60))
+    model = OnlineNMF(5, random_state=0, max_passes=2).fit(train)
+    found = assess(model._subject(), Rows(test), "X")
+    assert found.gain > 0.3
+    assert "poor" not in codes(model, test)
 
 
 # The command

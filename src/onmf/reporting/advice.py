@@ -22,6 +22,7 @@ FAR = 5.0  # times the median relative loss: samples that are fitted badly
 MANY_FAR = 0.1  # so many are no exceptions
 FAR_SHARE = 0.25  # of the whole loss, from which on they matter
 IMPRECISE = 0.01  # of the samples
+FEW_SAMPLES = 50  # that tell how components share entries
 NAMED = 6  # components or features that are named
 
 
@@ -58,7 +59,7 @@ def _of_components(subject: Subject, found: Assessment | None) -> Iterator[Advic
         yield Advice(
             "equal", f"{_capital(named)} are nearly equal{more}.", "Try fewer components; onmf rank finds how many."
         )
-    shares = shares_of(subject, found)
+    shares = _felt(subject, found) if subject.divergence.sees_ratios else shares_of(subject, found)
     unused = [] if shares is None else np.flatnonzero(shares < UNUSED).tolist()
     if unused:
         where = "these data" if found is not None else "what was learnt from"
@@ -68,6 +69,15 @@ def _of_components(subject: Subject, found: Assessment | None) -> Iterator[Advic
             f"than 0.1 % of the fits of {where}.",
             "Try fewer components, or look whether they stand for something rare that you expect.",
         )
+
+
+def _felt(subject: Subject, found: Assessment | None) -> Array | None:
+    """The shares where loud and quiet count alike: the mean over all entries of a component's part of the fit."""
+    if found is None:
+        return None
+    H, W = found.H[:FEW_SAMPLES], subject.W
+    Y = np.maximum(H @ W, np.finfo(np.float64).tiny)
+    return np.array([(H[:, [k]] * W[k] / Y).mean() for k in range(subject.K)])
 
 
 def _of_the_run(subject: Subject) -> Iterator[Advice]:

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known, apart, as_dense, as_known, stacked
-from onmf.divergences import Partial
-from onmf.learner.chunks import rank_one_loss
+from onmf._support.known import Known, apart, as_known, stacked
 from onmf.learner.step import as_floats
-from onmf.problem import takes_sparse
+from onmf.reporting.baseline import Columns, single_component_loss
 from onmf.reporting.running import Bins, Extremes, Reservoir
 from onmf.reporting.subject import Solved, Subject
 from onmf.streams import Source, SourceError
@@ -48,7 +46,7 @@ class Assessment:
     samples: int = 0
     weight: float = 0.0
     loss: float = 0.0  # the mean
-    single: float = np.nan  # that of a model with one component, of the samples that were kept
+    single: float = np.nan  # that of one component, learnt from the others, of the samples that were kept
     kept_loss: float = np.nan  # the model's own, of the same samples
     mean: float = 0.0  # of the entries
     losses: Array = field(default_factory=lambda: np.empty(0))  # of samples drawn at random
@@ -91,7 +89,7 @@ class _Running:
         self.rows = Reservoir(int(np.clip(MOST_KEPT // subject.F, 20, ROWS)), rng)
         self.losses = Reservoir(LOSSES, rng)
         self.best, self.worst = Extremes(SHOWN), Extremes(SHOWN)
-        self.total = self.entries = self.size = 0.0
+        self.size, self.columns = 0.0, Columns(subject.F)
         self.contributions = np.zeros(subject.K)
 
     def refuse(self, error: SourceError) -> None:
@@ -116,8 +114,7 @@ class _Running:
         found.weight += float(weights.sum())
         found.loss += float(weights @ solved.losses)
         found.unsolved += solved.unsolved
-        self.total += float(X.sum(axis=1).sum() if isinstance(X, Known) else X.sum(dtype=np.float64))
-        self.entries += float(X.weight(axis=1).sum()) if isinstance(X, Known) else float(np.prod(X.shape))
+        self.columns.add(X)
         contributions = solved.H * self.subject.mass
         self.contributions += weights @ contributions
         found.bins.add(contributions)
@@ -150,7 +147,7 @@ class _Running:
         if not found.samples:
             raise SourceError(f"{found.name} has no sample that could be used. {found.first_bad}".rstrip())
         found.loss /= found.weight or 1.0
-        found.mean = self.total / (self.entries or 1.0)
+        found.mean = self.columns.mean
         total = self.contributions.sum()
         found.shares = self.contributions / total if total > 0 else np.full(subject.K, 1 / subject.K)
         found.losses, found.relative = np.asarray(self.losses.kept, dtype=np.float64).T
@@ -159,16 +156,5 @@ class _Running:
             found.best = []
         parts, H, losses = zip(*self.rows.kept, strict=True)
         found.X, found.H, found.kept_loss = stacked(list(parts)), np.stack(H), float(np.mean(losses))
-        found.single = _single(subject, found.X)
+        found.single = single_component_loss(subject, found.X, self.columns)
         return found
-
-
-def _single(subject: Subject, X: Any) -> float:
-    """The mean loss of fits that are all multiples of one component, in the data's units."""
-    divergence, scale = subject.divergence, subject.units.scale
-    inside = divergence.in_units(scale)
-    inside = Partial(inside) if isinstance(X, Known) else inside
-    V, _ = subject.units.inside(X if takes_sparse(inside) else as_dense(X), divergence)
-    if not float(V.sum(axis=1).sum()):
-        return np.nan
-    return float(rank_one_loss(inside, V) * divergence.loss_unit(scale))
