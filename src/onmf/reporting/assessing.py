@@ -89,7 +89,7 @@ class _Running:
         self.rows = Reservoir(int(np.clip(MOST_KEPT // subject.F, 20, ROWS)), rng)
         self.losses = Reservoir(LOSSES, rng)
         self.best, self.worst = Extremes(SHOWN), Extremes(SHOWN)
-        self.size, self.columns = 0.0, Columns(subject.F)
+        self.size, self.columns = 0.0, Columns(subject.F, subject.divergence.sees_ratios)
         self.contributions = np.zeros(subject.K)
 
     def refuse(self, error: SourceError) -> None:

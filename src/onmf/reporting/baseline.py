@@ -14,26 +14,42 @@ from onmf.reporting.subject import Subject
 
 LEAST_SAMPLES = 10  # fewer do not make a component
 NEVER_SEEN = 1e-6  # of the mean: what is expected of a feature that no other sample has
-FACTORS = (0.6, 0.8, 1.0, 1.25, 1.6)  # tried, times the size at which the fit has the sample's mass
+FACTORS = (0.6, 0.8, 1.0, 1.25, 1.6)  # tried, times the size at which the fit has the sample's mass, or its ratios
 
 
 class Columns:
-    """Sums of the entries of every feature, and how many are known."""
+    """Sums of the entries of every feature, and how many are known.
 
-    def __init__(self, F: int) -> None:
+    ``alike``: samples are divided by their means first, so that loud and quiet ones count alike.
+    """
+
+    def __init__(self, F: int, alike: bool) -> None:
         self.sums, self.known = np.zeros(F), np.zeros(F)
-        self.samples = 0
+        self.samples, self.total, self.alike = 0, 0.0, alike
 
     def add(self, X: Any) -> None:
         """Some more samples."""
         self.samples += X.shape[0]
-        self.sums += X.sum(axis=0) if isinstance(X, Known) else np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+        rows = X.sum(axis=1) if isinstance(X, Known) else np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+        self.total += float(rows.sum())
         self.known += X.weight(axis=0) if isinstance(X, Known) else X.shape[0]
+        entries = X.products if isinstance(X, Known) else X
+        if self.alike:
+            self.sums += np.asarray(entries.T @ (1 / self.means(X)[:, 0]), dtype=np.float64).ravel()
+        else:
+            self.sums += np.asarray(entries.sum(axis=0, dtype=np.float64)).ravel()
+
+    def means(self, X: Any) -> Array:
+        """What samples are divided by: (n, 1)."""
+        if not self.alike:
+            return np.ones((X.shape[0], 1))
+        means = np.asarray(X.mean(axis=1), dtype=np.float64).reshape(-1, 1)
+        return np.where(means > 0, means, 1.0)
 
     @property
     def mean(self) -> float:
         """Of all that is known."""
-        return float(self.sums.sum() / max(float(self.known.sum()), 1.0))
+        return float(self.total / max(float(self.known.sum()), 1.0))
 
 
 def single_component_loss(subject: Subject, X: Any, columns: Columns) -> float:
@@ -47,9 +63,13 @@ def single_component_loss(subject: Subject, X: Any, columns: Columns) -> float:
     V, _ = subject.units.inside(as_dense(X), divergence)
     x, weight = (V.X, V.present) if isinstance(V, Known) else (V, np.ones((1, 1)))
     x = np.asarray(x, dtype=np.float64)
-    others = np.maximum(columns.sums / scale - weight * x, 0) / np.maximum(columns.known - weight, 1)
+    own = weight * x * scale / columns.means(X)
+    others = np.maximum(columns.sums - own, 0) / np.maximum(columns.known - weight, 1) / scale
     others += NEVER_SEEN * others.mean(axis=1, keepdims=True) + TINY
-    size = (weight * x).sum(axis=1, keepdims=True) / np.maximum((weight * others).sum(axis=1, keepdims=True), TINY)
+    if columns.alike:
+        size = (weight * x / others).mean(axis=1, keepdims=True) / weight.mean(axis=1, keepdims=True)
+    else:
+        size = (weight * x).sum(axis=1, keepdims=True) / np.maximum((weight * others).sum(axis=1, keepdims=True), TINY)
     inside = divergence.in_units(scale)
     inside = Partial(inside) if isinstance(V, Known) else inside
     compared = V.astype(np.float64) if isinstance(V, Known) else x

@@ -196,10 +196,12 @@ def _sample(subject: Subject, terms: Terms, example: Example, times: float) -> S
 
 
 def _percent(share: Any) -> str:
-    """``12 %``, ``0.3 %``, ``< 0.1 %``."""
+    """``12 %``, ``0.3 %``, ``< 0.1 %``, ``> 99 %``."""
     percent = 100 * float(share)
     if 0 < percent < 0.1:
         return "< 0.1 %"
+    if 99.5 <= percent < 100:
+        return "> 99 %"
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.1f} %"
 
 
