@@ -15,11 +15,11 @@ import onmf
 
 HEAVY = ["sklearn", "scipy.sparse", "scipy.optimize", "numba", "llvmlite", "matplotlib", "pandas", "threadpoolctl"]
 TERMINAL = ["typer", "click", "rich"]
-EXTRAS = ["anndata", "h5py", "PIL", "pyarrow", "soundfile", "zarr"]
+EXTRAS = ["anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow", "soundfile", "zarr"]
 # What an estimator stands on is there once one is asked for; the rest waits for data.
 UNUSED_BY_ESTIMATORS = [
     *("numba", "llvmlite", "matplotlib", *TERMINAL, "sklearn.decomposition", "sklearn.linear_model", "scipy.signal"),
-    *("anndata", "h5py", "PIL", "pyarrow.dataset", "soundfile", "zarr"),
+    *("anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow.dataset", "soundfile", "zarr"),
     *("onmf.cli.main", "onmf.experiments.demo", "onmf.plots", "onmf.kernels"),
 ]
 COMMAND = "import sys; sys.argv[0] = 'onmf'; from onmf.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"

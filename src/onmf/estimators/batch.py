@@ -21,7 +21,7 @@ from onmf.batch.choosing import updates_of
 from onmf.batch.iterations import PATIENCE, Iterate, factorise
 from onmf.divergences import Divergence
 from onmf.divergences.partial import require_weighed
-from onmf.estimators.serving import Serving
+from onmf.estimators.reported import Reported
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_raised
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
@@ -47,7 +47,7 @@ class Factorised(Fitted):
         return float(np.sqrt(2 * self.weight) * np.sqrt(self.history.entries[-1][2]))
 
 
-class BatchNMF(Serving):
+class BatchNMF(Reported):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own

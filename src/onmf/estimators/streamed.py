@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from onmf import learner, methods
-from onmf.estimators.serving import Serving
+from onmf.estimators.reported import Reported
 from onmf.estimators.shown import Shown
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Learned, Skipped
@@ -20,7 +20,7 @@ from onmf.units import refuse_bad_entries
 log = logging.getLogger("onmf")
 
 
-class Streamed(Serving):
+class Streamed(Reported):
     """A model that holds a ``Learned``, or nothing yet but what it has skipped."""
 
     _learned: Learned | None = None

@@ -14,6 +14,14 @@ class DomainWarning(UserWarning):
     """Entries of the data are zero or negligible, under a divergence that cannot have it, and were raised."""
 
 
+class UnsolvedWarning(ConvergenceWarning):
+    """Coefficients of ``unsolved`` samples are not precise."""
+
+    def __init__(self, message: str, unsolved: int) -> None:
+        super().__init__(message)
+        self.unsolved = unsolved
+
+
 def warn_raised(divergence: Divergence, count: int) -> None:
     """Say, once per fit, that entries were raised into the domain."""
     warnings.warn(
@@ -26,9 +34,8 @@ def warn_raised(divergence: Divergence, count: int) -> None:
 
 def warn_unsolved(unsolved: int, n: int, tol: float, max_iter: int) -> None:
     """Say how many samples have coefficients that are not precise."""
-    warnings.warn(
+    said = (
         f"The coefficients of {unsolved} of {n} samples did not reach transform_tol={tol:g}; raise transform_max_iter "
-        f"({max_iter}) or transform_tol.",
-        ConvergenceWarning,
-        stacklevel=4,
+        f"({max_iter}) or transform_tol."
     )
+    warnings.warn(UnsolvedWarning(said, unsolved), stacklevel=4)
