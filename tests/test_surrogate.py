@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import scipy.optimize
+from sklearn.exceptions import ConvergenceWarning
 
+from onmf import OnlineNMF
 from onmf.datasets.synthetic import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate
@@ -268,3 +271,17 @@ def test_units_of_atoms_out_of_use_stay_in_range(name: str, max_memory: float, r
         assert (np.abs(np.log2(memory(model)["unit"])) <= 17).all()
     assert_sound(model, X)
     assert (model.components_.max(axis=1) > 0.99).all()
+
+
+def test_more_atoms_than_features_fit_better_than_few() -> None:
+    """Least squares, where Newton's steps begin, are then singular, and may be far off."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.3, 1.0, (600, 12)) @ rng.gamma(0.3, 2.0, (12, 24)) + 0.05).astype(float)
+    losses, last = {}, {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for atoms in (8, 36):
+            model = OnlineNMF(atoms, divergence="kl", max_passes=3, random_state=0).fit(X)
+            losses[atoms], last[atoms] = model.loss(X), model.history_["loss"][-3:].mean()
+    assert losses[36] < losses[8]
+    assert last[36] < last[8]  # while it learns, too

@@ -67,8 +67,13 @@ class Newton(CoefficientSolver, name="newton"):
             Q, B = problem.W @ problem.W.T, problem.X @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much
                 Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.prices
-            H = nnls_on_gram(Q, B)
-            H = problem.box.project(np.maximum(H, 1e-3 * H.mean(axis=1, keepdims=True)))
+            least = nnls_on_gram(Q, B)
+            least = problem.box.project(np.maximum(least, 1e-3 * least.mean(axis=1, keepdims=True)))
+            # Nearly as many atoms as features or more: Q is singular or close to it, and least squares may be far off.
+            if problem.W.shape[1] < 2 * problem.K:
+                H = _better(problem, least, Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H)
+            else:
+                H = least
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
@@ -88,15 +93,9 @@ class Newton(CoefficientSolver, name="newton"):
         left = np.flatnonzero(~converged)
         if left.size:  # the active set knows no upper bound, and may lose its way where Q is singular
             some = problem.rows(left)
-            found = iterate(_Steps(some, self._better_start(some, H[left]), self.tol), self.max_iter)
+            found = iterate(_Steps(some, _better(some, H[left], some.start(None)), self.tol), self.max_iter)
             H[left], iterations[left], converged[left] = found.H, found.iterations, found.converged
         return Coefficients(H, iterations, converged)
-
-    def _better_start(self, problem: GramProblem, H: Array) -> Array:
-        """H, or the uniform start for samples where that is better."""
-        uniform = problem.start(None)
-        values = [problem.objective(each, problem.fit(each)) for each in (H, uniform)]
-        return np.where((values[0] <= values[1])[:, None], H, uniform)
 
 
 class _Steps(Descent):
@@ -186,6 +185,12 @@ class _Steps(Descent):
     def _promised(self, trial: Array) -> Array:
         """By how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
+
+
+def _better(problem: Problem, one: Array, other: Array) -> Array:
+    """Sample by sample, the one of two starts whose objective is lower."""
+    values = [problem.objective(H, problem.fit(H)) for H in (one, other)]
+    return np.where((values[0] <= values[1])[:, None], one, other)
 
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:
