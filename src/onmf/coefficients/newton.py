@@ -17,8 +17,10 @@ from onmf.sets import Simplex
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
+OBJECTIVE = ("X", "prices", "products", "scale")  # what it is computed from, of what a problem knows of its samples
 LIFT = 1e-3  # of equal shares in the start on the simplex
-RATIO_STEPS, KNOWN_STEPS, STEEP_STEPS = 20, 5, 10  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+FROM_KNOWN = Multiplicative(max_iter=5)  # the same where samples are known in part
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Newton(CoefficientSolver, name="newton"):
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
         elif problem.divergence.partial:
-            H = Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H
+            H = FROM_KNOWN.improved(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
@@ -146,9 +148,9 @@ class _Steps(Descent):
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):
                 step[bad] *= 0.5
-                trial[bad] = project(H[bad] + step[bad] * directions[bad])
-                some = problem.rows(bad)
-                value[bad] = some.objective(trial[bad], some.fit(trial[bad]))
+                shorter = project(H[bad] + step[bad] * directions[bad])
+                some = problem.rows(bad, known=OBJECTIVE)
+                trial[bad], value[bad] = shorter, some.objective(shorter, some.fit(shorter))
                 bad &= self._too_high(trial, value)
                 if not bad.any():
                     break

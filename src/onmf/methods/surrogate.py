@@ -175,8 +175,9 @@ class Surrogate(Method, name="surrogate"):
         counted = H if weights is None else H * weights[:, None]
         if isinstance(X, Known):
             X = X if weights is None else X.times(weights)
-            size = n * floor.known(X, memory["size"])
-            memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
+            mean = Floor().known(X, memory["mean"])
+            size = n * (floor.known(X, memory["size"]) if floor.geometric else mean)
+            memory["mean"] = (1 - rho) * memory["mean"] + rho * mean
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
         squares = (counted * H).sum(axis=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -237,6 +237,9 @@ def _uniform(totals: Array, mass: Array) -> Array:
     return np.repeat(totals[:, None] / (float(mass.sum()) or 1.0), len(mass), axis=1)
 
 
+@cache
 def packed_diagonal(K: int) -> Counts:
     """The positions of the diagonal in a packed K x K matrix."""
-    return np.cumsum(np.r_[0, np.arange(K, 1, -1)])
+    positions = np.cumsum(np.r_[0, np.arange(K, 1, -1)])
+    positions.flags.writeable = False
+    return positions

@@ -18,7 +18,7 @@ MOST = 10.0
 class _OwnMass(Problem):
     """What an atom can contribute to a sample, by the weights of the sample's entries."""
 
-    per_sample = Problem.per_sample | {"mass"}
+    per_sample = Problem.per_sample | {"mass", "most"}
 
     @cached_property
     def mass(self) -> Array:
@@ -39,8 +39,9 @@ class _OwnMass(Problem):
         if isinstance(self.box, Simplex):
             return None
         mass = atom_sums(self.W)
-        likely = self.X.mean(axis=1)[:, None] * self.X.shape[1]
-        return MOST * likely / np.where(mass > 0, mass, 1.0) + self.box.low
+        weight = self.X.weight(axis=1)
+        likely = MOST * self.X.shape[1] * self.totals / np.where(weight > 0, weight, 1.0)
+        return np.divide.outer(likely, np.where(mass > 0, mass, 1.0)) + self.box.low
 
     def carried(self, H: Array) -> Array:
         return (H * self.mass).sum(axis=1)
@@ -107,5 +108,7 @@ class SparseKnownProblem(_OwnMass):
 def _regular(M: Array, K: int) -> Array:
     """Packed Hessians, in place: those of a sample with fewer entries than atoms are singular."""
     diagonal = packed_diagonal(K)
-    M[:, diagonal] += 1e-4 * M[:, diagonal].mean(axis=1, keepdims=True) + float(np.finfo(M.dtype).tiny)
+    own = M[:, diagonal]
+    own += (1e-4 / K) * own.sum(axis=1, keepdims=True) + float(np.finfo(M.dtype).tiny)
+    M[:, diagonal] = own
     return M
