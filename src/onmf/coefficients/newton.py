@@ -11,7 +11,8 @@ from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, ite
 from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
-from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
+from onmf.divergences.partial import whole
+from onmf.problem import GramProblem, OwnMass, Problem, least_squares, takes_sparse
 from onmf.sets import Simplex
 
 BACKTRACKS = 30
@@ -62,7 +63,7 @@ class Newton(CoefficientSolver, name="newton"):
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
         elif problem.divergence.partial:
-            H = FROM_KNOWN.improved(problem, H)
+            H = _start_of_known(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
@@ -188,6 +189,17 @@ class _Steps(Descent):
     def _promised(self, trial: Array) -> Array:
         """By how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
+
+
+def _start_of_known(problem: Problem, H: Array) -> Array:
+    """Multiplicative steps, or least squares where these have the same minimum and there is but one."""
+    inner = whole(problem.divergence)
+    if not isinstance(problem, OwnMass) or inner.least_squares is None or (problem.penalty and not inner.quadratic):
+        return FROM_KNOWN.improved(problem, H)
+    solved, enough = problem.least_squares()
+    if not enough.all():
+        solved[~enough] = FROM_KNOWN.improved(problem.rows(~enough), H[~enough])
+    return solved
 
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:

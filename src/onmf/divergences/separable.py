@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,12 @@ class Separable(Divergence):
             return _row_sums(lambda x: self.d(np, x, np.maximum(2 * x, TINY)), X)
         return _row_powers(X, self.degree) * self._twice
 
-    @property
+    @cached_property
     def _homogeneous(self) -> bool:
         """Is d(x || 2x) = x^degree d(1 || 2)?"""
         return self.degree is not None and self.in_units(2.0) is self
 
-    @property
+    @cached_property
     def _twice(self) -> float:
         """d(1 || 2)."""
         return float(self.d(np, np.float64(1.0), np.float64(2.0)))

@@ -40,6 +40,8 @@ class Floor:
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
+        if not self.share:
+            return np.zeros_like(average)
         size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 

@@ -180,9 +180,11 @@ class Surrogate(Method, name="surrogate"):
             memory["mean"] = (1 - rho) * memory["mean"] + rho * mean
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
-        squares = (counted * H).sum(axis=0)
-        for name, news in (("size", size), ("mass", counted.sum(axis=0)), ("squares", squares)):
-            memory[name] = (1 - rho) * memory[name] + (rho / n) * news
+        news = {"size": size, "mass": counted.sum(axis=0)}
+        if state.penalties:  # which alone look at the squares
+            news["squares"] = (counted * H).sum(axis=0)
+        for name, new in news.items():
+            memory[name] = (1 - rho) * memory[name] + (rho / n) * new
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
