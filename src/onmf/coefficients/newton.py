@@ -8,6 +8,7 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.distances import priced_distances
 from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
@@ -62,7 +63,10 @@ class Newton(CoefficientSolver, name="newton"):
             return self._least_squares(problem)
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
-        elif problem.divergence.partial:
+        elif isinstance(problem, OwnMass):
+            inner = whole(problem.divergence)
+            if problem.penalty and inner.least_squares is not None and not inner.quadratic:
+                return self._finished(problem, priced_distances(problem, self.tol, self.max_iter))
             H = _start_of_known(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -88,14 +92,19 @@ class Newton(CoefficientSolver, name="newton"):
             H = box.project(box.low + nnls_on_gram(Q, above))
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
-        left = np.flatnonzero(~converged)
-        if left.size:  # the active set knows no upper bound, and may lose its way where Q is singular
-            some = problem.rows(left)
-            found = iterate(_Steps(some, self._better_start(some, H[left]), self.tol), self.max_iter)
-            H[left], iterations[left], converged[left] = found.H, found.iterations, found.converged
-        return Coefficients(H, iterations, converged)
+        # The active set knows no upper bound, and may lose its way where Q is singular.
+        return self._finished(problem, Coefficients(H, iterations, converged))
 
-    def _better_start(self, problem: GramProblem, H: Array) -> Array:
+    def _finished(self, problem: Problem, found: Coefficients) -> Coefficients:
+        """What was found, in place: Newton's steps for those that it has not converged for."""
+        left = np.flatnonzero(~found.converged)
+        if left.size:
+            some = problem.rows(left)
+            rest = iterate(_Steps(some, self._better_start(some, found.H[left]), self.tol), self.max_iter)
+            found.H[left], found.iterations[left], found.converged[left] = rest.H, rest.iterations, rest.converged
+        return found
+
+    def _better_start(self, problem: Problem, H: Array) -> Array:
         """H, or the uniform start for samples where that is better."""
         uniform = problem.start(None)
         values = [problem.objective(each, problem.fit(each)) for each in (H, uniform)]
@@ -191,10 +200,9 @@ class _Steps(Descent):
         return (self.G * (self.H - trial)).sum(axis=1)
 
 
-def _start_of_known(problem: Problem, H: Array) -> Array:
+def _start_of_known(problem: OwnMass, H: Array) -> Array:
     """Multiplicative steps, or least squares where these have the same minimum and there is but one."""
-    inner = whole(problem.divergence)
-    if not isinstance(problem, OwnMass) or inner.least_squares is None or (problem.penalty and not inner.quadratic):
+    if whole(problem.divergence).least_squares is None:
         return FROM_KNOWN.improved(problem, H)
     solved, enough = problem.least_squares()
     if not enough.all():

@@ -238,8 +238,8 @@ def weighted_median(values: Array, weights: Array) -> float:
             values, weights, below = values[inside], weights[inside], float(weights @ under)
     order, sums = _sorted(values, weights)
     sums += below
-    at, after = np.searchsorted(sums, half, side="left"), np.searchsorted(sums, half, side="right")
-    return 0.5 * float(values[order[min(at, len(order) - 1)]] + values[order[min(after, len(order) - 1)]])
+    middle = (int(np.searchsorted(sums, half, side=side)) for side in ("left", "right"))
+    return 0.5 * sum(float(values[order[min(place, len(order) - 1)]]) for place in middle)
 
 
 def _sorted(values: Array, weights: Array) -> tuple[Counts, Array]:

@@ -55,6 +55,10 @@ class OwnMass(Problem):
         """The Hessians of the sum of weighted squares that has the same minimum, wherever one is."""
         return self.grams(self._squares[1])
 
+    def normal_equations(self) -> tuple[Array, Array]:
+        """The same, and what its slopes at zero are less than zero: without the penalty."""
+        return self.gram, self.gathered(-self._squares[0])
+
     @property
     def _squares(self) -> tuple[Array, Array]:
         """Its slopes at a fit of zero, and its curvatures."""
@@ -65,7 +69,7 @@ class OwnMass(Problem):
         """Where that is, and which samples have enough entries to tell: the others have many minima, some far off."""
         from onmf.kernels import nnls_on_grams
 
-        M, B = self.gram, self.gathered(-self._squares[0])
+        M, B = self.normal_equations()
         if self.penalty.l2:
             M = M.copy()
             M[:, packed_diagonal(self.K)] += self.penalty.l2
