@@ -150,10 +150,11 @@ class _Steps(Descent):
         """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
-        self.done = np.abs(self._promised(trial)) <= self.noise
+        promised = self._promised(trial)
+        self.done = np.abs(promised) <= self.noise
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
-        bad = self._too_high(trial, value)
+        bad = self._too_high(promised, value)
         if bad.any():
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):
@@ -161,7 +162,7 @@ class _Steps(Descent):
                 shorter = project(H[bad] + step[bad] * directions[bad])
                 some = problem.rows(bad, known=OBJECTIVE)
                 trial[bad], value[bad] = shorter, some.objective(shorter, some.fit(shorter))
-                bad &= self._too_high(trial, value)
+                bad &= self._too_high(self._promised(trial), value)
                 if not bad.any():
                     break
             trial[bad] = H[bad]
@@ -192,8 +193,8 @@ class _Steps(Descent):
             trial[going], value[going] = beyond[good], values[good]
         return trial, problem.fit(trial) if moved else fit, value  # as a whole: fits of sparse samples have no rows
 
-    def _too_high(self, trial: Array, value: Array) -> Mask:
-        return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
+    def _too_high(self, promised: Array, value: Array) -> Mask:
+        return ~(value <= self.f - SUFFICIENT * promised + self.noise)
 
     def _promised(self, trial: Array) -> Array:
         """By how much f would fall at the trial points if it were linear."""
