@@ -21,6 +21,7 @@ from onmf.kernels import (
     multiplicative_steps,
     newton_directions,
     nnls_on_gram,
+    nnls_on_grams,
     pack,
     projected_gradient_on_gram,
     sampled_hessians,
@@ -311,6 +312,19 @@ def test_the_active_set_solves_nonnegative_least_squares(rng: np.random.Generato
 
 
 @every_dtype
+def test_the_active_set_of_samples_with_matrices_of_their_own_solves_weighted_least_squares(
+    rng: np.random.Generator, dtype: type
+) -> None:
+    W, X, weights = rng.random((6, 20)), rng.normal(0.3, 1.0, (30, 20)), rng.random((30, 20))
+    M = (weights @ pack(W).T).astype(dtype)
+    H = nnls_on_grams(M, ((weights * X) @ W.T).astype(dtype))
+    pairs = zip(np.sqrt(weights), X, strict=True)
+    expected = np.array([scipy.optimize.nnls((root * W).T, root * x)[0] for root, x in pairs])
+    assert H.dtype == dtype
+    np.testing.assert_allclose(H, expected, atol=1e-3 if dtype == np.float32 else 1e-7)
+
+
+@every_dtype
 @pytest.mark.parametrize("K", [6, 30])
 def test_the_active_set_bears_equal_atoms_and_zero_data(rng: np.random.Generator, dtype: type, K: int) -> None:
     W = np.repeat(rng.random((3, 9)), K // 3, axis=0)
@@ -541,6 +555,7 @@ def refusals() -> dict[str, tuple[object, str]]:
     # What fits, by name: arrays first. Each refusal replaces some of it.
     fitting = {
         nnls_on_gram: {"Q": np.eye(3), "B": f((4, 3))},
+        nnls_on_grams: {"M": f((4, 6)), "B": f((4, 3))},
         newton_directions: {"M": f((4, 6)), "G": f((4, 3)), "H": f((4, 3)), "low": 0.0, "high": 1e8},
         sampled_product: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "out": f(X.nnz), "first": 0, "last": 4},
         sampled_hessians: {"X": X, "C": entries, "Wt": f((6, 3)), "out": f((4, 6))},
@@ -568,6 +583,7 @@ def refusals() -> dict[str, tuple[object, str]]:
 
     wrong = [
         (nnls_on_gram, {"B": f((4, 2))}, {"Q": f((3, 2))}, {"B": f(3)}),
+        (nnls_on_grams, {"M": f((4, 5))}, {"M": f((3, 6))}, {"B": single(4, 3)}),
         (newton_directions, {"M": f((4, 5))}, {"G": f((4, 2))}, {"G": single(4, 3)}),
         (
             sampled_product,

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
+from onmf._support.known import Known
 from onmf.cli import main as cli
-from onmf.divergences import Divergence, Mahalanobis
+from onmf.divergences import L2, Divergence, Mahalanobis, Partial
 from onmf.methods import Method
 from onmf.methods.scales import falling, resized
 from onmf.problem import Penalties, Penalty, pose
@@ -116,6 +117,25 @@ def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
     assert (-1e-2 * scale <= G).all()
     assert (np.abs(G * H) <= 1e-2 * problem.scale[:, None]).all()
     assert H.sum() < solver.solve(pose(divergence, problem.X, W)).H.sum()
+
+
+def test_distances_to_samples_of_few_known_entries_are_traded_against_prices_even_where_fits_are_exact(
+    rng: np.random.Generator,
+) -> None:
+    """Every sample has many exact fits: at a small price, the cheapest of them is the answer, a linear program."""
+    W, present = rng.random((12, 20)), np.zeros((40, 20))
+    for row in present:
+        row[rng.choice(20, 4, replace=False)] = rng.uniform(0.5, 1.0, 4)
+    X = rng.gamma(0.5, 1.0, (40, 12)) @ W
+    problem = pose(Partial(L2()), Known(X, present), W, penalty=Penalty(l1=0.01))
+    found = coefficients.Newton(tol=1e-5).solve(problem)
+    assert found.converged.all()
+    cheapest = [
+        scipy.optimize.linprog(np.full(12, 0.01), A_eq=W[:, row > 0].T, b_eq=x[row > 0]).fun
+        for x, row in zip(X, present, strict=True)
+    ]
+    values = problem.objective(found.H, problem.fit(found.H))
+    np.testing.assert_allclose(values, cheapest, atol=1e-5 * problem.scale.max())
 
 
 @every_divergence

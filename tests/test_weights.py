@@ -12,6 +12,7 @@ from onmf import BatchNMF, DataError, OnlineNMF, Sets
 from onmf._support.known import Known
 from onmf.batch.known import KnownUpdates, SparseKnownUpdates
 from onmf.divergences import Divergence, Partial, get
+from onmf.divergences.robust import weighted_median
 from onmf.estimators.weights import weighted
 from tests.conftest import F, every_divergence, example_id, examples
 from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
@@ -367,3 +368,31 @@ def test_sparse_weights_that_store_an_entry_twice_are_summed(rng: np.random.Gene
     known = weighted(X, None, twice, "zero")
     assert known.X.nnz == N
     np.testing.assert_array_equal(known.weights, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["whole", "ties", "shares", "heavy", "few"])
+def test_a_weighted_median_is_that_of_copies_however_many_values_there_are(kind: str, rng: np.random.Generator) -> None:
+    n = 40 if kind == "few" else 20_000
+    values, weights = rng.gamma(0.3, 1.0, n), rng.integers(0, 4, n).astype(float)
+    if kind == "ties":
+        values = np.round(2 * values)
+    if kind == "heavy":  # where a sample of the values does not see it
+        weights[np.argmax(values)] = 2 * weights.sum()
+    whole = weights
+    if kind == "shares":
+        weights = weights / 7
+    expected = float(np.median(np.repeat(values, whole.astype(int))))
+    assert weighted_median(values.reshape(-1, 20), weights.reshape(-1, 20)) == pytest.approx(expected, rel=1e-3)
+    if kind != "shares":  # whose sums are rounded: the two values in the middle may be one
+        assert weighted_median(values, weights) == expected
+
+
+@every_weighed
+def test_a_weighted_scale_is_the_loss_of_twice_the_sample(divergence: Divergence, rng: np.random.Generator) -> None:
+    X, weights = rng.uniform(0.3, 3, (2, 7, F))
+    weights[rng.random(X.shape) < 0.4] = 0
+    part, known = Partial(divergence), Known(X, weights)
+    np.testing.assert_allclose(part.scale(known), part.value(known, 2 * X), rtol=1e-12)
+    if divergence.separable:
+        sparse = stored_where(weights > 0, X, weights)
+        np.testing.assert_allclose(part.scale(sparse), part.value(known, 2 * X), rtol=1e-12)

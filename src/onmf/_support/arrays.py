@@ -30,6 +30,9 @@ def times_vector(A: Array, v: Array) -> Array:
     whatever lies beyond a buffer on its stack: the product is right, but where that looks like a signalling NaN the
     processor's flag for invalid operations is up.
     """
+    if A.itemsize == 8:
+        product: Array = A @ v
+        return product
     with np.errstate(invalid="ignore"):
         return A @ v
 

@@ -21,20 +21,9 @@ class Known:
 
     def __init__(self, X: Any, weights: Array | None) -> None:
         self.X, self.weights = X, weights
-
-    @property
-    def sparse(self) -> bool:
-        return bool(scipy.sparse.issparse(self.X))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, F = self.X.shape
-        return int(n), int(F)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.X.dtype
-        return dtype
+        self.sparse = bool(scipy.sparse.issparse(X))
+        self.shape: tuple[int, int] = X.shape
+        self.dtype: np.dtype[Any] = X.dtype
 
     @property
     def nbytes(self) -> int:
@@ -77,9 +66,13 @@ class Known:
             return values
         return scipy.sparse.csr_matrix((values, self.X.indices, self.X.indptr), shape=self.X.shape)
 
-    @cached_property
+    @property
     def present(self) -> Any:
         """The weights as a matrix, dense or CSR."""
+        return self._stored if self.sparse else self.weights
+
+    @cached_property
+    def _stored(self) -> Any:
         return self.like(np.ones_like(self.X.data) if self.weights is None else self.weights)
 
     @cached_property

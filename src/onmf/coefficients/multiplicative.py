@@ -59,6 +59,12 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return iterate(_Steps(self, problem, H), self.max_iter)
 
+    def improved(self, problem: Problem, H: Array) -> Array:
+        """All steps from H for all samples, in the calling thread: a start for another solver."""
+        for _ in range(self.max_iter):
+            H = stepped(problem, H)
+        return H if problem.most is None else np.minimum(H, problem.most)
+
 
 class _Steps(Descent):
     def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
@@ -67,25 +73,31 @@ class _Steps(Descent):
         self.objective: Array | None = None  # when it was tested last
 
     def step(self) -> Mask:
-        problem, H = self.problem, self.H
-        divergence = problem.divergence
-        P, N = divergence.multiplicative_parts(problem.X, self._fit(H))
-        above = problem.gathered(P)
-        below = problem.mass if N is None else problem.gathered(N)
-        if problem.penalty:
-            factor = penalised_factor(divergence, above, below, H, problem.prices, problem.penalty.l2)
-        else:
-            factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
-        self.H = problem.box.project(H * factor)
+        problem = self.problem
+        self.H = stepped(problem, self.H)
         self.number += 1
         if self.every and self.number % self.every == 0:
-            before, self.objective = self.objective, problem.objective(self.H, self._fit(self.H))
+            before, self.objective = self.objective, problem.objective(self.H, _fit(problem, self.H))
             if before is not None:
                 self.done = before - self.objective <= self.tol * before
         return self.nobody()
 
-    def _fit(self, H: Array) -> Array:
-        return np.maximum(self.problem.fit(H), TINY)
+
+def stepped(problem: Problem, H: Array) -> Array:
+    """One step from H."""
+    divergence = problem.divergence
+    P, N = divergence.multiplicative_parts(problem.X, _fit(problem, H))
+    above = problem.gathered(P)
+    below = problem.mass if N is None else problem.gathered(N)
+    if problem.penalty:
+        factor = penalised_factor(divergence, above, below, H, problem.prices, problem.penalty.l2)
+    else:
+        factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
+    return problem.box.project(H * factor)
+
+
+def _fit(problem: Problem, H: Array) -> Array:
+    return np.maximum(problem.fit(H), TINY)
 
 
 def penalised_factor(

@@ -8,17 +8,21 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.distances import priced_distances
 from onmf.coefficients.multiplicative import Multiplicative
 from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
-from onmf.problem import GramProblem, Problem, least_squares, takes_sparse
+from onmf.divergences.partial import whole
+from onmf.problem import GramProblem, OwnMass, Problem, least_squares, takes_sparse
 from onmf.sets import Simplex
 
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
+OBJECTIVE = ("X", "prices", "products", "scale")  # what it is computed from, of what a problem knows of its samples
 LIFT = 1e-3  # of equal shares in the start on the simplex
-RATIO_STEPS, KNOWN_STEPS, STEEP_STEPS = 20, 5, 10  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+FEW_STEPS = Multiplicative(max_iter=5)  # the same where samples are known in part, or least squares may be far off
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,11 @@ class Newton(CoefficientSolver, name="newton"):
             return self._least_squares(problem)
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
-        elif problem.divergence.partial:
-            H = Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H
+        elif isinstance(problem, OwnMass):
+            inner = whole(problem.divergence)
+            if problem.penalty and inner.least_squares is not None and not inner.quadratic:
+                return self._finished(problem, priced_distances(problem, self.tol, self.max_iter))
+            H = _start_of_known(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
@@ -69,11 +76,7 @@ class Newton(CoefficientSolver, name="newton"):
                 Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.prices
             least = nnls_on_gram(Q, B)
             least = problem.box.project(np.maximum(least, 1e-3 * least.mean(axis=1, keepdims=True)))
-            # Nearly as many atoms as features or more: Q is singular or close to it, and least squares may be far off.
-            if problem.W.shape[1] < 2 * problem.K:
-                H = _better(problem, least, Multiplicative(max_iter=KNOWN_STEPS).solve(problem, H).H)
-            else:
-                H = least
+            H = least if problem.W.shape[1] >= 2 * problem.K else _better(problem, least, _first_steps(problem, H))
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
@@ -90,12 +93,17 @@ class Newton(CoefficientSolver, name="newton"):
             H = box.project(box.low + nnls_on_gram(Q, above))
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
-        left = np.flatnonzero(~converged)
-        if left.size:  # the active set knows no upper bound, and may lose its way where Q is singular
+        # The active set knows no upper bound, and may lose its way where Q is singular.
+        return self._finished(problem, Coefficients(H, iterations, converged))
+
+    def _finished(self, problem: Problem, found: Coefficients) -> Coefficients:
+        """What was found, in place: Newton's steps for those that it has not converged for."""
+        left = np.flatnonzero(~found.converged)
+        if left.size:
             some = problem.rows(left)
-            found = iterate(_Steps(some, _better(some, H[left], some.start(None)), self.tol), self.max_iter)
-            H[left], iterations[left], converged[left] = found.H, found.iterations, found.converged
-        return Coefficients(H, iterations, converged)
+            rest = iterate(_Steps(some, _better(some, found.H[left], some.start(None)), self.tol), self.max_iter)
+            found.H[left], found.iterations[left], found.converged[left] = rest.H, rest.iterations, rest.converged
+        return found
 
 
 class _Steps(Descent):
@@ -137,18 +145,19 @@ class _Steps(Descent):
         """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
-        self.done = np.abs(self._promised(trial)) <= self.noise
+        promised = self._promised(trial)
+        self.done = np.abs(promised) <= self.noise
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
-        bad = self._too_high(trial, value)
+        bad = self._too_high(promised, value)
         if bad.any():
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):
                 step[bad] *= 0.5
-                trial[bad] = project(H[bad] + step[bad] * directions[bad])
-                some = problem.rows(bad)
-                value[bad] = some.objective(trial[bad], some.fit(trial[bad]))
-                bad &= self._too_high(trial, value)
+                shorter = project(H[bad] + step[bad] * directions[bad])
+                some = problem.rows(bad, known=OBJECTIVE)
+                trial[bad], value[bad] = shorter, some.objective(shorter, some.fit(shorter))
+                bad &= self._too_high(self._promised(trial), value)
                 if not bad.any():
                     break
             trial[bad] = H[bad]
@@ -179,18 +188,36 @@ class _Steps(Descent):
             trial[going], value[going] = beyond[good], values[good]
         return trial, problem.fit(trial) if moved else fit, value  # as a whole: fits of sparse samples have no rows
 
-    def _too_high(self, trial: Array, value: Array) -> Mask:
-        return ~(value <= self.f - SUFFICIENT * self._promised(trial) + self.noise)
+    def _too_high(self, promised: Array, value: Array) -> Mask:
+        return ~(value <= self.f - SUFFICIENT * promised + self.noise)
 
     def _promised(self, trial: Array) -> Array:
         """By how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
 
 
+def _first_steps(problem: Problem, H: Array) -> Array:
+    """What to begin with where there are nearly as many atoms as features, or more.
+
+    Their Gram matrix is singular or close to it, and least squares may be far off: losses a thousand times as high.
+    """
+    return H if FEW_STEPS.refuses(problem.divergence, problem.penalty) else FEW_STEPS.solve(problem, H).H
+
+
 def _better(problem: Problem, one: Array, other: Array) -> Array:
     """Sample by sample, the one of two starts whose objective is lower."""
     values = [problem.objective(H, problem.fit(H)) for H in (one, other)]
     return np.where((values[0] <= values[1])[:, None], one, other)
+
+
+def _start_of_known(problem: OwnMass, H: Array) -> Array:
+    """Multiplicative steps, or least squares where these have the same minimum and there is but one."""
+    if whole(problem.divergence).least_squares is None:
+        return FEW_STEPS.improved(problem, H)
+    solved, enough = problem.least_squares()
+    if not enough.all():
+        solved[~enough] = FEW_STEPS.improved(problem.rows(~enough), H[~enough])
+    return solved
 
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:

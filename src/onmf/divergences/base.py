@@ -122,12 +122,16 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def weighs_entries(self) -> bool:
-        """Can entries be unknown, or weigh differently? Then it has the four functions below."""
+        """Can entries be unknown, or weigh differently? Then it has the functions below."""
         return self.separable
 
     def weighted_value(self, X: Known, Y: Array) -> Array:
         """``value`` by the weights of the entries; Y is like ``X.values``, here and below."""
         raise NotImplementedError(f"{self.name} cannot weigh entries.")
+
+    def weighted_scale(self, X: Known) -> Array:
+        """``scale`` of it."""
+        return self.weighted_value(X, np.maximum(2 * X.values, TINY))
 
     def weighted_grad(self, X: Known, Y: Array) -> Array:
         """``grad`` of it."""

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from onmf._support.arrays import Array
-from onmf.divergences.base import TINY, Divergence
+from onmf.divergences.base import Divergence
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Partial(Divergence):
         return self.inner.weighted_value(X, Y)
 
     def scale(self, X: Any) -> Array:
-        return self.inner.weighted_value(X, np.maximum(2 * X.values, TINY))
+        return self.inner.weighted_scale(X)
 
     def grad(self, X: Any, Y: Array) -> Array:
         return self.inner.weighted_grad(X, Y)

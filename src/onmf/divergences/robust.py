@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf._support.known import Known
 from onmf.divergences.base import Divergence
 from onmf.divergences.beta import SquaredL2
@@ -20,6 +20,7 @@ from onmf.divergences.separable import Separable
 DEFAULT_DELTA = 0.1  # of the data's mean
 SMOOTHING = 1e-3  # of a sample's mean entry: rounds off l1's kink in multiplicative updates
 MAD_TO_DELTA = 1.345  # Huber's constant, in units of the median absolute residual
+SAMPLED = 500  # values that tell where their median lies
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,19 @@ class Huber(Separable, name="huber"):
         delta = self._known_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
+    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
+        """The slope is c (y - x) with the curvature c."""
+        delta, R = self._known_delta, Y - X.values
+        C = np.abs(R)
+        C = np.divide(delta, np.maximum(C, delta, out=C), out=C)
+        C = X.weighted(C)
+        return C * R, C
+
+    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
+        """c x and c y."""
+        C = X.weighted(self.curvature(np, X.values, Y))
+        return C * X.values, C * Y
+
     @property
     def _known_delta(self) -> float:
         if self.delta is None:
@@ -197,7 +211,8 @@ class Huber(Separable, name="huber"):
         if isinstance(X, Known) or samples is not None:
             X = X if isinstance(X, Known) else Known(X, np.ones_like(X))
             X = X if samples is None else X.times(samples)
-            median = weighted_median(np.abs(X.values - Y), X.weighted(np.ones_like(X.values)))
+            weights = np.ones_like(X.values) if X.weights is None else X.weights
+            median = weighted_median(np.abs(X.values - Y), weights)
             mean = float(X.mean())
         else:
             median, mean = float(np.median(np.abs(X - Y))), float(X.mean())
@@ -207,9 +222,27 @@ class Huber(Separable, name="huber"):
 
 def weighted_median(values: Array, weights: Array) -> float:
     """The median of as many copies of each value as its weight says; zero of none."""
-    order = np.argsort(values, axis=None, kind="stable")
-    values, sums = values.ravel()[order], np.cumsum(weights.ravel()[order], dtype=np.float64)
-    if not sums.size or sums[-1] <= 0:
+    values, weights = values.ravel(), weights.ravel().astype(np.float64, copy=False)
+    half = 0.5 * float(weights.sum())
+    if half <= 0:
         return 0.0
-    below, above = np.searchsorted(sums, 0.5 * sums[-1], side="left"), np.searchsorted(sums, 0.5 * sums[-1], "right")
-    return 0.5 * float(values[below] + values[min(above, len(values) - 1)])
+    below, stride = 0.0, len(values) // SAMPLED
+    if stride > 1:  # every so many of them tell where it lies: sorting them all would take longer than a chunk's fits
+        order, sums = _sorted(values[::stride], weights[::stride])
+        some = values[::stride][order]
+        first, last = np.searchsorted(sums, np.array([0.43, 0.57]) * sums[-1])
+        low, high = some[first], some[min(last, len(some) - 1)]
+        under, upto = values < low, values <= high
+        if float(weights @ under) < half < float(weights @ upto):
+            inside = np.flatnonzero(upto > under)
+            values, weights, below = values[inside], weights[inside], float(weights @ under)
+    order, sums = _sorted(values, weights)
+    sums += below
+    middle = (int(np.searchsorted(sums, half, side=side)) for side in ("left", "right"))
+    return 0.5 * sum(float(values[order[min(place, len(order) - 1)]]) for place in middle)
+
+
+def _sorted(values: Array, weights: Array) -> tuple[Counts, Array]:
+    """The order of the values, and the sums of their weights in it."""
+    order = np.argsort(values)
+    return order, np.cumsum(weights[order], dtype=np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,19 @@ class Separable(Divergence):
         """The derivative of each entry in y."""
 
     def scale(self, X: Any) -> Array:
-        degree = self.degree
-        if degree is None or self.in_units(2.0) is not self:
+        if self.degree is None or not self._homogeneous:
             return _row_sums(lambda x: self.d(np, x, np.maximum(2 * x, TINY)), X)
-        # Homogeneous: d(x || 2x) = x^degree d(1 || 2).
-        return _row_powers(X, degree) * float(self.d(np, np.float64(1.0), np.float64(2.0)))
+        return _row_powers(X, self.degree) * self._twice
+
+    @cached_property
+    def _homogeneous(self) -> bool:
+        """Is d(x || 2x) = x^degree d(1 || 2)?"""
+        return self.degree is not None and self.in_units(2.0) is self
+
+    @cached_property
+    def _twice(self) -> float:
+        """d(1 || 2)."""
+        return float(self.d(np, np.float64(1.0), np.float64(2.0)))
 
     def value(self, X: Array, Y: Array) -> Array:
         with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
@@ -68,7 +77,15 @@ class Separable(Divergence):
 
     def weighted_value(self, X: Known, Y: Array) -> Array:
         with np.errstate(over="ignore"):
-            return row_sums(X.like(X.weighted(self.d(np, X.values, Y))))
+            values = self.d(np, X.values, Y)
+            return row_sums(X.like(X.weighted(values))) if X.sparse else np.einsum("nf,nf->n", X.present, values)
+
+    def weighted_scale(self, X: Known) -> Array:
+        if not self._homogeneous:
+            return super().weighted_scale(X)
+        if self.degree in (0, 1):
+            return self._twice * (X.sum(axis=1) if self.degree else X.weight(axis=1))
+        return self._twice * row_sums(X.like(X.weighted(_powers(X.values, self.degree))))
 
     def weighted_grad(self, X: Known, Y: Array) -> Array:
         return X.weighted(self.grad(X.values, Y))
@@ -104,7 +121,15 @@ def _row_powers(X: Any, degree: float) -> Array:
         return row_sums(X)
     if degree == 2:
         return _row_sums(np.square, X) if scipy.sparse.issparse(X) else np.einsum("nf,nf->n", X, X)
-    return _row_sums(lambda x: np.where(x > 0, x, 1.0) ** degree * (x > 0), X)
+    return _row_sums(lambda x: _powers(x, degree), X)
+
+
+def _powers(x: Array, degree: float | None) -> Array:
+    """x^degree, and zero of zeros, whatever the degree."""
+    if degree == 2:
+        return np.square(x)
+    powers: Array = np.where(x > 0, x, 1.0) ** degree * (x > 0)
+    return powers
 
 
 def _row_sums(function: Callable[[Array], Array], X: Any) -> Array:

@@ -3,7 +3,7 @@
 from onmf.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
 from onmf.kernels.averaged import averaged_steps
 from onmf.kernels.curved import curved_step
-from onmf.kernels.gram import nnls_on_gram, projected_gradient_on_gram
+from onmf.kernels.gram import nnls_on_gram, nnls_on_grams, projected_gradient_on_gram
 from onmf.kernels.multiplicative import accumulate, divide, gather, multiplicative_iteration, multiplicative_steps
 from onmf.kernels.newton import newton_directions
 from onmf.kernels.sampled import sampled_hessians, sampled_product
@@ -23,6 +23,7 @@ __all__ = [
     "multiplicative_steps",
     "newton_directions",
     "nnls_on_gram",
+    "nnls_on_grams",
     "pack",
     "packed_product",
     "projected_gradient_on_gram",

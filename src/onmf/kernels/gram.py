@@ -73,10 +73,22 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
     if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
         raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
     Q = np.array(Q, order="C")
-    Q[np.diag_indices(K)] += damping(K, Q.dtype) * np.trace(Q) / K
+    Q.flat[:: K + 1] += damping(K, Q.dtype) * np.trace(Q) / K
     B, H = np.ascontiguousarray(B), np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
     blocks = threads.by_work(len(B), K**3, SMALL_SYSTEMS)
     threads.each(lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), blocks)
+    return H
+
+
+def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
+    """The same where every row b has a matrix of its own: M (n, P), packed."""
+    n, K = B.shape
+    H, relative = np.ones((n, K), dtype=B.dtype), damping(K, B.dtype)
+
+    def block(rows: slice) -> None:
+        _nnls_on_grams(M[rows], B[rows], H[rows], relative, max_iter)
+
+    threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
     return H
 
 
@@ -163,3 +175,23 @@ def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
                     passive[k] = not passive[k]
         for k in range(K):
             h[k] = max(h[k], 0)
+
+
+_nnls = _nnls_on_gram.compiled  # type: ignore[attr-defined]  # what has been checked need not be again
+
+
+@kernel("nP nK nK*")
+def _nnls_on_grams(M: Array, B: Array, H: Array, relative: float, max_iter: int) -> None:
+    n, K = H.shape
+    Q = np.empty((K, K), dtype=H.dtype)
+    for i in range(n):
+        p, trace = 0, relative - relative
+        for j in range(K):
+            for k in range(j, K):
+                Q[j, k] = M[i, p]
+                Q[k, j] = M[i, p]
+                p += 1
+            trace += Q[j, j]
+        for k in range(K):
+            Q[k, k] += relative * trace / K
+        _nnls(Q, B[i : i + 1], H[i : i + 1], max_iter)

@@ -264,7 +264,8 @@ def share_of_entries(batch: Any) -> float:
 def any_zeros(batch: Any) -> bool:
     """Has it entries that are zero?"""
     if isinstance(batch, Known):
-        return bool((batch.weighted(batch.values == 0)).any())
+        zeros = batch.values == 0
+        return bool(zeros.any() and batch.weighted(zeros).any())
     if scipy.sparse.issparse(batch):
         return bool(batch.nnz < np.prod(batch.shape) or not batch.data.all())
     return not batch.all()

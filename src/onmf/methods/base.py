@@ -58,7 +58,7 @@ class State:
         """The state after one more step, which has seen n samples."""
         memory = self.memory if memory is None else memory
         samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
-        return replace(self, W=W, memory=memory, samples=samples, clock=clock, steps=steps)
+        return State(W, self.C, samples, clock, steps, memory, self.penalties)
 
 
 @dataclass(frozen=True)

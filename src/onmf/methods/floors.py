@@ -34,11 +34,14 @@ class Floor:
 
     def known(self, X: Known, before: Array) -> Array:
         """The mean of what is known of each feature, or its size before where nothing is."""
-        logs = Known(X.like(np.log(X.values)), X.weights) if self.geometric else X
-        return np.where(X.weight(axis=0) > 0, logs.mean(axis=0), before)
+        sizes = Known(X.like(np.log(X.values)), X.weights) if self.geometric else X
+        weight = X.weight(axis=0)
+        return np.divide(sizes.sum(axis=0), weight, out=before.copy(), where=weight > 0)
 
     def low(self, average: Array, mass: float) -> Array:
         """low_f from the running average of the statistic."""
+        if not self.share:
+            return np.zeros_like(average)
         size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 

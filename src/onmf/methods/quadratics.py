@@ -8,7 +8,7 @@ The memory holds b (K, F) and, of the matrices A_f, one of three:
 
 They model the loss in V, with W = V / u and a unit u_k per atom. ``base`` is the sum of the powers of two by which the
 statistics themselves have been rescaled. size (F,), mass (K,) and squares (K,), of the data, the coefficients and their
-squares, are averaged alike.
+squares, are averaged alike; the last stays zero without penalties, which alone look at it.
 """
 
 from __future__ import annotations

@@ -175,13 +175,16 @@ class Surrogate(Method, name="surrogate"):
         counted = H if weights is None else H * weights[:, None]
         if isinstance(X, Known):
             X = X if weights is None else X.times(weights)
-            size = n * floor.known(X, memory["size"])
-            memory["mean"] = (1 - rho) * memory["mean"] + rho * Floor().known(X, memory["mean"])
+            mean = Floor().known(X, memory["mean"])
+            size = n * (floor.known(X, memory["size"]) if floor.geometric else mean)
+            memory["mean"] = (1 - rho) * memory["mean"] + rho * mean
         else:
             size = floor.statistic(T if sparse else X, None if sparse else weights)
-        squares = (counted * H).sum(axis=0)
-        for name, news in (("size", size), ("mass", counted.sum(axis=0)), ("squares", squares)):
-            memory[name] = (1 - rho) * memory[name] + (rho / n) * news
+        news = {"size": size, "mass": counted.sum(axis=0)}
+        if state.penalties:  # which alone look at the squares
+            news["squares"] = (counted * H).sum(axis=0)
+        for name, new in news.items():
+            memory[name] = (1 - rho) * memory[name] + (rho / n) * new
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)

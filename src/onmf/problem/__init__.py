@@ -14,7 +14,7 @@ from onmf.divergences import Divergence
 from onmf.problem.base import DEFAULT_BOX, Problem, packed_diagonal, uniform_start
 from onmf.problem.dense import DenseProblem, weighted_grams
 from onmf.problem.gram import GramProblem, least_squares
-from onmf.problem.known import KnownProblem, SparseKnownProblem
+from onmf.problem.known import KnownProblem, OwnMass, SparseKnownProblem
 from onmf.problem.penalty import NO_PENALTIES, NO_PENALTY, Penalties, Penalty
 from onmf.problem.sparse import SparseProblem
 from onmf.sets import Box, Simplex
@@ -26,6 +26,7 @@ __all__ = [
     "DenseProblem",
     "GramProblem",
     "KnownProblem",
+    "OwnMass",
     "Penalties",
     "Penalty",
     "Problem",

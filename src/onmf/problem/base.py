@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -145,6 +145,12 @@ class Problem(ABC):
             M[:, packed_diagonal(self.K)] += self.penalty.l2
         return M
 
+    def damped(self, M: Array) -> Array:
+        """Packed Hessians that may be singular, in place: a thousandth of mass_k / reach_k on the diagonal."""
+        totals = np.where(self.totals > 0, self.totals, 1.0)[:, None]
+        M[:, packed_diagonal(self.K)] += 1e-3 * np.square(self.mass) / totals
+        return M
+
     def positive_hessians(self, Y: Array) -> Array:
         """``hessians`` of the dictionary's quadratic models, whose curvatures are positive."""
         return self.hessians(self._positive_curvatures(Y))
@@ -237,6 +243,9 @@ def _uniform(totals: Array, mass: Array) -> Array:
     return np.repeat(totals[:, None] / (float(mass.sum()) or 1.0), len(mass), axis=1)
 
 
+@cache
 def packed_diagonal(K: int) -> Counts:
     """The positions of the diagonal in a packed K x K matrix."""
-    return np.cumsum(np.r_[0, np.arange(K, 1, -1)])
+    positions = np.cumsum(np.r_[0, np.arange(K, 1, -1)])
+    positions.flags.writeable = False
+    return positions

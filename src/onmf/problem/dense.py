@@ -51,7 +51,9 @@ class DenseProblem(Problem):
         return self.X.shape[0] * self.X.shape[1] < 2 * ENTRIES
 
     def _hessians(self, curvatures: Array) -> Array:
-        return weighted_grams(curvatures, self.W)
+        """Singular, or nearly so, where there are nearly as many atoms as features, or more."""
+        M = weighted_grams(curvatures, self.W)
+        return M if self.W.shape[1] >= 2 * self.K else self.damped(M)
 
 
 def weighted_grams(weights: Array, W: Array) -> Array:

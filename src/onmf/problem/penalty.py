@@ -27,7 +27,7 @@ class Penalty:
         require_at_least(0, l2=self.l2, l1=self.l1, lasso=self.lasso)
 
     def __bool__(self) -> bool:
-        return bool(self.l2 > 0 or self.priced)  # NumPy's numbers would give NumPy's truth
+        return bool(self.l2 or self.l1 or self.lasso)  # NumPy's numbers would give NumPy's truth
 
     @property
     def priced(self) -> bool:
@@ -81,8 +81,8 @@ class Penalties:
         """Those among the parameters of an estimator."""
         return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
-    def __bool__(self) -> bool:
-        return self.on_coefficients or self.on_dictionary
+    def __bool__(self) -> bool:  # asked for several times per chunk
+        return bool(self.l1_coefficients or self.l2_coefficients or self.l1_dictionary or self.l2_dictionary)
 
     @property
     def on_coefficients(self) -> bool:

@@ -9,7 +9,7 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Mask, row_sums
-from onmf.problem.base import Problem, packed_diagonal
+from onmf.problem.base import Problem
 
 
 class SparseProblem(Problem):
@@ -58,10 +58,7 @@ class SparseProblem(Problem):
 
         M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
         sampled_hessians(self.X, curvatures, self.Wt, M)
-        # A sample with fewer non-zeros than atoms has singular Hessians: a thousandth of mass_k / reach_k damps them.
-        damping = 1e-3 * np.square(self.mass) / np.where(self.totals > 0, self.totals, 1.0)[:, None]
-        M[:, packed_diagonal(self.K)] += damping
-        return M
+        return self.damped(M)  # a sample may have fewer non-zeros than there are atoms
 
     def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
         indptr = self.X.indptr
