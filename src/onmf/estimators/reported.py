@@ -86,7 +86,7 @@ class Reported(Serving):
             names=learned.features.names,
             source=self._spec,
             divergence=self.divergence_,
-            method=repr(self.method_) if hasattr(self, "method_") else "multiplicative updates",
+            method=self.method_.text() if hasattr(self, "method_") else "multiplicative updates",
             history=self.history_,
             passes=self.n_iter_,
             solve=self._solved_for_report,
