@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
+from onmf.cli.terminal import console
 from onmf.learner import Usage
 from onmf.learner.usage import proportions
 from onmf.persistence import file
@@ -264,8 +265,9 @@ def test_topics_of_data_have_coherence_and_the_shares_of_the_data(model: Path, t
     assert "over 61 texts" in invoke("topics", model, few)
 
 
-def test_no_word_is_parted_from_its_weight_in_any_terminal(model: Path) -> None:
+def test_no_word_is_parted_from_its_weight_in_any_terminal(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in range(30, 130, 3):
+        monkeypatch.setattr(console, "_width", columns)  # whatever other tests have made of it
         whole_words(invoke("topics", model, "--by", "lift", columns=columns), columns)
 
 

@@ -86,6 +86,9 @@ class InUnits(Divergence):
     def weighted_value(self, X: Known, Y: Array) -> Array:
         return self.inner.weighted_value(self._outside(X), self.unit * Y) / self.loss
 
+    def weighted_scale(self, X: Known) -> Array:
+        return self.inner.weighted_scale(self._outside(X)) / self.loss
+
     def weighted_grad(self, X: Known, Y: Array) -> Array:
         return self._first * self.inner.weighted_grad(self._outside(X), self.unit * Y)
 
