@@ -28,11 +28,11 @@ RANGE = 10.0  # of the features' means, from which on they may have
 class Suggestion:
     """A divergence for ``divergence=``, the reason for it, and what was measured.
 
-    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking`` names
-    it and the others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``: 0 means
-    squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries more than five standard
-    deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` that of zeros; both are
-    shares of what is known.
+    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking``
+    names it and the others, the best first. The variance of the noise grows as mean^``power``, give or take
+    ``power_error``: 0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries
+    more than five standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros``
+    that of zeros; both are shares of what is known.
     What was not measured is NaN. ``means`` and ``variances``, in units of the data's mean, are what ``plot`` draws.
     """
 
