@@ -73,8 +73,8 @@ def commands() -> str:
 
 
 def said(*arguments: str) -> str:
-    """What the command prints, 100 columns wide and without colours."""
+    """What the command prints, 80 columns wide and without colours."""
     run = [sys.executable, "-m", "onmf", *arguments]
-    width = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": "", "PYTHONPATH": str(ROOT / "src")}
+    width = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", "PATH": "", "PYTHONPATH": str(ROOT / "src")}
     text = subprocess.run(run, env=width, capture_output=True, text=True, check=True).stdout
     return "\n".join(line.rstrip() for line in text.strip().splitlines()).replace("python -m onmf", "onmf")

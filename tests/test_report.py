@@ -27,7 +27,7 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, divergences
 from onmf.cli import main as cli
 from onmf.reporting import charts, page
-from onmf.reporting.advice import advice
+from onmf.reporting.advice import advice, still_falls
 from onmf.reporting.assessing import assess
 from onmf.reporting.residuals import assumed_power, residuals
 from onmf.reporting.running import MOST_BINS, Bins, Extremes, Reservoir
@@ -125,7 +125,7 @@ def test_the_page_says_what_was_run(good: OnlineNMF, written: Path) -> None:
     text = written.read_text()
     for fact in (
         "2,400",
-        "Surrogate()",
+        "surrogate",
         "max_passes=4, random_state=0",
         f"onmf {onmf.__version__}",
         "arrays in memory",
@@ -161,7 +161,7 @@ def test_losses_and_shares_are_those_of_the_model(good: OnlineNMF) -> None:
     found = assess(good._subject(), Rows(X), "X")
     assert found.loss == pytest.approx(good.loss(frame(X)))
     parts = good.transform(frame(X)) * good.components_.sum(axis=1)
-    np.testing.assert_allclose(found.shares, parts.sum(axis=0) / parts.sum())
+    np.testing.assert_allclose(found.shares, good.proportions(frame(X)).mean(axis=0))  # as `onmf topics` has them
     np.testing.assert_allclose(found.bins.means[0], parts[: found.bins.length].mean(axis=0))
     assert found.gain > 0.5
 
@@ -632,3 +632,14 @@ def test_keyboard_theme_and_paper(browser: Any, written: Path) -> None:
     browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
     assert browser.execute_script(colour) != before
     assert browser.get_log("browser") == []
+
+
+def test_more_components_than_features_are_warned_of(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).gamma(1.0, 1.0, (100, 3))
+    codes = [each.code for each in OnlineNMF(5, random_state=0).fit(X)._reported(None, tmp_path / "r.html", "r").advice]
+    assert "many" in codes
+
+
+def test_a_loss_falls_by_all_of_itself_at_most() -> None:
+    history = {"loss": np.geomspace(1.0, 1e-6, 40), "samples": np.arange(1.0, 41.0)}
+    assert 0.5 < (still_falls(history) or 0) <= 1

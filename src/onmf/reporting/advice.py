@@ -50,6 +50,12 @@ def shares_of(subject: Subject, found: Assessment | None) -> Array | None:
 
 
 def _of_components(subject: Subject, found: Assessment | None) -> Iterator[Advice]:
+    if subject.K > subject.F:
+        yield Advice(
+            "many",
+            f"There are more components ({subject.K}) than features ({subject.F}): together they fit whatever comes.",
+            "Try fewer; onmf rank finds how many.",
+        )
     cosines = np.triu(subject.similarity())
     cosines[: subject.fixed, : subject.fixed] = 0  # known atoms are as they were given
     pairs = sorted(zip(*np.nonzero(cosines > EQUAL), strict=True), key=lambda pair: -cosines[pair])
@@ -185,8 +191,8 @@ def still_falls(history: Mapping[str, Array]) -> float | None:
     x, y = samples[late] - samples[late].mean(), loss[late] / loss[late].mean()
     slope = float(x @ (y - 1) / (x @ x))
     noise = np.sqrt(np.square(y - 1 - slope * x).sum() / max(len(x) - 2, 1) / (x @ x))
-    fall = -slope * (x[-1] - x[0])
-    return float(fall) if fall > FALLS and -slope > CERTAIN * noise else None
+    fall = -slope * (x[-1] - x[0])  # in means of these losses; of the first of them it is less
+    return min(float(fall / (1 + fall / 2)), 1.0) if fall > FALLS and -slope > CERTAIN * noise else None
 
 
 def _listed(items: Sequence[object], noun: str) -> str:

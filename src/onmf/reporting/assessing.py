@@ -11,6 +11,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.known import Known, apart, as_known, stacked
 from onmf.learner.step import as_floats
+from onmf.learner.usage import Usage
 from onmf.reporting.baseline import Columns, single_component_loss
 from onmf.reporting.running import Bins, Extremes, Reservoir
 from onmf.reporting.subject import Solved, Subject
@@ -90,7 +91,7 @@ class _Running:
         self.losses = Reservoir(LOSSES, rng)
         self.best, self.worst = Extremes(SHOWN), Extremes(SHOWN)
         self.size, self.columns = 0.0, Columns(subject.F, subject.divergence.sees_ratios)
-        self.contributions = np.zeros(subject.K)
+        self.usage = np.zeros(subject.K)
 
     def refuse(self, error: SourceError) -> None:
         self._bad(error, error.rows)
@@ -116,7 +117,7 @@ class _Running:
         found.unsolved += solved.unsolved
         self.columns.add(X)
         contributions = solved.H * self.subject.mass
-        self.contributions += weights @ contributions
+        self.usage += Usage.of(solved.H, self.subject.W, weights).sums
         found.bins.add(contributions)
         relative = solved.losses / np.where(solved.sizes > 0, solved.sizes, np.inf)
         self._extremes(rows, X, solved, relative)
@@ -148,8 +149,7 @@ class _Running:
             raise SourceError(f"{found.name} has no sample that could be used. {found.first_bad}".rstrip())
         found.loss /= found.weight or 1.0
         found.mean = self.columns.mean
-        total = self.contributions.sum()
-        found.shares = self.contributions / total if total > 0 else np.full(subject.K, 1 / subject.K)
+        found.shares = Usage(self.usage).shares
         found.losses, found.relative = np.asarray(self.losses.kept, dtype=np.float64).T
         found.best, found.worst = self.best.items, self.worst.items
         if len(self.worst.heap) == len(self.best.heap) == found.samples:  # so few that all are both

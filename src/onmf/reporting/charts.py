@@ -208,11 +208,13 @@ def _law(name: str, assumed: float | None, measured: float) -> str:
     if assumed is None:
         return f"‘{name}’ assumes no particular law."
     says = f"‘{name}’ assumes noise whose variance grows as the fit to the power {assumed:.2g}"
+    if assumed == 0:
+        says = f"‘{name}’ assumes noise of the same size whatever the fit (power 0)"
     if not np.isfinite(measured):
         return f"{says}; the fits of these data span too little to tell."
     if abs(measured - assumed) < 0.5:
-        return f"{says}; it is {measured:.2f} here, as it should be."
-    return f"{says}; it is {measured:.2f} here. If that surprises you, onmf suggest looks for a divergence that fits."
+        return f"{says}; here the power is {measured:.2f}, which is close."
+    return f"{says}; here the power is {measured:.2f}. onmf suggest looks for a divergence that suits."
 
 
 def _logarithmic(title: str, *shown: Array) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def _require_numbers(where: str | Path, schema: Any, features: Sequence[str]) ->
     for field in map(schema.field, features):
         if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
             raise SourceError(
-                f"{where}: the column {field.name!r} is of type {field.type}; keep only columns of numbers, or choose "
-                "them by columns= or drop=."
+                f"{where}: the column {field.name!r} is of type {field.type}; ?index={field.name} takes this "
+                f"column for the names of the rows, ?drop={field.name} leaves it out."
             )
 
 

@@ -231,6 +231,9 @@ class Table(Sequential):
             name = f" ({self.names[column]})" if self.names else ""
             if field and not is_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
+                if self.names:
+                    own = self.names[column]
+                    cure = f"?index={own} takes this column for the names of the rows, ?drop={own} leaves it out"
                 return f"{field!r} is not a number at {row}, column {column}{name} (counted from 0); {cure}"
             if column == self.weight and (not field or bad_weights(float(field))):
                 what = f"{field!r} is no weight" if field else "a weight is missing"

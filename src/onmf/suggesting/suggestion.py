@@ -20,6 +20,7 @@ MOSTLY_ZERO = 0.5  # the share of zeros beyond which the median residual tells n
 UNLIKE = (
     0.6  # by so much less does the variance grow within features than between them, if these have units of their own
 )
+NARROW = 15  # columns or rows, which leave room for a fit of three or four atoms
 RANGE = 10.0  # of the features' means, from which on they may have
 
 
@@ -27,11 +28,11 @@ RANGE = 10.0  # of the features' means, from which on they may have
 class Suggestion:
     """A divergence for ``divergence=``, the reason for it, and what was measured.
 
-    ``decided`` is False if the data do not tell; the divergence is then the safe default. ``ranking`` names it and the
-    others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``: 0 means
-    squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries more than five standard
-    deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` that of zeros; both are
-    shares of what is known.
+    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking``
+    names it and the others, the best first. The variance of the noise grows as mean^``power``, give or take
+    ``power_error``: 0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries
+    more than five standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros``
+    that of zeros; both are shares of what is known.
     What was not measured is NaN. ``means`` and ``variances``, in units of the data's mean, are what ``plot`` draws.
     """
 
@@ -137,7 +138,9 @@ def _judged(sample: Sample, rng: np.random.Generator) -> tuple[_Measured, Verdic
     told = _of_unlike_features(sample, rng) if apart else verdict(growth, tails, sample.zeros)
     if coarse and told.decided:
         more = f" Even a fit of rank {fit.rank} may be too coarse, so that this is less certain than it looks."
-        told = replace(told, reason=told.reason + more)
+        if narrow := min(X.shape) < NARROW:
+            more = f" This is a guess: so few columns or rows allow only a fit of rank {fit.rank}, perhaps too coarse."
+        told = replace(told, reason=told.reason + more, decided=not narrow)
     return measured, told
 
 
