@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -510,8 +511,8 @@ def test_verify_of_a_folder_that_had_grown_compares_all_of_its_files(
 class Pipe(io.RawIOBase):
     """Standard input: some text, and then its end, or Ctrl-C."""
 
-    def __init__(self, text: str, interrupted: bool = False) -> None:
-        self.left, self.interrupted = text.encode(), interrupted
+    def __init__(self, content: str | bytes, interrupted: bool = False) -> None:
+        self.left, self.interrupted = content.encode() if isinstance(content, str) else content, interrupted
 
     def readable(self) -> bool:
         return True
@@ -546,6 +547,64 @@ def test_a_stream_from_standard_input_goes_on_by_from_and_says_so(
     status, errors = fit(text, "--from", run)
     assert status == 0, errors
     assert onmf.load(out).n_samples_seen_ == seen + 60
+
+
+def as_piped(kind: str, rows: np.ndarray) -> bytes:
+    """Rows as a pipe brings them, and no end."""
+    if kind == "csv:-":
+        return "".join(",".join(map(str, row)) + "\n" for row in ["abc", *rows.tolist()]).encode()
+    if kind.startswith("jsonl:-"):
+        return "".join(json.dumps(dict(zip("abc", row, strict=True))) + "\n" for row in rows.tolist()).encode()
+    if kind == "text:-":
+        return b"the cat sat on the mat\n" * len(rows)
+    file = io.BytesIO()
+    if kind == "npy:-":
+        for some in np.array_split(rows, 5):
+            np.save(file, some)
+        return file.getvalue()
+    pyarrow = pytest.importorskip("pyarrow")
+    some = pyarrow.record_batch(list(rows.T), names=list("abc"))
+    with pyarrow.ipc.new_stream(file, some.schema) as stream:
+        for first in range(0, len(rows), 50):
+            stream.write_batch(some.slice(first, 50))
+        return file.getvalue()  # before the end is written
+
+
+@pytest.mark.parametrize("size", [[], ["--batch-size", 64]], ids=["growing", "fixed"])
+@pytest.mark.parametrize("kind", ["csv:-", "jsonl:-?features=a,b,c", "text:-", "npy:-", "arrow:-"])
+def test_rows_that_wait_for_a_full_batch_are_learnt_when_a_pipe_is_interrupted(
+    kind: str, size: list[object], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = as_piped(kind, np.random.default_rng(0).gamma(1.0, 1.0, (150, 3)))
+    said = []
+    for name, interrupted in (("whole", False), ("stopped", True)):
+        pipe = io.TextIOWrapper(io.BufferedReader(Pipe(content, interrupted)))
+        monkeypatch.setattr(sys, "stdin", pipe)
+        options = ["-k", 2, "--seed", 0, *size, "--checkpoint", tmp_path / f"run-{name}", "--out", tmp_path / name]
+        said.append(command("fit", kind, *options))
+    assert [status for status, _ in said] == [0, 130], said
+    assert "Interrupted after 150 samples; what was learnt is in" in said[1][1].replace("\n", " ")
+    for prefix in ("", "run-"):
+        require_same_learning(onmf.load(tmp_path / f"{prefix}stopped"), onmf.load(tmp_path / f"{prefix}whole"))
+
+
+@pytest.mark.parametrize(("good", "learnt"), [(25, 20), (5, 0)])
+def test_a_bad_row_that_came_last_does_not_cost_an_interrupted_run_what_was_learnt_before(
+    good: int,
+    learnt: int,
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    content = as_piped("csv:-", np.random.default_rng(0).gamma(1.0, 1.0, (good, 3))) + b"1,nonsense,3\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(content, interrupted=True))))
+    status, errors = command("fit", "csv:-", "-k", 2, "--batch-size", 20, "--out", tmp_path / "out")
+    errors = errors.replace("\n", " ")
+    assert status == 130, errors
+    assert "What came last was not learnt: standard input: 'nonsense' is not a number" in caplog.text
+    assert (f"Interrupted after {learnt} samples" if learnt else "Interrupted before anything was learnt") in errors
+    assert (tmp_path / "out").exists() == bool(learnt)
 
 
 def test_a_folder_that_grows_is_resumed_on_the_command_line(tmp_path: Path, command: Command) -> None:

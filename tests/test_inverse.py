@@ -232,6 +232,25 @@ def test_pictures_of_any_format_size_and_folder_are_brought_to_the_models_and_ba
 
 
 @pytest.mark.parametrize("pictures", ["grey"], indirect=True)
+def test_the_first_picture_of_a_folder_may_be_the_bad_one(pictures: OnlineNMF) -> None:
+    faces("grey", "more")
+    Path("more/face-00.png").write_bytes(b"")
+    skip = ["--on-error", "skip"]
+    for command in (["fit", "images:more"], ["transform", "m", "images:more"], ["inverse", "m", "images:more"]):
+        said = run(*command, "-o", "out.npy", fails=True)
+        assert "more/face-00.png cannot be read as a picture" in said.stderr + str(said.exception)
+    said = run("fit", "images:more?size=6x4", "-k", K, "-o", "n", *skip)
+    assert "1 sample or batch was skipped" in said.stderr
+    assert onmf.load("n").n_samples_seen_ == 23
+    run("transform", "m", "images:more", "-o", "h.npy", *skip)
+    assert np.isnan(np.load("h.npy")).any(axis=1).tolist() == [True, *[False] * 23]
+    said = run("inverse", "m", "images:more", "-o", "fits", *skip)
+    assert said.stdout == "fits: fits of 23 samples, 24 each.\n"
+    assert "1 of the 24 rows is without a picture; the first reason: more/face-00.png" in said.stderr
+    assert sorted(path.name for path in Path("fits").iterdir()) == [f"face-{n:02}.png" for n in range(1, 24)]
+
+
+@pytest.mark.parametrize("pictures", ["grey"], indirect=True)
 def test_pictures_that_are_read_are_never_replaced(pictures: OnlineNMF) -> None:
     before = {path: path.read_bytes() for path in Path("faces").iterdir()}
     said = run("inverse", "m", "images:faces", "-o", "faces", fails=True).stderr

@@ -73,6 +73,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     soundfile.write(folder / "stereo.ogg", np.stack([string + 0.4 * pipe, 0.4 * string + pipe], axis=1), RATE)
     settings: dict[str, Any] = {"divergence": "is", "max_passes": 10, "random_state": 0}
     solo = quietly(OnlineNMF(4, **settings), open_source(folder / "solo.wav?window=512&hop=256"))
+    onmf.save(solo, folder / "solo")
     song = open_source(folder / "song.wav?window=512&hop=256")
     onmf.save(quietly(OnlineNMF(7, fixed=solo.components_, **settings), song), folder / "m")
     return folder
@@ -312,7 +313,12 @@ def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_pat
         ("m song.wav -o song.wav", "song.wav is a file; give --out the name of a folder"),
         ("m song.wav -o no/parts", "cannot write no/parts: no does not exist"),
         ("m full/part-03.wav -o full", "full/part-03.wav is an input"),
-        ("m song.wav -o stale", "stale holds part-99.wav of another separation"),
+        ("m song.wav -o stale", "stale holds part-99.wav of another separation; give --out another folder"),
+        ("m song.wav -o stale --group 0", "stale holds part-99.wav of another separation"),
+        ("m song.wav -o full --format flac", "full holds part-03.wav of another separation; give --out another folder"),
+        ("m song.wav -o grouped", "grouped holds group-0.wav and 1 more of another separation"),
+        ("m song.wav -o halves", "halves holds fixed.flac and 1 more of another separation"),
+        ("solo song.wav -o parts --group fixed", "solo has no fixed atoms to be set against the others; name compone"),
         ("m loud.wav -o parts --format flac", "would be louder than 24 bits can hold; write the parts as WAV"),
     ],
 )
@@ -326,10 +332,12 @@ def test_what_the_command_cannot_do_is_one_sentence_and_leaves_nothing(
     soundfile.write("loud.wav", 9 * sound, RATE, subtype="FLOAT")
     soundfile.write("cut.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 30_000), RATE)
     Path("cut.flac").write_bytes(Path("cut.flac").read_bytes()[:20_000])
-    Path("m").write_bytes((place / "m").read_bytes())
+    for name in ("m", "solo"):
+        Path(name).write_bytes((place / name).read_bytes())
     onmf.save(random_model(16), "arrays")
-    for folder, name in [("full", "part-03.wav"), ("stale", "part-99.wav")]:
-        Path(folder).mkdir()
+    stale = [("grouped", "group-0.wav"), ("grouped", "rest.wav"), ("halves", "fixed.flac"), ("halves", "others.flac")]
+    for folder, name in [("full", "part-03.wav"), ("stale", "part-99.wav"), *stale]:
+        Path(folder).mkdir(exist_ok=True)
         soundfile.write(Path(folder) / name, sound, RATE)
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     result = command(*arguments.split())
@@ -339,6 +347,19 @@ def test_what_the_command_cannot_do_is_one_sentence_and_leaves_nothing(
     assert message in said
     assert "\n" not in said.strip()
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+
+
+def test_a_folder_may_hold_the_parts_that_are_replaced_and_files_of_ones_own(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "partial-mix.wav").write_text("my own")
+    for _ in range(2):
+        assert command(place / "m", place / "song.wav", "-o", tmp_path).exit_code == 0
+
+
+def test_the_help_names_no_option_that_the_command_does_not_have() -> None:
+    for name in ("separate", "fit"):
+        said = CliRunner().invoke(cli.app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+        assert "--log-every" in said
+        assert ("--log-json" in said) == (name == "fit")
 
 
 def test_parts_too_long_for_a_wav_file_get_a_larger_header() -> None:

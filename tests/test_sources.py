@@ -86,6 +86,29 @@ def test_bad_pictures_are_named(tmp_path: Path) -> None:
             open_source(name)
 
 
+@pytest.mark.parametrize("spoilt", [b"", b"nonsense", None], ids=["empty", "nonsense", "cut"])
+def test_a_bad_picture_that_comes_first_costs_only_itself(spoilt: bytes | None, tmp_path: Path) -> None:
+    pixels, first = write_pictures(tmp_path), tmp_path / "0.png"
+    if spoilt is None:  # a header with another size, and nothing after it
+        image = pytest.importorskip("PIL.Image")
+        image.fromarray(np.random.default_rng(1).integers(0, 256, (60, 50), dtype=np.uint8)).save(first)
+        spoilt = first.read_bytes()[:200]
+    first.write_bytes(spoilt)
+    for options in ("", "?size=4x6"):
+        source, bad = open_source(f"images:{tmp_path}{options}"), []
+        found = list(source.batches(2, on_bad=bad.append))
+        assert np.concatenate([rows for rows, _ in found]).tolist() == [1, 2, 3, 4]
+        np.testing.assert_array_equal(np.concatenate([batch for _, batch in found]), pixels[1:])
+        assert (source.n_samples, len(bad)) == (5, 1)
+        assert "0.png cannot be read as a picture" in str(bad[0])
+        with pytest.raises(SourceError, match=r"0\.png cannot be read as a picture"):
+            whole(source)
+    for number in range(1, 5):
+        (tmp_path / f"{number}.png").write_bytes(b"nonsense")
+    with pytest.raises(SourceError, match=r"0\.png cannot be read as a picture"):
+        open_source(f"images:{tmp_path}")
+
+
 def write_sound(folder: Path, channels: int = 1) -> np.ndarray:
     soundfile = pytest.importorskip("soundfile")
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (5000, channels))

@@ -74,7 +74,7 @@ class Separation:
         self.W = np.asarray(model.components_, dtype=np.float64)
         self.frames = Frames(*_window_and_hop(model, window, hop))
         _require_rate(model, rate, self.frames.window)
-        self.groups = grouped(groups, len(self.W), _known(model))
+        self.groups = grouped(groups, len(self.W), known_atoms(model))
 
     def parts(self, blocks: Iterable[Array]) -> Iterator[Array]:
         """Of a sound in blocks (samples, channels), blocks (parts, samples, channels); the last may be too long.
@@ -140,7 +140,8 @@ def grouped(groups: Groups | str | None, atoms: int, known: int = 0) -> list[lis
     return [*found, rest] if rest else found
 
 
-def _known(model: Any) -> int:
+def known_atoms(model: Any) -> int:
+    """How many of its atoms, the first ones, were given to it by ``fixed=``."""
     fixed = getattr(model, "fixed", None)
     return 0 if fixed is None else len(fixed)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,8 +99,7 @@ def inverse(
     if shape is not None:
         kind = partial(pictures.Pictures, shape=shape, names=_names(source, out))
     columns = getattr(nmf, "feature_names_in_", [f"feature_{f}" for f in range(nmf.n_features_in_)])
-    job = Job(nmf, source, data, "fits", tuple(map(str, columns)), kind, None if standard else out)
-    job = replace(job, gap="without a picture") if folder else job
+    job = Job(nmf, source, data, "fits", tuple(map(str, columns)), kind, None if standard else out, folder)
     size = batch_size or min(usual_size(source), max(1, NUMBERS // nmf.n_features_in_))
     facts = job.write(
         lambda on_bad: nmf.reconstructed(source, size, on_bad, coefficients),

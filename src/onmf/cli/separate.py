@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from onmf.cli.interrupting import uninterrupted
 from onmf.cli.module import Module
 from onmf.cli.served import first_warnings
 from onmf.cli.terminal import console, fail, require_writable
-from onmf.cli.watching import LogEvery, announce, watched
+from onmf.cli.watching import Every, announce, watched
 
 if TYPE_CHECKING:
     from onmf.audio.files import PartFiles
@@ -60,7 +61,7 @@ def separate(
         ),
     ] = "wav",
     module: Module = None,
-    log_every: LogEvery = "30s",
+    log_every: Every = "30s",
     as_json: AsJson = False,
 ) -> None:
     """Write one file of sound per component of MODEL, or per group of components; their sum is the recording.
@@ -69,7 +70,7 @@ def separate(
     (Wiener's masks), of every channel alike.
     """
     from onmf.audio.files import FORMATS, PartFiles, Recording  # as what is asked of ``onmf``: not needed for --help
-    from onmf.audio.separating import Separation
+    from onmf.audio.separating import Separation, known_atoms
     from onmf.streams import schemes
 
     if form not in FORMATS:
@@ -84,6 +85,8 @@ def separate(
             f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
             "--out song.safetensors), or say in Python what its spectra were: onmf.audio.separate(..., window=...)."
         )
+    if groups == "fixed" and not known_atoms(nmf):
+        fail(f"{model} has no fixed atoms to be set against the others; name components: --group 0,2 --group 1.")
     recording = Recording(sound)
     separation = Separation(nmf, recording.rate, groups)
     names = _names(len(separation.groups), groups, form)
@@ -92,7 +95,7 @@ def separate(
         paths = [out / name for name in names]
         for path in paths:
             require_writable(path, sound, model)
-        _refuse_others(out, names)
+        _refuse_others(out, names, FORMATS)
         with first_warnings(), watched(log_every, None, None, sound, model) as show:
             started = time.perf_counter()
             files = PartFiles(paths, FORMATS[form], recording)
@@ -129,12 +132,14 @@ def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
     return [f"{name}.{form}" for name in names]
 
 
-def _refuse_others(folder: Path, names: list[str]) -> None:
+def _refuse_others(folder: Path, names: list[str], forms: Collection[str]) -> None:
     """Refuse a folder with parts that would stay from another separation: with them, the sum is another one."""
-    kind = names[0].partition("-")[0] + "-"
-    stale = sorted(path.name for path in folder.glob(f"{kind}*") if path.name not in names)
-    if kind in ("part-", "group-") and stale:
-        fail(f"{folder} holds {stale[0]} of another separation; give --out another folder, or remove it.")
+    part = re.compile(rf"(part-\d+|group-\d+|rest|fixed|others)\.({'|'.join(forms)})", re.ASCII)
+    stale = sorted(path.name for path in folder.iterdir() if part.fullmatch(path.name) and path.name not in names)
+    if stale:
+        more = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
+        cure = f"remove {'them' if more else 'it'}"
+        fail(f"{folder} holds {stale[0]}{more} of another separation; give --out another folder, or {cure}.")
 
 
 def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:

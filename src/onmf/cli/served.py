@@ -37,7 +37,7 @@ class Job:
     columns: tuple[str, ...]
     kind: Callable[[Any, outputs.Heading], outputs.Output]
     out: Path | None  # None: standard output
-    gap: str = "NaN"  # what bad rows are, where they are skipped
+    pictures: bool = False  # one file each, and none of bad rows, which are NaN elsewhere
     origin: outputs.Origin | None = None  # for outputs that tell of the model
 
     def write(
@@ -85,7 +85,8 @@ class Job:
     def _tell_of_gaps(self, done: int, named: bool, faults: Faults, interrupted: bool) -> None:
         if faults.first:
             lost = f", and {faults.unread} could not be read" if named and faults.unread else ""
-            gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} {self.gap}"
+            gaps = f"{faults.gaps} of the {counted(done, 'row')} {'is' if faults.gaps == 1 else 'are'} "
+            gaps += "without a picture" if self.pictures else "NaN"
             errors.print(f"onmf: {gaps}{lost}; the first reason: {faults.first}")
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.out}.")
@@ -97,7 +98,8 @@ class Job:
             print_json(facts)
             return
         where = "standard output" if self.out is None else self.out
-        said = f"{where}: {self.what} of {counted(facts['samples'], 'sample')}, {len(self.columns)} each."
+        written = facts["samples"] - facts["gaps"] if self.pictures else facts["samples"]
+        said = f"{where}: {self.what} of {counted(written, 'sample')}, {len(self.columns)} each."
         (errors if self.out is None else console).print(said, soft_wrap=True)
 
 

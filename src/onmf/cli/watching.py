@@ -24,13 +24,14 @@ from onmf.cli.terminal import errors, fail, progress_line, seconds_of
 
 AT_ONCE = 1.0  # seconds
 
+LINES_HELP = (
+    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no lines at "
+    "all, not even on what has begun."
+)
+Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(
-        help="Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no "
-        "lines at all, not even on what has begun. Also how often --log-json writes; never: at the first batch and "
-        "at the end only."
-    ),
+    typer.Option(help=f"{LINES_HELP} Also how often --log-json writes; never: at the first batch and at the end only."),
 ]
 LogJson = Annotated[
     Path | None, typer.Option(help="Append figures of the run to this file, as JSON Lines.", show_default=False)

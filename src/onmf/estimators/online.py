@@ -24,6 +24,7 @@ from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 from onmf.sets import Sets
+from onmf.streams.pipes import ended_by_interrupts
 from onmf.units import DataError, refuse_bad_entries
 
 
@@ -230,21 +231,21 @@ class OnlineNMF(Streamed):
         before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
         if beginning.same_data:
             self._learned = begun or before
+        course = learner.run(recipe, source, reading, features, generators(self.random_state), begun)
         listeners = self._listeners()
         try:
-            for learned, progress in learner.run(
-                recipe, source, reading, features, generators(self.random_state), begun
-            ):
-                self._learned = learned
-                if progress is None:
-                    continue
-                if progress.raised:
-                    warn_raised(learned.divergence, progress.raised)
-                wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
-                if keep is not None and keep.write_if_due(settings, learned):
-                    kept = learned
-                if any(wishes):
-                    break
+            with ended_by_interrupts():
+                for learned, progress in course:
+                    self._learned = learned
+                    if progress is None:
+                        continue
+                    if progress.raised:
+                        warn_raised(learned.divergence, progress.raised)
+                    wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
+                    if keep is not None and keep.write_if_due(settings, learned):
+                        kept = learned
+                    if any(wishes):
+                        break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
             if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
@@ -259,8 +260,7 @@ class OnlineNMF(Streamed):
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
         """Go on learning from one more batch. An error leaves the model as it was."""
-        recipe, learned = self._recipe(), self._learned
-        rows = given_rows(sample_weight)
+        recipe, learned, rows = self._recipe(), self._learned, given_rows(sample_weight)
         try:
             X, features = self._validated(X, reset=learned is None)
             X = as_learnt(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)

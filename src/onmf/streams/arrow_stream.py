@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from onmf.streams.base import Numbered, OnBad, Sequential, Source, reading
 from onmf.streams.parquet import Columns, chosen, number_type, numbered
-from onmf.streams.pipes import bytes_of, first_bytes, is_pipe, name_of
+from onmf.streams.pipes import bytes_of, first_bytes, is_pipe, name_of, until_interrupted
 from onmf.streams.registry import register
 from onmf.streams.sniffing import ARROW, refuse_another_format
 
@@ -49,7 +49,7 @@ class RecordBatches(Sequential):
 
     def _blocks(self) -> Iterator[Any]:
         if not self.rewinds:
-            yield from self._unread
+            yield from until_interrupted(iter(self._unread))
             return
         with self.path.open("rb") as file:
             yield from self._reader(file)

@@ -18,7 +18,7 @@ MOST_PIXELS = 50_000_000
 
 
 class Pictures(Source):
-    """Files brought to one size (width, height), that of the first unless given, and to grey or RGB."""
+    """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
 
     any_order = seeks = True
     files: dict[str, Path]
@@ -28,7 +28,11 @@ class Pictures(Source):
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
         self.files, self.paths = files, list(files.values())
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
-        self.n_samples, self.n_features = len(files), self._pixels(self.paths[0]).size
+        bad: list[SourceError] = []  # said when they are reached, unless no picture can be read
+        first = next(each_readable(self._pixels, self.paths, bad.append), None)
+        if first is None:
+            raise bad[0]
+        self.n_samples, self.n_features = len(files), first.size
         self.chosen = {"size": "{}x{}".format(*self.size or ())}
 
     def of_files(self, names: Sequence[str]) -> Source:
@@ -54,8 +58,8 @@ class Pictures(Source):
         from PIL import Image
 
         with reading(path, "as a picture"), Image.open(path) as picture:
-            self.size = self.size or picture.size
             same = _eight_bits(picture, path).convert(self.mode)
+            self.size = self.size or same.size  # known only now: one that breaks off has none to give
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.streams.base import Numbered, OnBad, Sequential, SourceError, numbered, reading, require_matrix
-from onmf.streams.pipes import bytes_of, name_of
+from onmf.streams.pipes import bytes_of, name_of, until_interrupted
 from onmf.streams.sniffing import ARRAY, refuse_another_format
 
 PIECE = 2**24  # bytes to ask for at a time: a header may promise more than there is memory
@@ -43,7 +43,7 @@ class ArraysFromPipe(Sequential):
         self.n_features = found[0][1]
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self._blocks(size))
+        return numbered(until_interrupted(self._blocks(size)))
 
     def _blocks(self, size: int) -> Iterator[npt.NDArray[Any]]:
         found: tuple[tuple[int, int], np.dtype[Any]] | None = self._first
