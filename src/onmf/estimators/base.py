@@ -255,7 +255,7 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        X, named = matrix_of(X)
+        X, named = matrix_of(X, None if reset else self._fitted.features)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
         if named is not None:
             if not reset:
