@@ -70,7 +70,7 @@ def test_the_genes_of_a_model_are_found_by_their_names() -> None:
 def test_genes_that_are_missing_are_refused_by_their_names() -> None:
     learnt = model().fit(cells())
     for call in (learnt.transform, learnt.proportions, learnt.loss, learnt.score, learnt.partial_fit):
-        with pytest.raises(ValueError, match="has no gene 'gene 4'; .*the model needs all of its 9 genes.* pass cells"):
+        with pytest.raises(ValueError, match=r"has no gene 'gene 4'; .*the model needs all of its 9 genes.* pass"):
             call(cells()[:, :4])
     assert model().fit(X).transform(cells()).shape == (CELLS, 3)  # a model without names takes any
     with pytest.raises(ValueError, match="X has 4 features, but the model was learnt from 9"):
