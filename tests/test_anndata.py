@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, OnlineNMF
+from onmf.plots.given import fits_of
 from onmf.streams import Batches, SourceError, open_source
 from tests.conftest import require_same_learning
 
@@ -55,14 +56,25 @@ def test_a_part_of_the_cells_and_a_layer_are_learnt_from() -> None:
     require_same_learning(model().fit(some.layers["counts"]), model().fit(X * 2))
 
 
-def test_other_genes_are_refused() -> None:
+def test_the_genes_of_a_model_are_found_by_their_names() -> None:
+    chosen = cells()[:, [1, 3, 4, 7]]
+    learnt = model().fit(chosen)
+    for adata in (cells(), cells()[:, ::-1], cells(scipy.sparse.csr_matrix(X))):
+        for call in (learnt.transform, learnt.proportions, learnt.loss, learnt.score):
+            assert np.allclose(call(adata), call(chosen), rtol=1e-3, atol=1e-4)
+    assert np.array_equal(fits_of(learnt, cells(), 5).values, fits_of(learnt, chosen, 5).values)
+    again = model().fit(chosen).partial_fit(cells()[:, ::-1])
+    assert np.allclose(again.components_, learnt.partial_fit(chosen).components_, rtol=1e-3, atol=1e-4)
+
+
+def test_genes_that_are_missing_are_refused_by_their_names() -> None:
     learnt = model().fit(cells())
-    for call in (learnt.transform, learnt.loss, learnt.partial_fit):
-        with pytest.raises(ValueError, match="the feature names of X differ from those that the model was learnt from"):
-            call(cells(names=NAMES[::-1]))
-        with pytest.raises(ValueError, match="X has 4 features, but the model was learnt from 9"):
+    for call in (learnt.transform, learnt.proportions, learnt.loss, learnt.score, learnt.partial_fit):
+        with pytest.raises(ValueError, match=r"has no gene 'gene 4'; .*the model needs all of its 9 genes.* pass"):
             call(cells()[:, :4])
     assert model().fit(X).transform(cells()).shape == (CELLS, 3)  # a model without names takes any
+    with pytest.raises(ValueError, match="X has 4 features, but the model was learnt from 9"):
+        model().fit(X).transform(cells()[:, :4])
 
 
 def test_cells_in_a_file_and_cells_without_a_matrix_are_refused_with_the_cure(tmp_path: Path) -> None:

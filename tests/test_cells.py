@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from typer.testing import CliRunner
 
 import onmf
@@ -29,6 +32,7 @@ h5py = pytest.importorskip("h5py")
 
 K, GENES, CELLS = 3, 30, 80
 PLANTED = simulate(CELLS, GENES, K)
+NAMED_OR_NOT = ("?index=obs_names", "")
 COMPONENTS = [f"component_{k}" for k in range(K)]
 
 
@@ -367,3 +371,34 @@ def test_simulated_cells_are_made_by_their_programmes() -> None:
     assert many.usages.mean(axis=0).argmin() == 2
     raised = many.programmes / np.median(many.programmes, axis=0)
     assert all(raised[k, many.genes.index(gene)] > 2 for k in range(3) for gene in many.markers[k][:1])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
+@pytest.mark.parametrize("out", ["h.csv", "h.tsv", "h.jsonl"])
+def test_tables_of_coefficients_have_the_names_of_the_cells(place: Path, kind: Any, out: str) -> None:
+    adata = cells()
+    adata.X = kind(adata.X if isinstance(adata.X, np.ndarray) else adata.X.toarray())
+    adata.write_h5ad("y.h5ad")
+    assert command("transform", "m", "y.h5ad?index=obs_names", "--out", out, "--batch-size", 7).exit_code == 0
+    lines = Path(out).read_text().splitlines()
+    if out == "h.jsonl":
+        assert [json.loads(line)["obs_names"] for line in lines] == adata.obs_names.tolist()
+    else:
+        assert [re.split("[,\t]", line)[0] for line in lines] == ["obs_names", *adata.obs_names]
+
+
+def test_names_of_cells_change_nothing_of_what_is_learnt(place: Path) -> None:
+    adata = cells()
+    adata.X = scipy.sparse.csr_matrix(adata.X)
+    adata.write_h5ad("y.h5ad")
+    named, plain = (OnlineNMF(K, random_state=0).fit(open_source(f"y.h5ad{options}")) for options in NAMED_OR_NOT)
+    np.testing.assert_array_equal(named.components_, plain.components_)
+
+
+def test_an_index_that_is_not_the_names_of_cells_is_refused(place: Path) -> None:
+    with pytest.raises(SourceError, match=r"x\.h5ad: index must be obs_names, the names of the cells; got 'batch'"):
+        open_source("x.h5ad?index=batch")
+    with h5py.File("x.h5ad", "r+") as file:
+        del file["obs"]
+    with pytest.raises(SourceError, match=r"has no names of cells .*; leave out index="):
+        open_source("x.h5ad?index=obs_names")

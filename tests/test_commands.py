@@ -405,6 +405,23 @@ def test_a_module_that_is_not_there_is_missed(here: Path, run_main: Run) -> None
     assert refused(run_main, "info", "unnamed", "--module", "no.py") == message
 
 
+def test_a_module_that_the_environment_names_is_missed_by_that_name(
+    here: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONMF_MODULE", "no.py")
+    message = "ONMF_MODULE=no.py: there is no such file; give a Python file, as in my_losses.py."
+    assert refused(run_main, "info", "unnamed") == message
+
+
+def test_an_unknown_divergence_or_method_says_how_one_of_your_own_is_given(here: Path, run_main: Run) -> None:
+    for setting in (("--divergence", "expectile:0.02"), ("--method", "mine")):
+        sentence = refused(run_main, "fit", "x.npy", "-k", 2, *setting, "--out", "m")
+        assert sentence.endswith("; for one of your own, give --module FILE.")
+    with pytest.raises(ValueError, match="unknown divergence 'expectile'; ") as caught:
+        OnlineNMF(2, divergence="expectile:0.02").fit(X)
+    assert "--module" not in str(caught.value)  # which Python does not have
+
+
 def test_the_guide_to_a_loss_of_ones_own_runs_as_it_is_written(
     tmp_path: Path, run_main: Run, fresh: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,21 @@ def test_complete_fills_what_a_sparse_matrix_does_not_store_and_needs_to_know_wh
     np.testing.assert_allclose(plain.complete(X, weights=~gone)[~gone], X[~gone])
     with pytest.raises(ValueError, match="missing='nan'"):
         plain.complete(X)
+    with pytest.raises(ValueError, match=r'X is dense, .*; set missing="nan" and write NaN where a value is missing'):
+        model.complete(X)
+
+
+@pytest.mark.parametrize("make", [quick, lambda **settings: BatchNMF(K, max_iter=3, tol=0, **settings)])
+def test_a_dense_x_of_which_nothing_can_be_implicit_is_warned_of_with_the_cure(
+    make: Any, rng: np.random.Generator
+) -> None:
+    X, gone = data(N, rng), holes(rng)
+    with pytest.warns(UserWarning, match=r'X is dense, .*; set missing="nan" and write NaN') as told:
+        make(implicit="missing").fit(X)
+    assert told[0].filename == __file__  # where the call is
+    make(implicit="missing", missing="nan").fit(with_nan(X, gone))
+    make(implicit="missing").fit(X, weights=~gone)
+    make(implicit="missing").fit(stored(X, gone))  # all without a warning, which here would be an error
 
 
 @usual

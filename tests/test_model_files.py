@@ -163,6 +163,7 @@ SERVED = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}
 
 
 @pytest.mark.parametrize("method", OTHER_METHODS, ids=lambda method: method.name)
+@pytest.mark.filterwarnings("ignore:implicit=:UserWarning")  # X is dense
 def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -> None:
     fixed, init = np.split(np.random.default_rng(2).random((3, F)), [1])
     refused = ("l1_dictionary", "l2_dictionary") if method.name in SERVED else ()  # their atoms have a fixed size

@@ -41,7 +41,8 @@ def table(delimiter: str) -> list[bytes]:
 
 def objects(texts: bool) -> list[bytes]:
     if texts:
-        return [json.dumps({"body": " ".join(words)}).encode() for words in WORDS]
+        named = zip(IDS, WORDS, strict=True)
+        return [json.dumps({"id": name, "body": " ".join(words)}).encode() for name, words in named]
     rows = zip(IDS, X.tolist(), strict=True)
     return [json.dumps({"id": name, "a": a, "b": b, "c": c}).encode() for name, (a, b, c) in rows]
 
@@ -271,6 +272,44 @@ def test_the_name_of_a_bad_object_is_told_only_if_it_is_known(line: str, name: s
     np.testing.assert_array_equal(numbers, [[1], [np.nan], [3]])
     with pytest.raises(SourceError, match=words):
         list(source.batches(9))
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ('{"id": "x", "body": 5}', "x", "line 2 is not a JSON object with a text in the field 'body'"),
+        (
+            '{"id": 7, "title": "t"}',
+            "7",
+            "line 2 has no field 'body'; its fields are id, title: choose",
+        ),
+        ('{"body": "a cat"}', "row 1", "line 2 has no field 'id', which names the rows; its fields are body"),
+        ("{nonsense", "row 1", "line 2 is not a JSON object"),
+        (r'{"id": "\ud800", "body": "a"}', "row 1", r"line 2 is named '\\ud800', which no text can hold"),
+    ],
+)
+def test_the_name_of_a_bad_text_is_told_only_if_it_is_known(line: str, name: str, words: str) -> None:
+    Path("x.jsonl").write_text('{"id": "first", "body": "a cat"}\n' + line + '\n{"id": "last", "body": "dogs"}\n')
+    with pytest.raises(SourceError, match=words):
+        list(open_source("x.jsonl?field=body&index=id&hashed=8").batches(9))
+    source = open_source("x.jsonl?field=body&index=id")  # a vocabulary of the texts that can be read
+    ((rows, counts),) = source.batches(9, on_bad=pytest.fail)
+    assert (rows.tolist(), source.index_name, source.n_samples) == (["first", name, "last"], "id", 3)
+    assert np.isnan(counts.toarray()).any(axis=1).tolist() == [False, True, False]
+    assert source.feature_names == ["cat", "dogs"]
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "stdin"])
+def test_coefficients_of_texts_are_under_the_names_of_their_objects(piped: bool) -> None:
+    content, spelling = objects(texts=True), "jsonl:PATH?field=body&index=id"
+    assert onmf_command("fit", spelling, content, False, *FIT, "m").exit_code == 0
+    content[5] = b'{"id": "gone"}'
+    result = onmf_command("transform", "jsonl:PATH?index=id", content, piped, "--out", "h.csv", "--on-error", "skip")
+    assert "1 of the 40 rows is NaN; the first reason: " in result.stderr
+    head, *lines = Path("h.csv").read_text().splitlines()
+    assert head == "id,component_0,component_1"
+    assert [line.split(",")[0] for line in lines] == [*IDS[:5], "gone", *IDS[6:]]
+    assert lines[5] == "gone,nan,nan"
 
 
 @pytest.mark.parametrize(

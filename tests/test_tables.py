@@ -353,7 +353,7 @@ def test_json_lines_of_numbers(tmp_path: Path) -> None:
         ("features=a,z", "row 0 has no field 'z'; its fields are "),
         ("features=a,a", "asked for twice"),
         ("features=a&field=b", "give one of them"),
-        ("index=id", "choose their fields by features="),
+        ("index=id", "choose those of numbers by features="),
         ("features=a&index=name", r"row 0 \(counted from 0\) has no field 'name', which names the rows"),
     ):
         with pytest.raises(SourceError, match=words):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from onmf import cli
 from onmf.cli.app import app
-from onmf.cli.module import fault_of_module
+from onmf.cli.module import fault_of_module, told
 from onmf.cli.terminal import console, errors, give_up_unwritten, one_line
 
 for _module in pkgutil.iter_modules(cli.__path__):
@@ -57,7 +57,7 @@ def _run() -> int:
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         own = None if error.__cause__ is None else fault_of_module(error.__cause__)
-        errors.print(f"onmf: {own or str(error) or type(error).__name__}")
+        errors.print(f"onmf: {own or told(error) or type(error).__name__}")
     except Exception as error:
         if own := fault_of_module(error):
             errors.print(f"onmf: {own}")

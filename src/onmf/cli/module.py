@@ -10,7 +10,10 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from onmf._support.registry import UnknownNameError
 from onmf.cli.terminal import fail
+
+VARIABLE = "ONMF_MODULE"
 
 _given: list[Path] = []  # the files that were executed
 
@@ -21,7 +24,7 @@ def execute(context: typer.Context, module: Path | None) -> None:
         return
     path = module.resolve()
     if not path.is_file():
-        fail(f"--module {module}: there is no such file; give a Python file, as in my_losses.py.")
+        fail(f"{_asked(context, module)}: there is no such file; give a Python file, as in my_losses.py.")
     name = f"onmf_module_{path.stem}"  # of its own, so that a file called json.py does not stand in for Python's
     own = types.ModuleType(name)
     own.__file__ = str(path)
@@ -33,7 +36,20 @@ def execute(context: typer.Context, module: Path | None) -> None:
         code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)  # none of this file's own imports
         exec(code, vars(own))  # noqa: S102 (what the user has asked for)
     except (Exception, SystemExit) as error:
-        fail(fault_of_module(error) or f"--module {module}: {error}")
+        fail(fault_of_module(error) or f"{_asked(context, module)}: {error}")
+
+
+def _asked(context: typer.Context, module: Path) -> str:
+    """How the user has asked for the file."""
+    source = context.get_parameter_source("module")
+    return f"{VARIABLE}={module}" if source is not None and source.name == "ENVIRONMENT" else f"--module {module}"
+
+
+def told(error: Exception) -> str:
+    """What is wrong and, if a name is unknown and no file was given, how a class of the user's own becomes known."""
+    if isinstance(error, UnknownNameError) and not _given:
+        return f"{str(error).rstrip('.')}; for one of your own, give --module FILE."
+    return str(error)
 
 
 def fault_of_module(error: BaseException) -> str | None:
@@ -52,7 +68,7 @@ Module: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--module",
-        envvar="ONMF_MODULE",
+        envvar=VARIABLE,
         callback=execute,
         help="Execute this Python file first: divergences and methods that it defines are then known by their names. "
         "A model remembers their names and parameters, never code, so every command on it needs the file again.",

@@ -24,7 +24,7 @@ from onmf.estimators.inputs import matrix_of, require_same_features
 from onmf.estimators.parameters import Parametrised
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
-from onmf.estimators.warned import warn_raised, warn_unsolved
+from onmf.estimators.warned import NOTHING_IMPLICIT, warn_raised, warn_unsolved
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
 from onmf.learner.usage import proportions
@@ -122,6 +122,8 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
         A sample of which nothing is known is filled with zeros.
         """
         known = self._checked(X, weights)
+        if not isinstance(known, Known) and self.implicit == "missing":
+            raise ValueError(f"complete needs to know what is missing: {NOTHING_IMPLICIT}.")
         if not isinstance(known, Known):
             raise ValueError("complete needs to know what is missing: set missing='nan', or implicit='missing'.")
         fit = self.inverse_transform(self._coefficients(known)).astype(known.dtype, copy=False)
@@ -255,7 +257,7 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
         """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        X, named = matrix_of(X)
+        X, named = matrix_of(X, None if reset else self._fitted.features)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
         if named is not None:
             if not reset:

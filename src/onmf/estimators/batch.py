@@ -23,7 +23,7 @@ from onmf.divergences import Divergence
 from onmf.divergences.partial import require_weighed
 from onmf.estimators.reported import Reported
 from onmf.estimators.shown import Shown
-from onmf.estimators.warned import warn_raised
+from onmf.estimators.warned import warn_dense, warn_raised
 from onmf.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.initial import initial_dictionary
 from onmf.learner import Coverage, Features, Fitted, Progress, Usage
@@ -171,6 +171,7 @@ class BatchNMF(Reported):
         """
         self._check_settings()
         X, features = self._validated(X, reset=True)
+        warn_dense(X, self.missing, self.implicit, weights, stacklevel=3)
         X, samples = apart(self._meant(X, features, sample_weight, weights))
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True, samples=samples)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])

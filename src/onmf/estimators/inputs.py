@@ -8,14 +8,16 @@ from typing import Any
 from onmf._support.arrays import is_array_like
 from onmf._support.wording import counted
 from onmf.learner import Features
-from onmf.streams import Source, Spec
+from onmf.streams import Source, SourceError, Spec
+from onmf.streams.columns import choose
 from onmf.streams.native import native
 
 
-def matrix_of(X: Any) -> tuple[Any, Features | None]:
+def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | None]:
     """X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
-    Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``.
+    Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has learnt
+    from are found in it by their names.
     """
     if isinstance(X, Source):
         raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
@@ -30,6 +32,7 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
             )
         if X.X is None:
             raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
+        X = with_genes_of(X, learnt)
         X, features = X.X, Features.of(X.n_vars, X.var_names)
     if not is_array_like(X):
         raise TypeError(
@@ -37,6 +40,21 @@ def matrix_of(X: Any) -> tuple[Any, Features | None]:
             "a sparse matrix or a data frame, or a file through onmf.streams.open_source."
         )
     return native(X), features
+
+
+def with_genes_of(adata: Any, learnt: Features | None) -> Any:
+    """The AnnData object with the model's genes in the model's order; as it is where the model has no names."""
+    if learnt is None or learnt.names is None:
+        return adata
+    genes = adata.var_names.astype(str).tolist()
+    try:
+        places, _, _ = choose("the AnnData object", genes, learnt.names, what="gene")
+    except SourceError as error:
+        raise ValueError(
+            f"{str(error).rstrip('.')}; the model needs all of its {learnt.number} genes, feature_names_in_: pass "
+            "cells that have them, each once."
+        ) from None
+    return adata if places == list(range(len(genes))) else adata[:, places]
 
 
 def require_same_features(

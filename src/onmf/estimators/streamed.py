@@ -9,6 +9,7 @@ from typing import Any
 from onmf import learner, methods
 from onmf.estimators.reported import Reported
 from onmf.estimators.shown import Shown
+from onmf.estimators.warned import warn_dense
 from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Learned, Skipped
 from onmf.problem import Penalty
@@ -61,6 +62,7 @@ class Streamed(Reported):
             source = X if isinstance(X, Source) else Batches(X)
             return source, Features.of(source.n_features, source.feature_names)
         X, features = self._validated(X, reset=True)
+        warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
             refuse_bad_entries(X, given_rows(weights[0]), features.names)

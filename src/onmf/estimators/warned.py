@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
+import scipy
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf.divergences import Divergence
@@ -20,6 +22,18 @@ class UnsolvedWarning(ConvergenceWarning):
     def __init__(self, message: str, unsolved: int) -> None:
         super().__init__(message)
         self.unsolved = unsolved
+
+
+NOTHING_IMPLICIT = (
+    'implicit="missing" speaks of what a sparse matrix does not store, but X is dense, so that all of it is taken for '
+    'known; set missing="nan" and write NaN where a value is missing, or pass a sparse matrix'
+)
+
+
+def warn_dense(X: Any, missing: str | None, implicit: str, weights: Any, stacklevel: int) -> None:
+    """Say that a setting which should mark what is missing marks nothing in this X, if nothing else does."""
+    if implicit == "missing" and missing is None and weights is None and not scipy.sparse.issparse(X):
+        warnings.warn(f"{NOTHING_IMPLICIT}.", UserWarning, stacklevel=stacklevel)
 
 
 def warn_raised(divergence: Divergence, count: int) -> None:

@@ -13,6 +13,7 @@ import scipy.sparse
 
 from onmf._support.arrays import Array, Mask
 from onmf.estimators.inputs import is_anndata, matrix_of
+from onmf.learner import Features
 from onmf.streams import Source
 
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([a-zµμ/%]*)\s*", re.IGNORECASE)
@@ -120,7 +121,7 @@ def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
 
 def _dense_of(model: Any, X: Any) -> tuple[Array, Mask]:
     """The numbers in X as an array, and which of them the model takes for known."""
-    X = matrix_of(X)[0]
+    X = matrix_of(X, Features.of(model.n_features_in_, names_of(model)))[0]
     if not scipy.sparse.issparse(X):
         values = np.asarray(X, dtype=np.float64)
         return values, np.isfinite(values)

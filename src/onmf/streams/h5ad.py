@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf.streams.base import Source, SourceError, reading, require_filled, require_matrix
+from onmf.streams.base import Numbered, OnBad, Source, SourceError, reading, require_filled, require_matrix
 from onmf.streams.columns import choose
 from onmf.streams.probing import require_harmless
 from onmf.streams.registry import register
@@ -26,7 +26,13 @@ with h5py.File(sys.argv[1], "r") as file:
     var, X = file["var"], file[sys.argv[2]]
     var[var.attrs["_index"]].asstr()[:]
     dict(X.attrs)
+    if sys.argv[3:]:
+        obs = file["obs"]
+        cells = obs[obs.attrs["_index"]]
+        for first in range(0, len(cells), 100_000):
+            cells.asstr()[first : first + 100_000]
 """
+CELLS = "obs_names"  # what anndata calls the names of cells
 
 
 class StoredRows:
@@ -60,16 +66,35 @@ class ChosenColumns:
         return self.X[rows][:, self.places]
 
 
+class NamedCells(Sliced):
+    """Cells with their names, which are read with them and not held."""
+
+    index_name = CELLS
+
+    def __init__(self, where: str, X: Any, witness: Path, names: Any) -> None:
+        super().__init__(where, X, witness)
+        self.names = names
+
+    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
+        for rows, batch in super()._from(first, size, on_bad):
+            with reading(self.where, f"from row {rows[0]} onward"):
+                names = self.names.asstr()[int(rows[0]) : int(rows[-1]) + 1]
+            yield np.array(names, dtype=object), batch
+
+
 @register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
-def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None) -> Source:
+def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
 
     ``columns`` chooses genes by name: those of a model are found in files that have more, or another order.
+    ``index=obs_names`` names the rows by their cells, which are then read in order.
     """
     import h5py
 
     place = "X" if layer is None else f"layers/{layer}"
-    require_harmless(path, LOOK, place)
+    if index not in (None, CELLS):
+        raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
+    require_harmless(path, LOOK, place, *([] if index is None else [index]))
     with reading(path, "as AnnData"):
         file = open_hdf5(path)
         if "var" not in file or "_index" not in file["var"].attrs:
@@ -91,9 +116,27 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None)
     if places != list(range(len(genes))):
         genes = [genes[place] for place in places]
         matrix = matrix[:, places] if kind == "csc_matrix" else ChosenColumns(matrix, places)
-    source: Source = Rows(matrix) if kind == "csc_matrix" else Sliced(where, matrix, path)
+    source: Source
+    if index is not None:
+        source = NamedCells(where, matrix, path, _names_of_cells(path, file, matrix.shape[0]))
+    else:
+        source = Rows(matrix) if kind == "csc_matrix" else Sliced(where, matrix, path)
     source.feature_names = genes
     return source
+
+
+def _names_of_cells(path: Path, file: Any, number: int) -> Any:
+    """The names, still in the file."""
+    import h5py
+
+    with reading(path, "as AnnData"):
+        obs = file.get("obs")
+        names = obs.get(obs.attrs.get("_index", "_index")) if hasattr(obs, "keys") else None
+        if not isinstance(names, h5py.Dataset) or h5py.check_string_dtype(names.dtype) is None:
+            raise SourceError(f"{path} has no names of cells (obs/_index); leave out index=.")
+        if names.shape != (number,):
+            raise SourceError(f"{path} has {number} cells but names of shape {names.shape}; it is damaged.")
+    return names
 
 
 def _by_columns(where: str, group: Any) -> Any:

@@ -146,7 +146,7 @@ def json_lines(
 ) -> Source:
     """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``.
 
-    A field that is clearly the text need not be named.
+    A field that is clearly the text need not be named. ``index`` is the field that names the rows.
     """
     given = {"field": field, "words": words, "hashed": hashed, "stop": stop, "min_df": min_df, "max_df": max_df}
     given |= {"ngrams": ngrams, "tfidf": tfidf}
@@ -154,12 +154,11 @@ def json_lines(
     if features is None and not of_text and like is not None and like.names is not None:
         features = None if "ngrams" in like.options else list(like.names)  # a model of texts has words, not fields
     if features is None:
-        if index is not None or weight is not None:
-            what = "index= names" if weight is None else "weight= weighs"
-            raise SourceError(f"{name_of(path)}: {what} rows of numbers; choose their fields by features=.")
+        if weight is not None:
+            raise SourceError(f"{name_of(path)}: weight= weighs rows of numbers; choose their fields by features=.")
         if field is None:
             of_text["field"] = USUAL if is_pipe(path) else text_field(path)
-        return documents(path, **of_text, like=like)
+        return documents(path, **of_text, index=index, like=like)
     if of_text:
         raise SourceError(f"{name_of(path)}: features= are numbers and field= is a text; give one of them.")
     return Objects(path, features, index, weight)

@@ -6,7 +6,6 @@ words to show.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from onmf._support.unread import Unread
 from onmf.streams.base import (
     Numbered,
     OnBad,
@@ -31,6 +31,7 @@ from onmf.streams.base import (
     require_unchanged,
 )
 from onmf.streams.encoding import not_utf8
+from onmf.streams.fields import TextField
 from onmf.streams.pipes import is_pipe, lines, name_of
 from onmf.streams.registry import register
 from onmf.streams.spec import Spec
@@ -38,7 +39,7 @@ from onmf.streams.vocabulary import HASHED, MOST_COUNTED, USUAL, WordCounts, Wor
 
 log = logging.getLogger("onmf")
 
-NumberedTexts = Iterator[tuple[int, str]]  # row numbers and texts
+NumberedTexts = Iterator[tuple[int | str, str]]  # numbers or names of rows, and texts
 Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
 CURE = "save it as UTF-8"
 SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
@@ -60,12 +61,16 @@ class Documents(Sequential):
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """Texts that cannot be read are left out; the others keep their numbers."""
+        """Texts that cannot be read are left out, and the others keep their numbers; where rows have names, NaN."""
         for block in self._blocks(size, on_bad):
             rows, texts = zip(*block, strict=True)
-            yield np.asarray(rows), scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+            if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
+                gaps = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
+                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(gaps, shape=X.shape))
+            yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int, str]]]:
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int | str, str]]]:
         texts = self.texts(on_bad)
         while block := list(islice(texts, size)):
             yield block
@@ -87,6 +92,7 @@ def documents(
     max_df: int | float | None = None,
     ngrams: int = 1,
     tfidf: bool = False,
+    index: str | None = None,
     *,
     like: Spec | None = None,
 ) -> Source:
@@ -96,9 +102,9 @@ def documents(
     that a model has, with its weights, is taken as it is. Without ``words`` it is ten thousand, of a hundred texts or
     more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``ngrams=2`` also counts
     pairs of words, ``stop=english`` leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity
-    and texts by their length.
+    and texts by their length. ``index`` is the field of JSON lines that names the rows.
     """
-    where, texts, rewinds = _texts(path, field)
+    where, texts, rewinds = _texts(path, field, index)
     require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
     require_shares(where, min_df=min_df, max_df=max_df)
     if words is not None and hashed is not None:
@@ -125,7 +131,7 @@ def documents(
     elif like is None:
         _say_hashed(rewinds)
     source = Documents(where, texts, rewinds, counted)
-    source.n_samples = n_samples
+    source.n_samples, source.index_name = n_samples, index
     hashed = counted.hashed if counted.vocabulary is None else None
     known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
     known |= {"ngrams": ngrams, "tfidf": tfidf}
@@ -141,17 +147,20 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
     if not rewinds:
         raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
     words_of, counts = counted.analyser(), WordCounts(most)
-    bad: list[SourceError] = []  # the first of them
+    bad: list[ValueError] = []  # the first of them
     number = 0
 
-    def count(error: SourceError) -> None:
+    def count(error: ValueError) -> None:
         """They are reported when they are learnt from, if anything is."""
         nonlocal number
         number += 1
         bad[:] = bad or [error]
 
-    for _, text in texts(count):
-        counts.add(words_of(text))
+    for row, text in texts(count):
+        if isinstance(row, Unread):
+            count(row.reason)
+        else:
+            counts.add(words_of(text))
     if bad and not counts.total:
         raise bad[0]
     return counts, counts.texts + number
@@ -177,9 +186,11 @@ def _say_hashed(rewinds: bool) -> None:
     log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
 
 
-def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
+def _texts(path: Path, field: str | None, index: str | None) -> tuple[str | Path, Texts, bool]:
     """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
     where, rewinds = name_of(path), not is_pipe(path)
+    if field is None and index is not None:
+        raise SourceError(f"{where}: index= is a field of JSON lines; texts without fields keep their order.")
     if rewinds and not path.is_file():
         if field is not None:
             raise SourceError(
@@ -189,10 +200,14 @@ def _texts(path: Path, field: str | None) -> tuple[str | Path, Texts, bool]:
     if field is None:
         return where, lambda on_bad: each_readable(partial(_line, where), enumerate(_lines(path)), on_bad), rewinds
 
+    texts = TextField(where, field, index)
+
     def fields(on_bad: OnBad | None) -> NumberedTexts:
         """A blank line is no JSON, and no row."""
         objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
-        return each_readable(partial(_field, where, field), enumerate(objects), on_bad)
+        if on_bad is not None and index is not None:
+            return map(texts.read_or_gap, enumerate(objects))
+        return each_readable(texts.read, enumerate(objects), on_bad)
 
     return where, fields, rewinds
 
@@ -222,16 +237,3 @@ def _line(where: str | Path, numbered: tuple[int, str]) -> tuple[int, str]:
     if wrong := not_utf8(line):
         raise SourceError(f"{where}: row {row} (counted from 0) {wrong}.")
     return numbered
-
-
-def _field(where: str | Path, field: str, numbered: tuple[int, tuple[int, str]]) -> tuple[int, str]:
-    row, (number, line) = numbered
-    if wrong := not_utf8(line):
-        raise SourceError(f"{where}: line {number} {wrong}.")
-    try:
-        text = json.loads(line)[field]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        text = None
-    if not isinstance(text, str):
-        raise SourceError(f"{where}: line {number} is not a JSON object with a text in the field {field!r}.")
-    return row, text
