@@ -535,7 +535,7 @@ def test_broken_files_are_refused_in_one_sentence(kind: str, tmp_path: Path) -> 
 def test_columns_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"a": [1.0], "label": ["x"]}), tmp_path / "x.parquet")
-    with pytest.raises(SourceError, match="the column 'label' is of type string; .*drop=label leaves it out"):
+    with pytest.raises(SourceError, match=r"the column 'label' is of type string; .*drop=label leaves it out"):
         open_source(tmp_path / "x.parquet")
 
 
