@@ -144,6 +144,7 @@ OTHER_SETTINGS: dict[str, Any] = {
     "transform_tol": np.float32(0.5),
     "transform_max_iter": 30,
     "on_error": "skip",
+    "shards": np.int64(3),
     "random_state": np.int32(7),
 }
 OTHER_METHODS = (
@@ -863,6 +864,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "skipped.count": (*WHOLE, 1),
     "skipped.reasons": (None, 3, "text", [3], {}, ["why"]),
     "position": ([], {}, "here", {"passes": 1}),
+    "position.kind": (None, "rounds", "x", 3, []),
     "position.passes": (*WHOLE, 0),
     "position.batches": (*WHOLE, 0),
     "position.faults": WHOLE,
@@ -912,6 +914,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.scale": (*TEXT, "none"),
     "settings.shuffle": (1, 0.0, None, "yes"),
     "settings.on_error": (*TEXT, True),
+    "settings.shards": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.batch_size": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.max_passes": (*WHOLE, 0),
     "settings.transform_tol": (*NUMBER, *ENDLESS),

@@ -15,6 +15,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known, apart, as_dense, as_known, checked_missing
 from onmf._support.seeds import require_seed
+from onmf._support.weights import given_rows, weighted
 from onmf.coefficients import precise
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import require_weighed
@@ -25,7 +26,6 @@ from onmf.estimators.parameters import Parametrised
 from onmf.estimators.shown import Shown
 from onmf.estimators.verbose import printer
 from onmf.estimators.warned import NOTHING_IMPLICIT, warn_raised, warn_unsolved
-from onmf.estimators.weights import given_rows, weighted
 from onmf.learner import Features, Fitted, Progress
 from onmf.learner.usage import proportions
 from onmf.problem import Penalty, Problem, pose
@@ -135,7 +135,10 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
 
         Of what is known, by its weights; penalties are no part of it.
         """
-        X, counts = apart(self._checked(X, weights, sample_weight))
+        return self._loss(self._checked(X, weights, sample_weight))
+
+    def _loss(self, X: Any) -> float:
+        X, counts = apart(X)
         share = np.full(X.shape[0], 1 / X.shape[0]) if counts is None else counts / counts.sum()
         total, unit = 0.0, self.divergence_.loss_unit(self.scale_)
         for rows, H, problem in self._solved(X):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onmf import learner
+from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.inputs import likeness
 from onmf.learner import Features, Learned, Recipe
@@ -46,12 +47,15 @@ class Beginning:
             return cls(found, True)
         return cls(_of_model(resume_from, own), False)
 
-    def ready(self, recipe: Recipe, source: Source, features: Features) -> Learned | None:
+    def ready(self, recipe: Recipe, source: Source | Partitions, features: Features) -> Learned | None:
         """What was learnt, ready to go on with these settings in these data; what does not fit is refused."""
         if self.learned is None:
             return None
         if self.same_data:
-            learner.require_position(self.learned, source, features)
+            if isinstance(source, Source):
+                learner.require_position(self.learned, source, features)
+            else:
+                learner.require_standing(self.learned, len(source), features)
             return learner.continued(recipe, self.learned)
         learner.require_features(self.learned, features, "the model", likeness(source, self.learned.source))
         return replace(learner.continued(recipe, self.learned), position=None, passes=0)

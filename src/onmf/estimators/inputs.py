@@ -7,6 +7,8 @@ from typing import Any
 
 from onmf._support.arrays import is_array_like
 from onmf._support.wording import counted
+from onmf.distributed import Partitions
+from onmf.distributed.arrays import is_dask
 from onmf.learner import Features
 from onmf.streams import Source, SourceError, Spec
 from onmf.streams.columns import choose
@@ -23,6 +25,11 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
         raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
     if isinstance(X, (str, Path)):
         raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.streams.open_source.")
+    if isinstance(X, Partitions) or is_dask(X):
+        raise TypeError(
+            "this takes arrays in memory, not data of Dask; OnlineNMF's fit, partial_fit, transform, proportions, "
+            "inverse_transform and loss take these as they are; else pass X.compute()."
+        )
     features = None
     if is_anndata(X):
         if X.isbacked:
@@ -72,7 +79,7 @@ def require_same_features(
         )
 
 
-def likeness(source: Source, known: Spec | None) -> str:
+def likeness(source: Source | Partitions, known: Spec | None) -> str:
     """The cure for a source whose features are not the model's, where it was opened without asking for them."""
     if source.spec is None or known is None or (known.scheme is None and known.names is None):
         return ""

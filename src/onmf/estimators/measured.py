@@ -13,7 +13,7 @@ from onmf._support.arrays import Array, row_sums
 from onmf._support.known import apart
 from onmf.estimators.serving import Serving, usual_size
 from onmf.learner import Usage
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.streams import Source, SourceError
 from onmf.streams.base import read_from
 from onmf.topics import Coherence

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from sklearn.exceptions import ConvergenceWarning
-
-from onmf import learner
-from onmf._support.known import as_learnt
-from onmf._support.seeds import generators
 from onmf.divergences import Divergence
-from onmf.estimators.going_on import Beginning, kept_in
-from onmf.estimators.streamed import Streamed
-from onmf.estimators.warned import warn_raised
-from onmf.estimators.weights import given_rows, weighted
-from onmf.learner import Progress, Reading, Recipe
+from onmf.estimators.fitting import Fitting
+from onmf.estimators.going_on import kept_in
+from onmf.learner import Progress
 from onmf.methods import Choice
 from onmf.persistence.checkpoint import Checkpoint
-from onmf.persistence.model import lasting
 from onmf.sets import Sets
-from onmf.streams.pipes import ended_by_interrupts
-from onmf.units import DataError, refuse_bad_entries
 
 
-class OnlineNMF(Streamed):
+class OnlineNMF(Fitting):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -91,6 +79,9 @@ class OnlineNMF(Streamed):
         "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
         ``transform`` of a stream gives rows of NaN for them.
+    shards : int or None, default None
+        Of data in partitions (dask arrays and data frames, ``onmf.distributed.partitioned``), how many pieces are
+        learnt from at the same time at most, whatever the number of workers; None: one per partition, up to 64.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -157,6 +148,7 @@ class OnlineNMF(Streamed):
         transform_tol: float = 1e-4,
         transform_max_iter: int = 5000,
         on_error: str = "raise",
+        shards: int | None = None,
         random_state: Any = None,
         callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
@@ -183,6 +175,7 @@ class OnlineNMF(Streamed):
         self.transform_tol = transform_tol
         self.transform_max_iter = transform_max_iter
         self.on_error = on_error
+        self.shards = shards
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
@@ -203,6 +196,7 @@ class OnlineNMF(Streamed):
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
 
         Of an AnnData object it is ``adata.X``, with the names of the genes; pass a layer as ``adata.layers[...]``.
+        A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's workers, in rounds.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
@@ -219,82 +213,6 @@ class OnlineNMF(Streamed):
         with keep.alone() if keep is not None else nullcontext():
             return self._fit(X, (sample_weight, weights), recipe, keep, resume, resume_from)
 
-    def _fit(
-        self, X: Any, weights: tuple[Any, Any], recipe: Recipe, keep: Checkpoint | None, resume: bool, resume_from: Any
-    ) -> Self:
-        """Learn, and write checkpoints that nobody else writes."""
-        reading = Reading.of(vars(self), keep is not None, keep is not None and keep.verify)
-        settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
-        beginning = Beginning.of(settings, keep, resume, resume_from, recipe.divergence)
-        source, features = self._source(X, weights)
-        begun = beginning.ready(recipe, source, features)
-        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
-        if beginning.same_data:
-            self._learned = begun or before
-        course = learner.run(recipe, source, reading, features, generators(self.random_state), begun)
-        listeners = self._listeners()
-        try:
-            with ended_by_interrupts():
-                for learned, progress in course:
-                    self._learned = learned
-                    if progress is None:
-                        continue
-                    if progress.raised:
-                        warn_raised(learned.divergence, progress.raised)
-                    wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
-                    if keep is not None and keep.write_if_due(settings, learned):
-                        kept = learned
-                    if any(wishes):
-                        break
-            if learned is not None and (advice := learned.advice()):
-                warnings.warn(advice, ConvergenceWarning, stacklevel=2)
-            if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
-                warnings.warn(gaps, UserWarning, stacklevel=3)
-        except Exception:
-            self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
-            raise
-        finally:
-            if keep is not None and learned is not None and learned is not kept:
-                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
-        return self
-
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
-        """Go on learning from one more batch. An error leaves the model as it was."""
-        recipe, learned, rows = self._recipe(), self._learned, given_rows(sample_weight)
-        try:
-            X, features = self._validated(X, reset=learned is None)
-            X = as_learnt(weighted(X, sample_weight, weights, self.implicit), self.missing, self.implicit)
-        except ValueError as error:
-            if learned is None or self.on_error == "raise":
-                raise
-            self._skip(error)
-            return self
-        try:
-            if learned is None:
-                refuse_bad_entries(X, rows, features.names)
-                learned = learner.begin(recipe, X, features, generators(self.random_state)[0], None, rows)
-            else:
-                learned = learner.continued(recipe, learned)
-            learned, progress = learner.step(recipe, learned, X, rows)
-        except DataError as error:
-            if self.on_error == "raise":
-                raise
-            self._skip(error)
-            return self
-        before = self._learned
-        self._learned = learned if before else replace(learned, skipped=self._unlearned)
-        try:
-            if progress.raised:
-                warn_raised(learned.divergence, progress.raised)
-            for listener in self._listeners():
-                listener(progress)
-        except Exception:
-            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
-            raise
-        return self
-
-    def _recipe(self) -> Recipe:
-        """The settings as the learner takes them, checked."""
-        self._check_settings()
-        Reading.of(vars(self))
-        return Recipe.of(vars(self))
+        """Go on learning from one more batch, or in one pass over data of Dask. An error leaves the model as it was."""
+        return self._fit_more(X, (sample_weight, weights), self._recipe())

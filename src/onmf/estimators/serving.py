@@ -13,20 +13,19 @@ from onmf._support.arrays import Array
 from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
 from onmf.estimators.base import BLOCK, NMF
+from onmf.estimators.distributing import Sent, is_distributed, mean_over, partitions_of
+from onmf.estimators.halving import OnBad, Solve, each_solved
 from onmf.estimators.inputs import likeness, require_same_features
 from onmf.learner import Features
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.streams import Source, SourceError
 from onmf.streams.base import read_from
 from onmf.streams.iterable import count_rows, is_stream
-from onmf.units import DataError, refuse_bad_entries
+from onmf.units import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 
 STREAMED = 100  # rows read from a pipe at a time: whoever reads the other end waits for them too
-
-OnBad = Callable[[ValueError], None]
-Solve = Callable[[Any, Any], Array]  # of rows' numbers or names, and the rows
 
 
 class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scikit-learn carries no types
@@ -43,7 +42,12 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
         iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"`` their rows that
         cannot be read or transformed are logged and NaN, so that the others stay where they are.
+
+        A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, computed when it is asked
+        for.
         """
+        if is_distributed(X):
+            return self._mapped(X, weights, Sent(self).coefficients, self.n_components_, "transform")
         if isinstance(X, Source):
             found, cure = Features.of(X.n_features, X.feature_names), likeness(X, getattr(self, "source_", None))
             require_same_features(found, self._fitted.features, "the source", cure=cure)
@@ -58,6 +62,38 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
         """``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
         return self.fit(X, y, weights=weights, **fit_params).transform(X, weights=weights)
+
+    def proportions(self, X: Any) -> Any:
+        if is_distributed(X):
+            return self._mapped(X, None, Sent(self).proportions, self.n_components_, "proportions")
+        return super().proportions(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        if is_distributed(X):
+            return self._mapped(X, None, Sent(self).fit, self.n_features_in_, "inverse", self.n_components_)
+        return super().inverse_transform(X)
+
+    def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
+        if not is_distributed(X):
+            return super().loss(X, sample_weight=sample_weight, weights=weights)
+        check_is_fitted(self)
+        partitions = partitions_of(X, sample_weight, weights, self.implicit)
+        require_same_features(Features.of(partitions.n_features, partitions.feature_names), self._fitted.features)
+        return mean_over(partitions, Sent(self).loss)
+
+    def _mapped(
+        self, X: Any, weights: Any, function: Callable[[Any, Any], Array], width: int, what: str, given: int = 0
+    ) -> Any:
+        """A dask array of what the function makes of the rows, which are samples or, if that is ``given``, so long."""
+        from onmf.distributed.mapped import mapped  # Dask is there, but not for everybody
+
+        check_is_fitted(self)
+        partitions = partitions_of(X, None, weights, self.implicit)
+        found = Features.of(partitions.n_features, partitions.feature_names)
+        learnt = Features(given) if given else self._fitted.features
+        require_same_features(found, learnt)
+        dtype = self.components_.dtype if partitions.dtype is None else partitions.dtype
+        return mapped(partitions, function, width, dtype, what, self.on_error == "skip")
 
     def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
         """The coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
@@ -100,7 +136,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 yield rows, np.full((len(rows), width), np.nan, like)
 
         for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
-            found = _each(rows, as_floats(apart(batch)[0]), on_bad, solve, width)
+            found = each_solved(rows, as_floats(apart(batch)[0]), on_bad, solve, width)
             like = found.dtype
             in_order = in_order and _follow(rows, expected, unread - filled)
             if in_order and on_bad is not None and len(rows):
@@ -124,7 +160,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
                 tell(error)
                 H: Array = np.full((count_rows(batch), len(self.components_)), np.nan, self.components_.dtype)
             else:
-                H = _each(np.arange(first, first + X.shape[0]), X, tell, self._solve, len(self.components_))
+                H = each_solved(np.arange(first, first + X.shape[0]), X, tell, self._solve, len(self.components_))
             first += len(H)
             yield H
 
@@ -133,21 +169,6 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         known = as_known(X, self.missing, self.implicit)
         refuse_bad_entries(known, rows, self._fitted.features.names)
         return self._coefficients(known)
-
-
-def _each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
-    """What ``solve`` makes of the rows; NaN of those that it refuses, found by halving until they are alone."""
-    try:
-        return solve(rows, X)
-    except DataError as error:
-        if on_bad is None:
-            raise
-        if len(rows) == 1:
-            on_bad(error)
-            return np.full((1, width), np.nan, X.dtype)
-    half = len(rows) // 2
-    parts = [_each(rows[part], X[part], on_bad, solve, width) for part in (slice(None, half), slice(half, None))]
-    return np.concatenate(parts)
 
 
 def _follow(rows: Any, expected: int, missing: int) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from onmf import learner, methods
+from onmf._support.seeds import generators
+from onmf._support.weights import given_rows, weighted
+from onmf.distributed import Partitions
+from onmf.estimators.distributing import is_distributed, partitions_of
 from onmf.estimators.reported import Reported
 from onmf.estimators.shown import Shown
 from onmf.estimators.warned import warn_dense
-from onmf.estimators.weights import given_rows, weighted
-from onmf.learner import Features, Learned, Skipped
+from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner.rounds import require_shards
 from onmf.problem import Penalty
 from onmf.sets import DictionaryBox, DictionarySet
 from onmf.streams import Batches, Rows, Source, Spec
@@ -24,6 +29,8 @@ log = logging.getLogger("onmf")
 class Streamed(Reported):
     """A model that holds a ``Learned``, or nothing yet but what it has skipped."""
 
+    shards: int | None
+    random_state: Any
     _learned: Learned | None = None
     _unlearned: Skipped = Skipped()  # batches that were skipped before anything was learnt
 
@@ -51,8 +58,11 @@ class Streamed(Reported):
         else:
             self._learned = replace(self._learned, skipped=self._learned.skipped.and_also(error))
 
-    def _source(self, X: Any, weights: tuple[Any, Any]) -> tuple[Source, Features]:
-        """X as a source of batches, and its features."""
+    def _source(self, X: Any, weights: tuple[Any, Any]) -> tuple[Source | Partitions, Features]:
+        """X as a source of batches, or as partitions, and its features."""
+        if is_distributed(X):
+            partitions = partitions_of(X, *weights, self.implicit)
+            return partitions, Features.of(partitions.n_features, partitions.feature_names)
         if isinstance(X, Source) or is_stream(X):
             if any(each is not None for each in weights):
                 raise ValueError(
@@ -67,6 +77,18 @@ class Streamed(Reported):
         if self.on_error == "raise" and self.missing is None:
             refuse_bad_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
+
+    def _course(
+        self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
+    ) -> Iterator[tuple[Learned, Progress | None]]:
+        """What is learnt, batch by batch or round by round."""
+        given = reading, features, generators(self.random_state), begun
+        if isinstance(data, Source):
+            return learner.run(recipe, data, *given)
+        require_shards(recipe)
+        from onmf.distributed.rounds import run  # Dask is there, but not for everybody
+
+        return run(recipe, data, *given, self.shards)
 
     def _feasible(self) -> DictionarySet | DictionaryBox:
         return self.method_.feasible(self._fitted.inside, replace(self._fitted.state, C=self._where[0]))

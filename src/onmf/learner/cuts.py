@@ -12,7 +12,7 @@ import scipy
 
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, Weighted, apart, as_learnt, checked_missing
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.methods import Method
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut

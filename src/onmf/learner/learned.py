@@ -14,6 +14,7 @@ from onmf._support.known import Known
 from onmf.divergences import Divergence, Partial
 from onmf.learner.drift import Drift
 from onmf.learner.position import Position
+from onmf.learner.standing import Standing
 from onmf.learner.usage import Usage
 from onmf.methods import Method, State
 from onmf.streams import Spec
@@ -80,7 +81,11 @@ class Skipped:
 
     def and_also(self, error: Exception) -> Skipped:
         """With one more."""
-        return Skipped(self.count + 1, (*self.reasons, str(error))[-KEPT_REASONS:])
+        return self + Skipped(1, (str(error),))
+
+    def __add__(self, other: Skipped) -> Skipped:
+        """Those of both, one after the other."""
+        return Skipped(self.count + other.count, (*self.reasons, *other.reasons)[-KEPT_REASONS:])
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,11 @@ class Coverage:
     @classmethod
     def of(cls, X: Known) -> Coverage:
         """Of one batch alone."""
-        return cls(np.zeros(X.shape[1], dtype=bool)).after(X)
+        return cls(X.weight(axis=0) > 0, int(np.count_nonzero(X.weight(axis=1) == 0)))
 
-    def after(self, X: Known) -> Coverage:
-        """With one more batch."""
-        nothing = int(np.count_nonzero(X.weight(axis=1) == 0))
-        return Coverage(self.features | (X.weight(axis=0) > 0), self.blank + nothing)
+    def __add__(self, other: Coverage) -> Coverage:
+        """Of both."""
+        return Coverage(self.features | other.features, self.blank + other.blank)
 
     @property
     def warning(self) -> str | None:
@@ -182,7 +186,7 @@ class Learned(Fitted):
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
-    position: Position | None = None
+    position: Position | Standing | None = None  # where the fit that it comes from stands in its data
     skipped: Skipped = Skipped()
     source: Spec | None = None  # how the features were made, where the data were opened by their name
     drift: Drift = Drift()

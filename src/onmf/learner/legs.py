@@ -11,6 +11,7 @@ import xxhash
 from onmf._support.wording import counted
 from onmf.learner.learned import Features, Learned
 from onmf.learner.position import Files, Position
+from onmf.learner.standing import Standing
 from onmf.streams import Source
 
 ENDS = 2**16  # bytes of either end of a file
@@ -59,17 +60,42 @@ def _fingerprint(path: Path) -> str:
 
 def require_position(learned: Learned, source: Source, features: Features) -> None:
     """Refuse to go on in data other than those that this model was learning from."""
-    position = learned.position
-    if position is None:
+    position = _interrupted(learned)
+    if not isinstance(position, Position):
         raise ValueError(
-            "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
-            "to go on learning it from these data, use resume_from (--from)."
+            "this run was learnt with Dask, in partitions; resume it with the same partitions (--dask), or go on from "
+            "it with resume_from (--from)."
         )
     require_features(learned, features, "the checkpoint")
     _require_files(position, source)
     n_samples = legs(source, position, marked=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
+
+
+def require_standing(learned: Learned, partitions: int, features: Features) -> None:
+    """The same of data in so many partitions."""
+    standing = _interrupted(learned)
+    if not isinstance(standing, Standing):
+        raise ValueError(
+            "this run was learnt without Dask; resume it with the same data (without --dask), or go on from it with "
+            "resume_from (--from)."
+        )
+    require_features(learned, features, "the checkpoint")
+    if standing.partitions != partitions:
+        raise ValueError(
+            f"the data have {counted(partitions, 'partition')}, those of the checkpoint {standing.partitions}; give "
+            "the same data in the same partitions."
+        )
+
+
+def _interrupted(learned: Learned) -> Position | Standing:
+    if learned.position is None:
+        raise ValueError(
+            "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
+            "to go on learning it from these data, use resume_from (--from)."
+        )
+    return learned.position
 
 
 def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ class Position:
 
     A pass has one leg; where files were added while the run rested, it goes on with a leg of the new ones.
     """
+
+    kind: ClassVar[str] = "batches"
 
     passes: int
     batches: int  # of this leg

@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from onmf._support.skipping import SkippedLog
+from onmf.learner.beginning import begin
 from onmf.learner.cuts import Reading, cuts
 from onmf.learner.learned import Features, Learned, Skipped
 from onmf.learner.legs import Leg, legs
+from onmf.learner.lesson import as_floats
 from onmf.learner.past import require_same_past
 from onmf.learner.position import Marks, Position
 from onmf.learner.recipe import Recipe
-from onmf.learner.step import Progress, as_floats, begin, step
+from onmf.learner.step import Progress, step
 from onmf.streams import Source, SourceError
 from onmf.units import DataError, refuse_bad_entries
 
@@ -35,7 +37,7 @@ def run(
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
     drawing, shuffling = generators
-    done = learned.position if learned else None
+    done = _position(learned)
     if done is not None:
         shuffling = done.shuffling()
     skipped, tell = Skipped(), SkippedLog()  # before anything is learnt
@@ -60,7 +62,7 @@ def run(
         if known_faults:
             known_faults -= 1
             return
-        position = learned.position if learned else None
+        position = _position(learned)
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
     def size(row_bytes: int) -> int:
@@ -82,7 +84,7 @@ def run(
             # Samples that were read in earlier legs and passes, and in the batches of this leg.
             clock = done.clock if done else learned.history.samples if learned else 0
             known, begins, count, read = done.batches if done else 0, 0, 0, 0
-            earlier = learned.position if learned and leg.before else None
+            earlier = _position(learned) if leg.before else None
             past = done.past if done else earlier.as_past() if earlier else ()
             sought = False
             if done is not None and done.place is not None and leg.source.seeks and not reading.verify:
@@ -150,9 +152,15 @@ def run(
         yield learned, None
 
 
+def _position(learned: Learned | None) -> Position | None:
+    """Where it stands in batches, if it does."""
+    position = learned.position if learned else None
+    return position if isinstance(position, Position) else None
+
+
 def _total(left: list[Leg], whole: Leg, reading: Reading, learned: Learned | None) -> int | None:
     """The samples learnt from when all passes are over, and of the data that the model knew before; None: not known."""
-    done = learned.position if learned else None
+    done = _position(learned)
     before = done.clock if done else learned.history.samples if learned else 0
     remaining = reading.max_passes - (done.passes if done else 1)
     rows = [leg.source.n_samples for leg in (*left, whole)]

@@ -51,8 +51,17 @@ class State:
 
         Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
         """
-        W = np.require(self.W, requirements=[layout, "ALIGNED"])
+        W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
         return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
+
+    def aligned(self) -> State:
+        """The same, none of its arrays at an odd address, as one that came over a wire may be."""
+        memory = {name: np.require(array, requirements="A") for name, array in self.memory.items()}
+        return replace(self, W=np.require(self.W, requirements="A"), memory=memory)
+
+    def on_shard(self, shards: int) -> State:
+        """The same for one of so many shards: its clock is that of a stream that has shown each its share."""
+        return self if shards == 1 else replace(self, clock=self.clock / shards)
 
     def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
         """The state after one more step, which has seen n samples."""
@@ -258,6 +267,12 @@ class Method(Choice):
         return None
 
     # What shards have learnt
+
+    chunks_per_round: ClassVar[int] = 33  # of a shard: fewer cost more messages, more let the shards drift apart
+
+    def on_shard(self, shards: int) -> Method:
+        """The method of one of so many shards: the same, unless it forgets by the samples that all of them see."""
+        return self
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """What was learnt between two states, as sums that add up over shards."""

@@ -29,7 +29,7 @@ from onmf.divergences import Divergence
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.priced import divided
-from onmf.methods.schedules import Averaging, Growing, averaging, remembered
+from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.problem import Penalties, Problem
 from onmf.sets import DictionarySet
 
@@ -61,6 +61,7 @@ class EM(Method, name="em"):
     keeps_known: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
+    chunks_per_round: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -225,6 +226,9 @@ class EM(Method, name="em"):
         squares = np.square(T) @ state.memory["squares"]
         return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
 
+    def on_shard(self, shards: int) -> Method:
+        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
+
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
         n, memory, arrays = after.samples - before.samples, after.memory, evidence_between(before, after)
@@ -241,10 +245,8 @@ class EM(Method, name="em"):
         if before.penalties:
             unit = sums.arrays["unit"] / n
             memory["N"], memory["D"] = memory["N"] * unit ** (1 - order_of(divergence)), memory["D"] * unit
-            memory["squares"], memory["log_unit"] = (
-                memory["squares"] * np.square(unit),
-                memory["log_unit"] + np.log(unit),
-            )
+            memory["squares"] = memory["squares"] * np.square(unit)
+            memory["log_unit"] = memory["log_unit"] + np.log(unit)
         nothing = np.zeros_like(memory["N"])
 
         def news(f: slice) -> Array:

@@ -65,3 +65,8 @@ def remembered(forgetting: float) -> float:
 
 # Made once, checks included: it is asked for at every step.
 averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponent, forgetting=forgetting))
+
+
+def forgotten_by_all(forgetting: float, shards: int) -> float:
+    """The ``forgetting`` of one of so many shards, so that together they forget as fast as one stream would."""
+    return min(1 - (1 - forgetting) ** shards, 1 - 1e-9)

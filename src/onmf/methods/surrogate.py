@@ -37,7 +37,7 @@ from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, priced, quadratics
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.floors import Floor, floor_of
-from onmf.methods.schedules import Averaging, Growing, averaging, remembered
+from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.problem import Problem, takes_sparse
 from onmf.sets import DictionarySet
 
@@ -234,6 +234,9 @@ class Surrogate(Method, name="surrogate"):
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
+
+    def on_shard(self, shards: int) -> Method:
+        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """n times the averages, and n V, in the units that the statistics had before."""

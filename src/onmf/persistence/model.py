@@ -14,7 +14,19 @@ from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import Coverage, Drift, Features, History, Learned, Position, Recipe, Skipped, Usage, continued
+from onmf.learner import (
+    Coverage,
+    Drift,
+    Features,
+    History,
+    Learned,
+    Position,
+    Recipe,
+    Skipped,
+    Standing,
+    Usage,
+    continued,
+)
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -40,6 +52,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "transform_tol": 1e-4,
     "transform_max_iter": 5000,
     "on_error": "raise",
+    "shards": None,
 }
 # All settings but the divergence, which is stored apart, and callbacks and verbose, which are not stored.
 USUAL = PLAIN | {"init": "kmeans++", "fixed": None, "method": "auto", "random_state": None, "sets": None}
@@ -56,8 +69,11 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
-    files, where = ({}, None) if position is None else position.stored()
-    arrays |= files
+    where = None
+    if position is not None:
+        lists, where = position.stored()
+        arrays |= lists
+        where["kind"] = position.kind
     if not isinstance(init, str):
         arrays["init"] = np.asarray(init, dtype=np.float64)
     if settings["fixed"] is not None:
@@ -163,7 +179,7 @@ def _restored(
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
         loss_to_beat=read_back(facts["loss_to_beat"]),
-        position=None if facts["position"] is None else Position.restored(arrays, facts["position"]),
+        position=None if facts["position"] is None else _position(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], texts(skipped["reasons"])),
         source=None if source is None else Spec(source["scheme"], source["options"], names and texts(names)),
         drift=Drift(**facts["drift"]),
@@ -173,6 +189,11 @@ def _restored(
     _require_statistics(learned, recipe)
     continued(recipe, learned)  # refuses settings that do not fit what was learnt
     return settings, learned
+
+
+def _position(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Position | Standing:
+    kinds: dict[str, type[Position | Standing]] = {kind.kind: kind for kind in (Position, Standing)}
+    return kinds[facts["kind"]].restored(arrays, {name: fact for name, fact in facts.items() if name != "kind"})
 
 
 def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverage | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.known import Known, apart, as_known, stacked
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.learner.usage import Usage
 from onmf.reporting.baseline import Columns, single_component_loss
 from onmf.reporting.running import Bins, Extremes, Reservoir

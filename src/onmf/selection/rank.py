@@ -18,7 +18,7 @@ from onmf._support.seeds import generators, require_seed
 from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.inputs import matrix_of
 from onmf.estimators.online import OnlineNMF
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.methods import EM, Auto
 from onmf.problem import NO_PENALTIES
 from onmf.selection.result import RankSelection

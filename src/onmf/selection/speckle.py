@@ -12,7 +12,7 @@ import xxhash
 
 from onmf._support.arrays import Array, Mask, dense
 from onmf._support.known import Known, Weighted, apart, as_known, filled
-from onmf.learner.step import as_floats
+from onmf.learner.lesson import as_floats
 from onmf.streams import Source
 from onmf.streams.base import Numbered, OnBad, read_from
 from onmf.streams.tools import Derived

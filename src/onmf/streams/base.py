@@ -51,8 +51,10 @@ class Source(ABC):
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
     weighted: bool = False  # do samples come with weights, as ``Weighted`` batches?
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
+    edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
+    opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
     spec: Spec | None = None  # how its features are made; open_source knows, and sets it
 
     @abstractmethod
@@ -67,6 +69,13 @@ class Source(ABC):
         ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole batches of them; the others are
         never asked.
         """
+
+    def around(self, first: int, last: int) -> tuple[Source, int] | None:
+        """A part of the source, to be sent to another process, that has these rows, and the number of the first in it.
+
+        None: it is opened anew there.
+        """
+        return None
 
     def of_files(self, names: Sequence[str]) -> Source:
         """The samples of these files alone, in this order; of a source that has ``files``."""

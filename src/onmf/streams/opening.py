@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onmf.streams.base import Source, SourceError
+from onmf.streams.base import Source, SourceError, matching
 from onmf.streams.pipes import is_pipe, name_of
 from onmf.streams.registry import MEANT, Scheme, is_value, read_value, schemes
 from onmf.streams.sniffing import refuse_all_but_texts
@@ -37,7 +37,25 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
         refuse_all_but_texts()
     source = scheme.opener(path, **values, **({"like": like} if scheme.likens else {}))
     source.spec = scheme.spec(source, values)
+    source.opened = None if is_pipe(path) else _text(scheme, path, options)
     return source
+
+
+def each_file(text: str | Path) -> list[str]:
+    """The texts of single files, for a folder or pattern of a scheme that takes single files; else the text itself.
+
+    Paths in it are absolute.
+    """
+    scheme, path, options = _parsed(str(text))
+    several = path.is_dir() and "folders" not in scheme.takes
+    several |= glob.has_magic(str(path)) and not path.exists() and "patterns" not in scheme.takes
+    files = matching(path, scheme.suffixes) if several else [path]
+    return [_text(scheme, file, options) for file in files]
+
+
+def _text(scheme: Scheme, path: Path, options: dict[str, str]) -> str:
+    tail = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"{scheme.name}:{path.absolute()}" + (f"?{tail}" if tail else "")
 
 
 def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:

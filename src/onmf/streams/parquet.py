@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ class Columns(Seeking):
             read = [*self.feature_names, *([] if weight is None else [weight])]
             typed = [name for name in read if not pyarrow.types.is_null(schema.field(name).type)]
             _require_numbers(fragment.path, schema, typed)
+        groups = chain.from_iterable(_lengths(fragment, kind) for fragment in fragments)
+        self.edges = [0, *accumulate(groups)][:-1]
         types = (number_type(each.physical_schema, self.feature_names) for each in fragments)
         self.types = dict(zip(paths, types, strict=True))
         if not (self.n_samples and self.n_features):
@@ -59,8 +63,16 @@ class Columns(Seeking):
                 f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
             )
 
+    def around(self, first: int, last: int) -> tuple[Source, int] | None:
+        ends = list(accumulate(self.counts.values()))
+        begin, end = bisect_right(ends, first), bisect_left(ends, last) + 1
+        if self.files is None:
+            return copy(self), first
+        return self.of_files(list(self.files)[begin:end]), first - (ends[begin - 1] if begin else 0)
+
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
+        some.edges = None
         some.files = {name: (self.files or {})[name] for name in names}
         some.counts = {path: self.counts[path] for path in some.files.values()}
         some.types = {path: self.types[path] for path in some.files.values()}
@@ -102,6 +114,11 @@ class Columns(Seeking):
         others = [name for name in (self.index_name, self.weight) if name is not None]
         wanted = list(dict.fromkeys([*(self.feature_names or ()), *others]))
         return int(ends[group - 1]) if group else 0, _row_groups(path, groups, wanted, size)
+
+
+def _lengths(fragment: Any, kind: str) -> list[int]:
+    """Of the row groups of a file, or of the file."""
+    return [group.num_rows for group in fragment.row_groups] if kind == "parquet" else [fragment.count_rows()]
 
 
 def chosen(

@@ -40,6 +40,8 @@ class Sliced(Seeking):
         self.where, self.X, self.feature_names = where, X, feature_names
         self.witness, self.size = witness, witness.stat().st_size
         self.n_samples, self.n_features = (int(length) for length in X.shape)
+        chunks = getattr(X, "chunks", None)  # each of which is read whole
+        self.edges = range(0, self.n_samples, chunks[0]) if chunks else None
 
     def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
         for start in range(first, self.n_samples or 0, size):

@@ -29,7 +29,6 @@ FACTS = (
     "files",
     "spec",
     "index_name",
-    "weighted",
 )
 
 

@@ -1,0 +1,79 @@
+"""What a model makes of every sample, partition by partition, when it is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.distributed.partitions import Partitions, Raw, Reader, Sealed
+from onmf.streams import SourceError
+from onmf.units import DataError
+
+# What is applied to a partition on a worker: numbers or names of rows, and the rows.
+Function = Callable[[Any, Any], Any]
+
+
+def mapped(partitions: Partitions, function: Function, width: int, dtype: Any, what: str, skip: bool = False) -> Any:
+    """A dask array of ``width`` columns: ``function`` of the rows of every partition, computed on demand."""
+    empty = np.empty((0, width), dtype)
+    parts = []
+    for task, length in zip(each(partitions, function, what, skip, dtype), partitions.lengths, strict=True):
+        shape = np.nan if length is None else length, width
+        parts.append(dask.array.from_delayed(task, shape=shape, dtype=dtype, meta=empty))
+    return parts[0] if len(parts) == 1 else dask.array.concatenate(parts, axis=0)
+
+
+def each(partitions: Partitions, function: Function, what: str, skip: bool = False, dtype: Any = None) -> list[Any]:
+    """A task per partition; ``what`` names them in the dashboard."""
+    token = uuid.uuid4().hex[:8]
+    shared = dask.delayed(_itself, pure=False)(Sealed(function), dask_key_name=f"onmf-model-{token}")
+    tasks = []
+    for number, length in enumerate(partitions.lengths):
+        reader, inputs = partitions.read(number)
+        call = Sealed(_Call(number, reader, partitions.n_features, length, skip, dtype))
+        key = f"onmf-{what}-{token}-{number}"
+        tasks.append(dask.delayed(_applied, pure=False)(call, shared, *inputs, dask_key_name=key))
+    return tasks
+
+
+class _Call:
+    """What a task knows of its partition."""
+
+    def __init__(
+        self, number: int, reader: Reader, n_features: int, length: int | None, skip: bool, dtype: Any
+    ) -> None:
+        self.number, self.reader, self.n_features = number, reader, n_features
+        self.length, self.skip, self.dtype = length, skip, dtype
+
+    def __call__(self, function: Function, inputs: tuple[Any, ...]) -> Any:
+        try:
+            raw: Raw = self.reader(*inputs, skip=self.skip)
+            if raw.batch.shape[1] != self.n_features:
+                raise SourceError(f"it has {raw.batch.shape[1]} features, not {self.n_features}.")
+            found = function(raw.rows, raw.batch)
+        except (DataError, SourceError, OSError) as error:
+            kind = DataError if isinstance(error, DataError) else SourceError
+            raise kind(f"Partition {self.number}: {error}") from error
+        return found if self.dtype is None else self._whole(raw, found).astype(self.dtype, copy=False)
+
+    def _whole(self, raw: Raw, found: Array) -> Array:
+        """Rows of NaN where some could not be read, so that the others stay where they are."""
+        if len(found) == self.length or self.length is None or raw.rows.dtype == object:
+            return found
+        whole = np.full((self.length, found.shape[1]), np.nan, found.dtype)
+        whole[raw.rows - raw.begins] = found
+        return whole
+
+
+def _itself(sealed: Sealed) -> Sealed:
+    return sealed
+
+
+def _applied(call: Sealed, shared: Sealed, *inputs: Any) -> Any:
+    return call.content(shared.content, inputs)

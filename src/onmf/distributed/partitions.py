@@ -1,0 +1,74 @@
+"""What data are to many machines: partitions, each of which is read where it is learnt from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf.streams import Spec
+
+
+class Sealed:
+    """Something that Dask is to pass on as it is, without looking for tasks in it."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __sizeof__(self) -> int:
+        return size_in_bytes(self.content)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The rows of a partition as they were read, with their numbers or names."""
+
+    rows: npt.NDArray[Any]
+    batch: Any
+    begins: int = 0  # the number that the first row of the partition has, or would have if it could be read
+    faults: list[ValueError] = field(default_factory=list)  # rows that could not be read
+
+
+# What reads a partition, on a worker: given what the tasks that it needs have computed, and whether to leave out rows
+# that cannot be read.
+Reader = Callable[..., Raw]
+
+
+class Partitions(ABC):
+    """Samples in pieces that lie, or are to be read, wherever Dask likes; nothing is read before it is needed."""
+
+    n_features: int
+    feature_names: list[str] | None = None
+    lengths: Sequence[int | None]  # the rows of each partition, where they are known
+    dtype: np.dtype[Any] | None = None  # of the coefficients of its samples; None: as the dictionary's
+    spec: Spec | None = None  # how the features are made, of data that were opened by their name
+    index_name: str | None = None  # of the names of rows, where they have some
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def n_samples(self) -> int | None:
+        """Of all partitions, if it is known."""
+        known = [length for length in self.lengths if length is not None]
+        return sum(known) if len(known) == len(self.lengths) else None
+
+    @abstractmethod
+    def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
+        """How a worker reads a partition: what it calls, and the ``Delayed`` objects whose values it is given."""
+
+
+def size_in_bytes(content: Any) -> int:
+    """Of the arrays in it, as far as they lie near: by this Dask decides what to move."""
+    if isinstance(content, np.ndarray):
+        return content.nbytes
+    if isinstance(content, dict):
+        return sum(map(size_in_bytes, content.values()))
+    if isinstance(content, (list, tuple)):
+        return sum(map(size_in_bytes, content))
+    inside = getattr(content, "__dict__", None)
+    return 64 + (size_in_bytes(inside) if inside else 0)

@@ -1,0 +1,132 @@
+"""Files as partitions: each is a range of rows, or some files, which a worker opens and reads by itself."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onmf._support.checks import require_whole
+from onmf.distributed.partitions import Partitions, Raw, Reader
+from onmf.streams import Source, SourceError, Spec, open_source
+from onmf.streams.base import read_from, stacked
+from onmf.streams.opening import each_file
+
+BYTES = 2**25  # of a partition, if nobody says how many rows it shall have
+
+
+@dataclass(frozen=True)
+class Range:
+    """So many rows of a source from the first one on; ``count`` None: all of them."""
+
+    source: Source | str  # a text is opened on the worker
+    first: int = 0
+    count: int | None = None
+    begins: int | None = None  # the number of the first row in all the data, for messages
+
+
+class Files(Partitions):
+    """Parts of a source whose files every worker can read, under the same names."""
+
+    def __init__(self, parts: Sequence[Range], like: Source) -> None:
+        self._parts = list(parts)
+        self.lengths = tuple(part.count for part in parts)
+        self.n_features, self.feature_names = like.n_features, like.feature_names
+        self.spec, self.index_name = like.spec, like.index_name
+
+    def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
+        part = self._parts[number]
+        return partial(_rows, part, self.spec if isinstance(part.source, str) else None), ()
+
+
+def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec | None = None) -> Partitions:
+    """Data in files for ``OnlineNMF.fit`` and ``transform`` with Dask: partitions that the workers read themselves.
+
+    ``data`` is what ``onmf.streams.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
+    source can be read from any row on (Parquet, Feather, Arrow, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a
+    range of about ``rows`` of it, by default of 32 MB; elsewhere it is a file. ``like`` is that of ``open_source``. All
+    workers must see the files under the same names.
+    """
+    if rows is not None:
+        require_whole(1, rows=rows)
+    if isinstance(data, Source):
+        if data.opened is None:
+            raise SourceError(
+                "only data that lie in files can be read by workers; give the text that onmf.streams.open_source "
+                "takes or, of an array in memory, dask.array.from_array(X, chunks=(rows, -1))."
+            )
+        return partitioned(data.opened, rows, data.spec)
+    texts = each_file(data)
+    source = open_source(texts[0], like)
+    if len(texts) == 1:
+        return Files(_parts(source, texts[0], rows or max(1, BYTES // (8 * source.n_features))), source)
+    if like is None and source.feature_names is not None and "ngrams" in source.chosen:
+        raise SourceError(
+            f"{texts[0]} and the other {len(texts) - 1} files of texts have no vocabulary in common; give "
+            "hashed=65536, which does without one."
+        )
+    return Files([Range(text) for text in texts], source)
+
+
+def _parts(source: Source, text: str, rows: int) -> list[Range]:
+    names, n = list(source.files or ()), source.n_samples
+    if source.seeks and n is not None:
+        ranges = pairwise([*starts(n, rows, source.edges), n])
+        return [_range(source, text, first, last) for first, last in ranges]
+    if len(names) > 1 and n == len(names):  # a text each
+        groups = (names[first : first + rows] for first in range(0, n, rows))
+        return [Range(source.of_files(group), 0, len(group)) for group in groups]
+    if len(names) > 1:
+        return [Range(source.of_files([name])) for name in names]
+    why = "only once" if not source.rewinds else "only from front to back"
+    raise SourceError(
+        f"{text} can be read {why}, so that workers cannot share it; write it as Parquet, Zarr or .npy, or as several "
+        "files, first."
+    )
+
+
+def _range(source: Source, text: str, first: int, last: int) -> Range:
+    part = source.around(first, last)
+    return Range(text, first, last - first, first) if part is None else Range(*part, last - first, first)
+
+
+def starts(n: int, rows: int, edges: Sequence[int] | None) -> list[int]:
+    """Where ranges of about so many of n rows begin: at ``edges``, but for stretches without any that are too long."""
+    if edges is None:
+        return list(range(0, n, rows))
+    found = [0]
+    while n - found[-1] > rows:
+        begins, next_place = found[-1], bisect_right(edges, found[-1] + rows)
+        end = edges[next_place - 1] if next_place else 0
+        if end <= begins:  # no edge is near enough
+            end = min(edges[next_place], n) if next_place < len(edges) else n
+        pieces = max(1, round((end - begins) / rows))
+        found += [begins + (end - begins) * piece // pieces for piece in range(1, pieces + 1)]
+    return [each for each in found if each < n]
+
+
+def _rows(part: Range, like: Spec | None, skip: bool) -> Raw:
+    """On the worker: all rows of the range."""
+    source = open_source(part.source, like) if isinstance(part.source, str) else part.source
+    size = part.count or max(1, BYTES // (8 * source.n_features))
+    faults: list[ValueError] = []
+    left, rows, batches = part.count, [], []
+    for numbers, batch in read_from(source, size, None, faults.append if skip else None, part.first):
+        rows.append(numbers[:left])
+        batches.append(batch[:left])
+        left = None if left is None else left - len(numbers)
+        if left is not None and left <= 0:
+            break
+    if left and not skip:
+        raise SourceError(f"it ends {left} rows before it should: the data have changed.")
+    begins = part.first if part.begins is None else part.begins
+    if not batches:
+        return Raw(np.arange(0), np.zeros((0, source.n_features)), begins, faults)
+    numbers = np.concatenate(rows)
+    return Raw(numbers if numbers.dtype == object else numbers + begins - part.first, stacked(batches), begins, faults)

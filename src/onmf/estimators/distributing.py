@@ -1,0 +1,79 @@
+"""Data of Dask, given to an estimator."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from onmf._support.arrays import Array
+from onmf._support.known import apart, as_known
+from onmf._support.skipping import SkippedLog
+from onmf.distributed import Partitions
+from onmf.distributed.arrays import DaskData, is_dask
+from onmf.estimators.base import NMF
+from onmf.estimators.halving import each_solved
+from onmf.learner.lesson import as_floats
+from onmf.learner.usage import proportions
+from onmf.streams.native import native
+from onmf.units import refuse_bad_entries
+
+
+def is_distributed(X: Any) -> bool:
+    """Data that lie, or are read, in partitions?"""
+    return isinstance(X, Partitions) or is_dask(X)
+
+
+def partitions_of(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Partitions:
+    """X as partitions, with the weights that are given."""
+    if not isinstance(X, Partitions):
+        return DaskData(X, sample_weight, weights, implicit)
+    if sample_weight is not None or weights is not None:
+        raise ValueError("weights are given with dask arrays; a table in files brings its own with ?weight=COLUMN.")
+    return X
+
+
+class Sent:
+    """A model as workers have it: without what the user wants to be told, which may not be sent anywhere."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = copy.copy(model)
+        self.model.callbacks, self.model.verbose = None, 0
+
+    def coefficients(self, rows: Any, batch: Any) -> Array:
+        """The precise coefficients of a partition; under ``on_error="skip"`` NaN for rows that have none."""
+        X, _ = apart(as_floats(native(batch)))
+        if self.model.on_error != "skip":
+            return self.model._solve(rows, X)
+        return each_solved(rows, X, SkippedLog(), self.model._solve, self.model.n_components_)
+
+    def proportions(self, rows: Any, batch: Any) -> Array:
+        """The share of every atom in the fits."""
+        return proportions(self.coefficients(rows, batch), self.model.components_)
+
+    def fit(self, rows: Any, batch: Any) -> Array:
+        """H @ W of coefficients."""
+        return NMF.inverse_transform(self.model, batch)
+
+    def loss(self, rows: Any, batch: Any) -> tuple[float, float]:
+        """The mean loss of a partition, and the weight that it has among others."""
+        if not batch.shape[0]:
+            return 0.0, 0.0
+        X = as_known(as_floats(native(batch)), self.model.missing, self.model.implicit)
+        refuse_bad_entries(X, rows, self.model._fitted.features.names)
+        _, samples = apart(X)
+        return self.model._loss(X), float(X.shape[0] if samples is None else samples.sum())
+
+
+def mean_over(partitions: Partitions, function: Callable[[Any, Any], tuple[float, float]]) -> float:
+    """The mean of what the function gives, by its weights."""
+    import dask
+
+    from onmf.distributed.mapped import each
+
+    found = dask.compute(*each(partitions, function, "loss"))
+    total = math.fsum(weight for _, weight in found)
+    if not total:
+        raise ValueError("there are no samples to look at: all partitions are empty.")
+    return math.fsum(value * (weight / total) for value, weight in found)
