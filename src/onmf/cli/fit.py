@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +13,12 @@ from onmf import streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json, require_free
+from onmf.cli.dasked import Dask, Shards, running_on
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
+from onmf.cli.keeping import checkpoint_of, save, tell_of_interrupt
 from onmf.cli.module import Module
-from onmf.cli.opened import opened, source_in
+from onmf.cli.opened import opened, parted, source_in
 from onmf.cli.options import (
     Coefficients,
     Data,
@@ -33,7 +34,7 @@ from onmf.cli.options import (
     Seed,
     among,
 )
-from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable, seconds_of
+from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable
 from onmf.cli.topics import say_leading
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 from onmf.initial import INITS
@@ -56,6 +57,7 @@ EXAMPLES = (
     "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
     "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
     "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
+    "`onmf fit parquet:counts --dask tcp://10.0.0.1:8786 --checkpoint run.safetensors --out model.safetensors`\n\n"
     "`onmf fit counts.npz --seed 0 --out topics.safetensors --json | jq .loss`"
 )
 
@@ -123,6 +125,8 @@ def fit(
         typer.Option("--from", help="Go on learning this model, with its settings, from DATA that are new to it."),
     ] = None,
     seed: Seed = None,
+    dask: Dask = None,
+    shards: Shards = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
@@ -157,15 +161,19 @@ def fit(
         "implicit": implicit,
         "reservoir": reservoir,
         "on_error": on_error,
+        "shards": shards,
         "random_state": seed,
     }
+    if shards is not None and dask is None:
+        fail("--shards says how data are learnt from on many machines; name them with --dask.")
     known = None if start is None else onmf.load(start)
     announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
     begun = known.source_ if known is not None else source_in(checkpoint) if resume and checkpoint else None
     fixed_in = None if fixed is None else onmf.load(fixed)
-    source = opened(data, shuffle_buffer, shuffle, seed, begun or (fixed_in and fixed_in.source_))
+    like = begun or (fixed_in and fixed_in.source_)
+    source = parted(data, shuffle_buffer, like) if dask else opened(data, shuffle_buffer, shuffle, seed, like)
     settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
-    keep = _checkpoint(checkpoint, every, resume, verify, source, place, out)
+    keep = checkpoint_of(checkpoint, every, resume, verify, source.rewinds, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
@@ -178,13 +186,16 @@ def fit(
         learnt = True
 
     files = [place, out, *(each for each in (checkpoint, start, fixed) if each is not None)]
-    with watched(log_every, log_json, metrics, *files) as show:
+    with ExitStack() as stack:
+        if dask is not None:
+            stack.enter_context(running_on(dask))
+        show = stack.enter_context(watched(log_every, log_json, metrics, *files))
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
-            _save(model, out)
+            save(model, out)
         except KeyboardInterrupt:
-            _tell_of_interrupt(model, out, keep if source.rewinds else None)
+            tell_of_interrupt(model, out, keep if source.rewinds else None)
         except (ValueError, OSError):
             if learnt and keep is not None and keep.exists():
                 how = "--resume continues" if source.rewinds else f"--from {keep.path} goes on"
@@ -229,55 +240,3 @@ def _beginning(settings: dict[str, Any], data: str) -> str:
     divergence = settings["divergence"]
     name = divergence if isinstance(divergence, str) else divergence.name
     return f"Learning K = {counted(settings['n_components'], 'atom')} under {name} from {data}."
-
-
-def _save(model: onmf.OnlineNMF, out: Path) -> None:
-    """To a file, or to standard output once all of it is known to be there."""
-    if not is_standard_output(out):
-        onmf.save(model, out)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        onmf.save(model, Path(folder) / "model")
-        sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
-    sys.stdout.flush()
-
-
-def _checkpoint(
-    path: Path | None, every: str | None, resume: bool, verify: bool, source: streams.Source, place: Path, out: Path
-) -> onmf.Checkpoint | None:
-    if verify and not resume:
-        fail("--verify compares the data with those of the run that --resume continues; give both.")
-    if path is None:
-        if resume:
-            fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
-        if every is not None:
-            fail("--every says how often to save a checkpoint; name it with --checkpoint FILE.")
-        return None
-    if resume and not source.rewinds:
-        fail(
-            "standard input cannot be read again from the beginning, as --resume has to do; "
-            f"to go on with what comes next, use --from {path} instead of --resume, and another --checkpoint."
-        )
-    seconds = seconds_of("30s" if every is None else every, "--every")
-    require_writable(path, place, option="--checkpoint")
-    keep = onmf.Checkpoint(path, seconds, verify)
-    if out.resolve() in (path.resolve(), keep.previous.resolve()):
-        fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
-    if keep.exists() and not resume:
-        how = "continue it with --resume, or" if source.rewinds else f"go on from it with --from {path}, and"
-        fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")
-    return keep
-
-
-def _tell_of_interrupt(model: onmf.OnlineNMF, out: Path, keep: onmf.Checkpoint | None) -> NoReturn:
-    """What was learnt before Ctrl-C or SIGTERM is in the checkpoint, or else goes to ``out``."""
-    if not model.__sklearn_is_fitted__():
-        errors.print("Interrupted before anything was learnt.")
-    elif keep is not None and not keep.failures:
-        how = f"the same command with --resume continues from {keep.path}"
-        errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
-    else:
-        _save(model, out)
-        how = f"what was learnt is in {out}; --from {out} goes on from it with other data"
-        errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
-    raise typer.Exit(130)

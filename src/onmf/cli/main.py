@@ -55,7 +55,7 @@ def _run() -> int:
         return int(app(standalone_mode=False, prog_name="onmf") or 0)  # so for python -m onmf, too
     except SystemExit as stop:  # of completion, or of Rich and Typer alike when nobody reads what they print
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
-    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, MemoryError, ImportError) as error:
         own = None if error.__cause__ is None else fault_of_module(error.__cause__)
         errors.print(f"onmf: {own or told(error) or type(error).__name__}")
     except Exception as error:

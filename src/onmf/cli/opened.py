@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import onmf
 from onmf import streams
-from onmf.cli.terminal import errors
+from onmf.cli.terminal import errors, fail
 from onmf.cli.topics import is_text
 from onmf.streams.fields import USUAL
 
@@ -41,3 +42,13 @@ def opened(data: str, buffer: int | None, shuffle: bool, seed: int | None, like:
         source = streams.shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
     return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
+
+
+def parted(data: str, buffer: int | None, like: streams.Spec | None) -> Any:
+    """The data in partitions, for workers to read."""
+    from onmf.distributed import partitioned  # not needed for --help
+
+    if buffer:
+        fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
+    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
+        return partitioned(data, like=like)

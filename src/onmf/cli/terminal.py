@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -66,10 +66,15 @@ def progress_line(title: str = "") -> Iterator[Callable[[onmf.Progress], None]]:
         def show(report: onmf.Progress) -> None:
             rate = report.samples / max(report.seconds, 1e-9)
             loss = "" if math.isnan(report.loss) else f" · loss {report.loss:.5g}"
-            facts = f"{report.samples:,} {plural(report.samples, 'sample')} · {rate:,.0f}/s{loss}"
+            facts = f"{report.samples:,} {plural(report.samples, 'sample')} · {rate:,.0f}/s{loss}{said(report.phases)}"
             bar.update(task, completed=report.samples, total=report.total, facts=facts)
 
         yield show
+
+
+def said(phases: Mapping[str, float] | None) -> str:
+    """What the seconds of a run with Dask went to."""
+    return " · " + ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in phases.items()) if phases else ""
 
 
 def give_up_unwritten() -> None:

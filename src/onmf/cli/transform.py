@@ -14,10 +14,12 @@ from onmf import outputs, streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, require_free
+from onmf.cli.dasked import Dask
 from onmf.cli.module import Module
 from onmf.cli.options import Data, Model, OnError
 from onmf.cli.served import Job, Pairs, skips
 from onmf.cli.terminal import fail, is_standard_output, require_writable
+from onmf.cli.transform_dask import require_folder, tell, write_partitions
 from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
@@ -29,6 +31,7 @@ EXAMPLES = (
     "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
     "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
     "`onmf transform topics.safetensors news.jsonl --proportions --out shares.csv`\n\n"
+    "`onmf transform model.safetensors parquet:counts --dask tcp://10.0.0.1:8786 --out weights.parquet` (a folder)\n\n"
     "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
     'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
 )
@@ -49,6 +52,7 @@ def transform(
         typer.Option("--proportions", help="Write each atom's share of a sample's fit, rows that sum to one, not H."),
     ] = False,
     on_error: OnError = "raise",
+    dask: Dask = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
@@ -61,6 +65,16 @@ def transform(
     """
     require_free(as_json, is_standard_output(out))
     watching = log_every, log_json, metrics
+    if dask is not None:
+        what = "proportions" if as_proportions else "coefficients"
+        require_folder(out)
+        nmf = onmf.load(model).set_params(on_error="skip" if skips(on_error) else "raise")
+        announce(
+            context, f"Finding {what} of {data} in the {counted(len(nmf.components_), 'atom')} of {model}.", log_every
+        )
+        facts = {what: out} | write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
+        tell(facts, what, as_json)
+        return
     job, facts = write_coefficients(context, model, data, out, batch_size, on_error, watching, as_proportions)
     job.tell(facts, as_json)
 

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ import typer
 import onmf
 from onmf._support.wording import plural
 from onmf.cli.metrics import serving
-from onmf.cli.terminal import errors, fail, progress_line, seconds_of
+from onmf.cli.terminal import errors, fail, progress_line, said, seconds_of
 
 AT_ONCE = 1.0  # seconds
 
@@ -60,6 +60,7 @@ class Figures:
     changes: int  # of the stream, found in this run
     skipped: int
     memory_bytes: int
+    phases: Mapping[str, float] | None = None  # with Dask: seconds that went to reading, learning and merging
 
     def line(self) -> str:
         """For people."""
@@ -68,7 +69,7 @@ class Figures:
         memory = f"{self.memory_bytes / 2**20:,.0f} MiB"
         rate = f"{self.samples_per_second:,.0f}/s"
         samples = f"{self.samples:,}{of} {plural(self.total or self.samples, 'sample')}"
-        return f"{self.time} {samples} · {rate}{loss} · {self.skipped} skipped · {memory}"
+        return f"{self.time} {samples} · {rate}{loss}{said(self.phases)} · {self.skipped} skipped · {memory}"
 
 
 class Watch:
@@ -76,7 +77,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.began = self.reported = time.monotonic()
-        self.told: tuple[int, int | None, float, float, int] | None = None  # not the arrays: they would be kept longer
+        self.told: tuple[Any, ...] | None = None  # not the arrays: they would be kept longer
+        self.phases: Mapping[str, float] | None = None
         self.known = self.changes = 0  # samples at the last report
         self.lock = threading.Lock()
 
@@ -84,9 +86,10 @@ class Watch:
         """The callback of ``fit``."""
         with self.lock:
             if self.told is None:  # a run that goes on has not learnt its first samples now
-                self.known = progress.samples - len(progress.H) if progress.H is not None else 0
+                self.known = progress.samples - progress.new if progress.new else 0
             self.changes += progress.drifted
             self.told = progress.samples, progress.total, float(progress.loss), progress.drift, progress.skipped
+            self.phases = progress.phases
 
     def figures(self, report: bool = True) -> Figures | None:
         """As they are now; None before the first batch. With ``report``, the rate begins anew."""
@@ -100,7 +103,7 @@ class Watch:
             moment = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             known_loss = loss if math.isfinite(loss) else None
             run = samples, total, now - self.began, rate, known_loss, drift, self.changes, skipped
-            return Figures(moment, *run, memory_in_use())
+            return Figures(moment, *run, memory_in_use(), self.phases)
 
 
 def announce(context: typer.Context, what: str, every: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -11,12 +12,14 @@ import dask.array
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf.distributed.allocation import reuse_pages
 from onmf.distributed.partitions import Partitions, Raw, Reader, Sealed
 from onmf.streams import SourceError
 from onmf.units import DataError
 
-# What is applied to a partition on a worker: numbers or names of rows, and the rows.
-Function = Callable[[Any, Any], Any]
+# What is applied to the rows of a partition on a worker; what becomes of the result there, told the partition's number.
+Function = Callable[[Raw], Any]
+Then = Callable[[int, Raw, Array], Any]
 
 
 def mapped(partitions: Partitions, function: Function, width: int, dtype: Any, what: str, skip: bool = False) -> Any:
@@ -29,10 +32,17 @@ def mapped(partitions: Partitions, function: Function, width: int, dtype: Any, w
     return parts[0] if len(parts) == 1 else dask.array.concatenate(parts, axis=0)
 
 
-def each(partitions: Partitions, function: Function, what: str, skip: bool = False, dtype: Any = None) -> list[Any]:
-    """A task per partition; ``what`` names them in the dashboard."""
+def each(
+    partitions: Partitions,
+    function: Function,
+    what: str,
+    skip: bool = False,
+    dtype: Any = None,
+    then: Then | None = None,
+) -> list[Any]:
+    """A task per partition; ``what`` names them in the dashboard. With a ``dtype``, the results are arrays of it."""
     token = uuid.uuid4().hex[:8]
-    shared = dask.delayed(_itself, pure=False)(Sealed(function), dask_key_name=f"onmf-model-{token}")
+    shared = dask.delayed(_itself, pure=False)(Sealed((function, then)), dask_key_name=f"onmf-model-{token}")
     tasks = []
     for number, length in enumerate(partitions.lengths):
         reader, inputs = partitions.read(number)
@@ -42,25 +52,29 @@ def each(partitions: Partitions, function: Function, what: str, skip: bool = Fal
     return tasks
 
 
+@dataclass(frozen=True)
 class _Call:
     """What a task knows of its partition."""
 
-    def __init__(
-        self, number: int, reader: Reader, n_features: int, length: int | None, skip: bool, dtype: Any
-    ) -> None:
-        self.number, self.reader, self.n_features = number, reader, n_features
-        self.length, self.skip, self.dtype = length, skip, dtype
+    number: int
+    reader: Reader
+    n_features: int
+    length: int | None
+    skip: bool
+    dtype: Any
 
-    def __call__(self, function: Function, inputs: tuple[Any, ...]) -> Any:
+    def __call__(self, function: Function, then: Then | None, inputs: tuple[Any, ...]) -> Any:
         try:
             raw: Raw = self.reader(*inputs, skip=self.skip)
             if raw.batch.shape[1] != self.n_features:
                 raise SourceError(f"it has {raw.batch.shape[1]} features, not {self.n_features}.")
-            found = function(raw.rows, raw.batch)
+            found = function(raw)
         except (DataError, SourceError, OSError) as error:
             kind = DataError if isinstance(error, DataError) else SourceError
             raise kind(f"Partition {self.number}: {error}") from error
-        return found if self.dtype is None else self._whole(raw, found).astype(self.dtype, copy=False)
+        if self.dtype is not None:
+            found = self._whole(raw, found).astype(self.dtype, copy=False)
+        return found if then is None else then(self.number, raw, found)
 
     def _whole(self, raw: Raw, found: Array) -> Array:
         """Rows of NaN where some could not be read, so that the others stay where they are."""
@@ -76,4 +90,5 @@ def _itself(sealed: Sealed) -> Sealed:
 
 
 def _applied(call: Sealed, shared: Sealed, *inputs: Any) -> Any:
-    return call.content(shared.content, inputs)
+    reuse_pages()
+    return call.content(*shared.content, inputs)

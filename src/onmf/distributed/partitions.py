@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +15,44 @@ from onmf.streams import Spec
 
 
 class Sealed:
-    """Something that Dask is to pass on as it is, without looking for tasks in it."""
+    """Something that is passed on as it is, and opened where it is needed.
+
+    Dask does not look for tasks in it. Classes of the user's own, from a notebook or a file of --module, travel with
+    it; a worker that lacks what it needs fails at the task, and not while it listens to the scheduler.
+    """
 
     def __init__(self, content: Any) -> None:
-        self.content = content
+        self._content: Any = content
+        self._packed: tuple[bytes, list[Any]] | None = None
+
+    @property
+    def content(self) -> Any:
+        """What is in it."""
+        if self._packed is not None:
+            payload, buffers = self._packed
+            self._content, self._packed = pickle.loads(payload, buffers=buffers), None  # noqa: S301 (Dask's own way)
+        return self._content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._packed is None:
+            import cloudpickle
+
+            buffers: list[pickle.PickleBuffer] = []
+            payload = cloudpickle.dumps(self._content, protocol=5, buffer_callback=buffers.append)
+            return _packed, (payload, buffers)
+        payload, given = self._packed
+        return _packed, (payload, [pickle.PickleBuffer(buffer) for buffer in given])
 
     def __sizeof__(self) -> int:
-        return size_in_bytes(self.content)
+        if self._packed is None:
+            return size_in_bytes(self._content)
+        return sum(memoryview(buffer).nbytes for buffer in self._packed[1])
+
+
+def _packed(payload: bytes, buffers: list[Any]) -> Sealed:
+    sealed = Sealed(None)
+    sealed._packed = payload, buffers
+    return sealed
 
 
 @dataclass(frozen=True)
@@ -45,6 +77,7 @@ class Partitions(ABC):
     feature_names: list[str] | None = None
     lengths: Sequence[int | None]  # the rows of each partition, where they are known
     dtype: np.dtype[Any] | None = None  # of the coefficients of its samples; None: as the dictionary's
+    rewinds = True  # can they be read again?
     spec: Spec | None = None  # how the features are made, of data that were opened by their name
     index_name: str | None = None  # of the names of rows, where they have some
 

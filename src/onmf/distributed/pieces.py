@@ -50,18 +50,23 @@ def order_of(partitions: int, seed: int | None, number: int) -> list[int]:
 
 
 def pieces_of_round(window: Sequence[Open], shards: int, rows: int) -> list[list[Piece]]:
-    """What each shard learns from: about so many rows, of as few partitions as will do, and none without any.
+    """What each shard learns from: about so many rows, and no shard without any.
 
-    Whichever partition has most rows left gives them, so that all come to their ends at about the same time.
+    A shard begins with a partition of its own, the one that was opened first, as long as there are enough of them; it
+    goes on to the next ones if that has too few rows left, so that what is begun is finished soon.
     """
     found: list[list[Piece]] = []
+    waiting = [each for each in window if each.left]
     for _ in range(shards):
         wanted, taken = rows, list[Piece]()
-        while wanted > rows / 2 and (each := max(window, key=lambda each: each.left, default=None)) and each.left:
+        while wanted > rows / 2 and waiting:
+            each = waiting.pop(0)
             count = each.left if each.left < wanted + rows / 2 else wanted  # no scraps
             taken.append(Piece(each, each.done, each.done + count))
             each.done += count
             wanted -= count
+            if each.left:
+                waiting.append(each)  # for a shard that comes round again
         if taken:
             found.append(taken)
     return found

@@ -15,8 +15,10 @@ from onmf.distributed.cluster import Cluster, ClusterError
 from onmf.distributed.partitions import Partitions, Sealed
 from onmf.distributed.pieces import Piece, heads, pieces_of_round
 from onmf.distributed.window import Data, Window, begin_again
+from onmf.divergences import Divergence
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
-from onmf.learner.rounds import Outcome, Setting, exchange_due, size_of_round
+from onmf.learner.rounds import Outcome, Setting, adapted, exchange_due, size_of_round
+from onmf.methods import Method
 from onmf.units import DataError
 
 START = 3000  # samples that are learnt in sequence first
@@ -98,7 +100,6 @@ class _Driver:
             for reason in facts.skipped.reasons:
                 self.tell(DataError(reason))
             self._skip(facts.skipped)
-        window.read_ahead()
         self.phases["read"] += time.perf_counter() - started
 
     def _start(self, window: Window) -> Progress | None:
@@ -119,14 +120,34 @@ class _Driver:
         if found.method.not_additive:
             raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.not_additive}.")
         skipped = self.skipped + found.skipped
-        self.learned = replace(found, state=found.state.copy(), skipped=skipped, source=partitions.spec)
-        self.learned = replace(self.learned, position=window.standing())
+        self.learned = replace(
+            found,
+            state=found.state.copy(),
+            divergence=self._own_divergence(found),
+            method=self._own_method(found),
+            skipped=skipped,
+            source=partitions.spec,
+            position=window.standing(),
+        )
         samples = found.history.samples
         return replace(begun.progress, H=None, W=self.learned.W, skipped=skipped.count, new=samples)
+
+    # Classes of the user's own come back as copies of what was sent: the model keeps the user's.
+
+    def _own_divergence(self, found: Learned) -> Divergence:
+        own = self.recipe.divergence.for_data(found.units.mean, found.features.number)
+        if not found.adaptive:
+            return own
+        return replace(own, **found.divergence.parameters())  # type: ignore[type-var] # all are dataclasses
+
+    def _own_method(self, found: Learned) -> Method:
+        own = self.recipe.method
+        return own.with_constants(**found.method.constants()) if isinstance(own, Method) else found.method
 
     def _round(self, window: Window, learned: Learned, shards: int, rows: int) -> Progress | None:
         started, began, repeated = time.perf_counter(), time.time(), window.passes > 1
         each = pieces_of_round(window.open, shards, rows)
+        window.read_ahead(shards * rows)
         pieces = [piece for some in each for piece in some]
         n = sum(piece.last - piece.first for piece in pieces)
         sealed = Sealed(Setting.of(self.recipe, learned, repeated))
@@ -156,7 +177,8 @@ class _Driver:
         if outcome.news is None or self.learned is None:
             return None
         before, news = self.learned, outcome.news
-        after = taught(before, outcome.state.copy(), outcome.divergence, news, seconds, window.standing())
+        divergence = adapted(before, outcome.parameters)
+        after = taught(before, outcome.state.copy(), divergence, news, seconds, window.standing())
         progress = told(before, after, news, self.total)
         self.learned = after
         return progress

@@ -18,7 +18,8 @@ from onmf.streams import Source, SourceError, Spec, open_source
 from onmf.streams.base import read_from, stacked
 from onmf.streams.opening import each_file
 
-BYTES = 2**25  # of a partition, if nobody says how many rows it shall have
+BYTES = 2**25  # of a partition at most, if nobody says how many rows it shall have
+SHARE, FEWEST = 64, 1000  # of all rows, and at least so many: shards that could share the work need partitions to do so
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     """Data in files for ``OnlineNMF.fit`` and ``transform`` with Dask: partitions that the workers read themselves.
 
     ``data`` is what ``onmf.streams.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
-    source can be read from any row on (Parquet, Feather, Arrow, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a
-    range of about ``rows`` of it, by default of 32 MB; elsewhere it is a file. ``like`` is that of ``open_source``. All
-    workers must see the files under the same names.
+    source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range of
+    about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` is that of
+    ``open_source``. All workers must see the files under the same names.
     """
     if rows is not None:
         require_whole(1, rows=rows)
@@ -65,7 +66,7 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     texts = each_file(data)
     source = open_source(texts[0], like)
     if len(texts) == 1:
-        return Files(_parts(source, texts[0], rows or max(1, BYTES // (8 * source.n_features))), source)
+        return Files(_parts(source, texts[0], rows), source)
     if like is None and source.feature_names is not None and "ngrams" in source.chosen:
         raise SourceError(
             f"{texts[0]} and the other {len(texts) - 1} files of texts have no vocabulary in common; give "
@@ -74,10 +75,12 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     return Files([Range(text) for text in texts], source)
 
 
-def _parts(source: Source, text: str, rows: int) -> list[Range]:
+def _parts(source: Source, text: str, given: int | None) -> list[Range]:
     names, n = list(source.files or ()), source.n_samples
+    most = given or max(1, BYTES // (8 * source.n_features))
+    rows = given or min(most, max(FEWEST, -(-(n or 0) // SHARE)))
     if source.seeks and n is not None:
-        ranges = pairwise([*starts(n, rows, source.edges), n])
+        ranges = pairwise([*starts(n, rows, most, source.edges), n])
         return [_range(source, text, first, last) for first, last in ranges]
     if len(names) > 1 and n == len(names):  # a text each
         groups = (names[first : first + rows] for first in range(0, n, rows))
@@ -96,17 +99,19 @@ def _range(source: Source, text: str, first: int, last: int) -> Range:
     return Range(text, first, last - first, first) if part is None else Range(*part, last - first, first)
 
 
-def starts(n: int, rows: int, edges: Sequence[int] | None) -> list[int]:
-    """Where ranges of about so many of n rows begin: at ``edges``, but for stretches without any that are too long."""
+def starts(n: int, rows: int, most: int, edges: Sequence[int] | None) -> list[int]:
+    """Where ranges of about so many of n rows begin: at ``edges``, if they are given, but none is much longer than
+    ``most``.
+    """
     if edges is None:
         return list(range(0, n, rows))
     found = [0]
     while n - found[-1] > rows:
-        begins, next_place = found[-1], bisect_right(edges, found[-1] + rows)
-        end = edges[next_place - 1] if next_place else 0
+        begins, after = found[-1], bisect_right(edges, found[-1] + rows)
+        end = edges[after - 1] if after else 0
         if end <= begins:  # no edge is near enough
-            end = min(edges[next_place], n) if next_place < len(edges) else n
-        pieces = max(1, round((end - begins) / rows))
+            end = min(edges[after], n) if after < len(edges) else n
+        pieces = max(1, round((end - begins) / most))
         found += [begins + (end - begins) * piece // pieces for piece in range(1, pieces + 1)]
     return [each for each in found if each < n]
 

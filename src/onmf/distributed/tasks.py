@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf.distributed.allocation import reuse_pages
 from onmf.distributed.blocks import Block, Facts
 from onmf.distributed.partitions import Sealed
 from onmf.learner import Features, Learned, Progress, Reading, Recipe, run
@@ -114,6 +115,7 @@ def begun(sealed: Sealed, cuts: Sealed, *blocks: Block) -> Begun:
 
 def _samples(cuts: list[Cut], blocks: tuple[Block, ...]) -> tuple[Any, npt.NDArray[Any]]:
     """The rows of all cuts, with their numbers; a block that was read again must be what it was."""
+    reuse_pages()
     parts = []
     for cut, block in zip(cuts, blocks, strict=True):
         if block.facts.digest != cut.digest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,7 @@ class Window:
             self._read(max(1, self.shards - len(self.open)))
             number = self.order[self.begun]
             self.begun += 1
-            opened = self._opened(number, *self.ahead.pop(number))
+            opened = self._opened(number)
             self.mark = chained(self.mark, opened.facts.digest)
             news.append(opened.facts)
             if opened.left:
@@ -66,35 +67,49 @@ class Window:
                 self.last = opened
         return news
 
-    def read_ahead(self) -> None:
-        """Begin to read as many of the next partitions as there are open ones of which half is done."""
-        if self.cluster.reads_ahead:
-            self._read(sum(each.done > each.left for each in self.open))
+    def read_ahead(self, rows: int) -> None:
+        """Begin to read what a round of so many rows will need when this one is over."""
+        if not self.cluster.reads_ahead:
+            return
+        usual = max(1, sum(each.facts.rows for each in self.open) // max(len(self.open), 1))
+        left = [each.left for each in self.open if each.left]
+        count = max(self.shards - len(left), -(-(rows - sum(left)) // usual))
+        self._read(count)
 
     def _holds(self, rows: int) -> bool:
         return len(self.open) >= self.shards and sum(each.left for each in self.open) >= rows
 
     def _read(self, count: int) -> None:
-        for number in self.order[self.begun : self.begun + count]:
-            if number not in self.ahead:
-                self.ahead[number] = self._reading(number)
+        """Begin to read the next so many partitions, unless that has begun."""
+        self._begin([number for number in self.order[self.begun : self.begun + count] if number not in self.ahead])
 
-    def _reading(self, number: int) -> tuple[Any, Any]:
-        opening, inputs = self.data.opening(number, self.passes)
-        block = self.cluster.hold(self.cluster.task("read", tasks.opened, Sealed(opening), *inputs))
-        return block, self.cluster.hold(self.cluster.task("facts", tasks.facts, block))
+    def _begin(self, numbers: Iterable[int]) -> None:
+        numbers, begun = list(numbers), list[Any]()
+        for number in numbers:
+            opening, inputs = self.data.opening(number, self.passes)
+            block = self.cluster.task("read", tasks.opened, Sealed(opening), *inputs)
+            begun += [block, self.cluster.task("facts", tasks.facts, block)]
+        if not self.cluster.reads_ahead:  # one after the other, when it is needed
+            self.ahead.update(zip(numbers, zip(begun[::2], begun[1::2], strict=True), strict=True))
+        elif begun:
+            held = self.cluster.hold(begun)  # at once: each message takes its time
+            self.ahead.update(zip(numbers, zip(held[::2], held[1::2], strict=True), strict=True))
 
-    def _opened(self, number: int, block: Any, facts: Any) -> Open:
+    def _opened(self, number: int) -> Open:
         """A partition with what is known of it, once it has been read."""
         attempt = 0
         while True:
+            if number not in self.ahead:
+                self._begin([number])
+            held = self.ahead.pop(number)
             try:
-                return Open(number, block, self.cluster.value(facts))
+                block, facts = held if self.cluster.reads_ahead else self.cluster.hold(list(held))
+                return Open(number, block, self.cluster.value(facts, held=True))
             except ClusterError as error:
                 attempt += 1
                 begin_again(error, attempt, f"reading partition {number}")
-                block, facts = self._reading(number)
-            except (ConnectionError, MemoryError):
+                self.cluster.forget(*held)
+            except (ConnectionError, ImportError, MemoryError):
                 raise
             except Exception as error:  # of the user's own tasks, whatever they do
                 cause = " ".join(str(error).split()) or type(error).__name__
@@ -103,7 +118,11 @@ class Window:
     def reopen(self, each: Open) -> None:
         """Read a partition once more that the cluster has lost; whoever learns from it finds out if it has changed."""
         if self.cluster.is_lost(each.block):
-            each.block = self._opened(each.number, *self._reading(each.number)).block
+            self.cluster.forget(each.block)
+            again = self._opened(each.number)
+            if again.facts.fault is not None:
+                raise again.facts.fault
+            each.block = again.block
 
     # Where a run stands
 
@@ -118,10 +137,9 @@ class Window:
         self.begun, self.mark = done.begun, done.mark
         if self.data.reading.verify:
             self._require_same_past(done)
+        self._begin(each.number for each in done.opened)
         for each in done.opened:
-            self.ahead[each.number] = self._reading(each.number)
-        for each in done.opened:
-            opened = self._opened(each.number, *self.ahead.pop(each.number))
+            opened = self._opened(each.number)
             if opened.facts.digest != each.digest or each.done > opened.facts.rows:
                 raise SourceError(
                     f"the data are not those of the checkpoint: partition {each.number} differs from the one it has "
@@ -133,7 +151,7 @@ class Window:
     def _require_same_past(self, done: Standing) -> None:
         mark = ""
         for number in self.order[: done.begun]:
-            mark = chained(mark, self._opened(number, *self._reading(number)).facts.digest)
+            mark = chained(mark, self._opened(number).facts.digest)
         if mark != done.mark:
             raise SourceError(
                 f"the data are not those of the checkpoint: the first {done.begun} partitions of pass {done.passes} "
@@ -144,7 +162,7 @@ class Window:
 def begin_again(error: ClusterError, attempt: int, what: str) -> None:
     """Say that machines failed, so that something is begun again, or give up."""
     if attempt == ATTEMPTS:
-        raise RuntimeError(
+        raise ClusterError(
             f"workers died again and again during {what} ({error}); perhaps they have too little memory: give them "
             "more, or smaller partitions."
         ) from error

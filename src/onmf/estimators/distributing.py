@@ -12,6 +12,7 @@ from onmf._support.known import apart, as_known
 from onmf._support.skipping import SkippedLog
 from onmf.distributed import Partitions
 from onmf.distributed.arrays import DaskData, is_dask
+from onmf.distributed.partitions import Raw
 from onmf.estimators.base import NMF
 from onmf.estimators.halving import each_solved
 from onmf.learner.lesson import as_floats
@@ -41,32 +42,33 @@ class Sent:
         self.model = copy.copy(model)
         self.model.callbacks, self.model.verbose = None, 0
 
-    def coefficients(self, rows: Any, batch: Any) -> Array:
+    def coefficients(self, raw: Raw) -> Array:
         """The precise coefficients of a partition; under ``on_error="skip"`` NaN for rows that have none."""
-        X, _ = apart(as_floats(native(batch)))
-        if self.model.on_error != "skip":
-            return self.model._solve(rows, X)
-        return each_solved(rows, X, SkippedLog(), self.model._solve, self.model.n_components_)
+        X, _ = apart(as_floats(native(raw.batch)))
+        if self.model.on_error == "skip":
+            return each_solved(raw.rows, X, SkippedLog(), self.model._solve, self.model.n_components_)
+        H: Array = self.model._solve(raw.rows, X)
+        return H
 
-    def proportions(self, rows: Any, batch: Any) -> Array:
+    def proportions(self, raw: Raw) -> Array:
         """The share of every atom in the fits."""
-        return proportions(self.coefficients(rows, batch), self.model.components_)
+        return proportions(self.coefficients(raw), self.model.components_)
 
-    def fit(self, rows: Any, batch: Any) -> Array:
+    def fit(self, raw: Raw) -> Array:
         """H @ W of coefficients."""
-        return NMF.inverse_transform(self.model, batch)
+        return NMF.inverse_transform(self.model, raw.batch)
 
-    def loss(self, rows: Any, batch: Any) -> tuple[float, float]:
+    def loss(self, raw: Raw) -> tuple[float, float]:
         """The mean loss of a partition, and the weight that it has among others."""
-        if not batch.shape[0]:
+        if not raw.batch.shape[0]:
             return 0.0, 0.0
-        X = as_known(as_floats(native(batch)), self.model.missing, self.model.implicit)
-        refuse_bad_entries(X, rows, self.model._fitted.features.names)
+        X = as_known(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)
+        refuse_bad_entries(X, raw.rows, self.model._fitted.features.names)
         _, samples = apart(X)
         return self.model._loss(X), float(X.shape[0] if samples is None else samples.sum())
 
 
-def mean_over(partitions: Partitions, function: Callable[[Any, Any], tuple[float, float]]) -> float:
+def mean_over(partitions: Partitions, function: Callable[[Raw], tuple[float, float]]) -> float:
     """The mean of what the function gives, by its weights."""
     import dask
 

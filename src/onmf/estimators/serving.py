@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from onmf._support.arrays import Array
 from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
+from onmf.distributed.partitions import Raw
 from onmf.estimators.base import BLOCK, NMF
 from onmf.estimators.distributing import Sent, is_distributed, mean_over, partitions_of
 from onmf.estimators.halving import OnBad, Solve, each_solved
@@ -82,7 +83,7 @@ class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scik
         return mean_over(partitions, Sent(self).loss)
 
     def _mapped(
-        self, X: Any, weights: Any, function: Callable[[Any, Any], Array], width: int, what: str, given: int = 0
+        self, X: Any, weights: Any, function: Callable[[Raw], Array], width: int, what: str, given: int = 0
     ) -> Any:
         """A dask array of what the function makes of the rows, which are samples or, if that is ``given``, so long."""
         from onmf.distributed.mapped import mapped  # Dask is there, but not for everybody

@@ -93,7 +93,7 @@ class Outcome:
     """What a round has made of the model."""
 
     state: State
-    divergence: Divergence  # in internal units
+    parameters: Mapping[str, float]  # of the divergence in internal units, as far as they follow the residuals
     news: News | None  # None: nothing could be learnt from
     faults: tuple[DataError, ...]
     seconds: float  # of the slowest shard
@@ -168,19 +168,16 @@ def together(found: list[Found]) -> Found:
 def finished(setting: Setting, found: Found) -> Outcome:
     """The state that follows from what all shards have found."""
     learned, times = setting.learned, (found.seconds, found.ended)
-    divergence = learned.inside_model
     if found.sums is None or found.news is None:
-        return Outcome(learned.state, divergence, None, found.faults, *times)
-    if found.parameters and found.sums.samples:
-        mean = {name: value / found.sums.samples for name, value in found.parameters.items()}
-        inner = replace(whole(divergence), **mean)  # type: ignore[type-var] # all divergences are dataclasses
-        divergence = Partial(inner) if learned.partial else inner
+        return Outcome(learned.state, {}, None, found.faults, *times)
+    samples = found.sums.samples
+    parameters = {name: value / samples for name, value in found.parameters.items()} if samples else {}
     with threads.taken_from_blas():
-        state = learned.method.merged(divergence, learned.state, found.sums)
+        state = learned.method.merged(adapted(learned, parameters), learned.state, found.sums)
     if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
         error = unlearnable("makes the dictionary infinite or NaN", None)
-        return Outcome(learned.state, learned.inside_model, None, (*found.faults, error), *times)
-    return Outcome(state, divergence, found.news, found.faults, *times)
+        return Outcome(learned.state, {}, None, (*found.faults, error), *times)
+    return Outcome(state, parameters, found.news, found.faults, *times)
 
 
 def alone(setting: Setting, batch: Any, rows: Any) -> Outcome:
@@ -189,8 +186,17 @@ def alone(setting: Setting, batch: Any, rows: Any) -> Outcome:
     try:
         lesson = learnt(setting.recipe, learned, batch, rows, repeated=setting.repeated)
     except DataError as error:
-        return Outcome(learned.state, learned.inside_model, None, (error,), time.perf_counter() - started, time.time())
-    return Outcome(lesson.state, lesson.divergence, lesson.news, (), time.perf_counter() - started, time.time())
+        return Outcome(learned.state, {}, None, (error,), time.perf_counter() - started, time.time())
+    parameters = _left_to_data(learned, lesson.divergence)
+    return Outcome(lesson.state, parameters, lesson.news, (), time.perf_counter() - started, time.time())
+
+
+def adapted(learned: Learned, parameters: Mapping[str, float]) -> Divergence:
+    """The divergence of the model in internal units, with parameters that follow the residuals."""
+    if not parameters:
+        return learned.inside_model
+    inner = replace(learned.inside, **parameters)  # type: ignore[type-var] # all divergences are dataclasses
+    return Partial(inner) if learned.partial else inner
 
 
 def _left_to_data(learned: Learned, divergence: Divergence) -> dict[str, float]:

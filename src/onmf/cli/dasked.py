@@ -1,0 +1,79 @@
+"""``--dask``: the cluster that a command runs on, and the data in the partitions that its workers read."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from onmf._support.wording import counted
+from onmf.cli.terminal import errors, fail
+
+LOCAL = "local"
+PATIENCE = "10s"  # for a scheduler to answer
+
+Dask: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Run on Dask: the address of a scheduler, such as tcp://10.0.0.1:8786, or local, for a cluster of this "
+        "machine's processors. Workers read the files themselves, under the same names.",
+        show_default=False,
+    ),
+]
+Shards: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With --dask: how many pieces of the data are learnt from at the same time at most, whatever the number "
+        "of workers.",
+        show_default="one per partition, up to 64",
+    ),
+]
+
+
+@contextmanager
+def running_on(address: str) -> Iterator[Any]:
+    """A client of the cluster, which all that Dask computes goes to meanwhile."""
+    if any(importlib.util.find_spec(each) is None for each in ("dask", "distributed")):
+        raise ModuleNotFoundError("--dask needs dask; install onmf[dask].")
+    import dask
+    import distributed
+
+    _send_modules()
+    # Else a worker that dies just when the cluster looks after those it has lost earlier is never restarted.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"})
+    try:
+        if address == LOCAL:
+            settings = {"processes": True, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+            cluster = distributed.LocalCluster(threads_per_worker=1, **settings)
+            client = distributed.Client(cluster)
+        else:
+            cluster, client = None, distributed.Client(address, timeout=PATIENCE)
+    except (OSError, ValueError, TypeError) as error:
+        cause = " ".join(str(error).split()).rstrip(".")
+        fail(f"--dask {address}: no scheduler answers there ({cause}); give its address, or local.")
+    try:
+        workers = counted(len(client.nthreads()), "worker")
+        seen = f", dashboard at {client.dashboard_link}" if importlib.util.find_spec("bokeh") else ""
+        errors.print(f"Dask: {workers} at {client.scheduler.address}{seen}.")
+        yield client
+    finally:
+        client.close()
+        if cluster is not None:
+            cluster.close()
+
+
+def _send_modules() -> None:
+    """Classes of a file of the user's own (--module) are sent as they are: no worker could import them."""
+    import cloudpickle
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("onmf_module_"):
+            cloudpickle.register_pickle_by_value(module)

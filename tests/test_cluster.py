@@ -1,0 +1,424 @@
+"""A real cluster of processes: whoever computes, dies or dawdles, a fit ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import onmf
+from onmf import Checkpoint, OnlineNMF
+from onmf.distributed import partitioned, tasks
+from onmf.streams import SourceError
+from tests.conftest import Run, require_same_learning
+from tests.test_rounds import F, K, samples, spoilt
+
+ROWS = 900
+X = samples(9000)
+PHASES = ("opened", "facts", "setting", "exchanged", "learnt", "merged", "finished", "begun", "alone")
+
+
+@contextmanager
+def cluster(workers: int, **settings: Any) -> Iterator[Client]:
+    """A cluster of so many processes of one thread; ``settings`` are Dask's."""
+    usual = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
+    with (
+        dask.config.set(usual | settings),
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+        ) as found,
+        Client(found) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two workers that serve all tests which kill none of them."""
+    with cluster(2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return da.from_array(X, chunks=(ROWS, F))
+
+
+def quick(**settings: Any) -> OnlineNMF:
+    return OnlineNMF(**({"n_components": K, "random_state": 0, "max_passes": 2} | settings))
+
+
+@pytest.fixture(scope="module")
+def expected(data: Any) -> OnlineNMF:
+    """What any cluster has to end with."""
+    with dask.config.set(scheduler="sync"):
+        return quick().fit(data)
+
+
+class Deadly:
+    """A task that kills its process the first so many times that it is called, wherever that is."""
+
+    def __init__(self, name: str, folder: Path, times: int = 1) -> None:
+        self.name, self.folder, self.times, self.real = name, folder, times, getattr(tasks, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        for number in range(self.times):
+            try:
+                os.close(os.open(self.folder / f"{self.name}-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.real(*arguments)
+
+
+class Slow:
+    """A task that takes its time on every other call."""
+
+    def __init__(self, name: str) -> None:
+        self.calls, self.real = 0, getattr(tasks, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        time.sleep(0.2 * (os.getpid() % 2) + 0.02)
+        return self.real(*arguments)
+
+
+def test_the_number_of_workers_does_not_change_a_bit(data: Any, expected: OnlineNMF) -> None:
+    with cluster(1) as client:
+        for workers in (1, 2, 4):
+            client.cluster.scale(workers)  # type: ignore[union-attr]
+            client.wait_for_workers(workers)
+            require_same_learning(quick().fit(data), expected)
+            assert len(client.nthreads()) == workers
+    with cluster(1, **{"distributed.worker.memory.target": False}) as client:
+        require_same_learning(quick().fit(data.persist()), expected)
+
+
+def test_slow_workers_and_two_threads_each_do_not_change_a_bit(
+    data: Any, expected: OnlineNMF, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "learnt", Slow("learnt"))
+    require_same_learning(quick(max_passes=1, shards=3).fit(data), quick_here(data, max_passes=1, shards=3))
+
+
+def quick_here(data: Any, **settings: Any) -> OnlineNMF:
+    with dask.config.set(scheduler="sync"):
+        return quick(**settings).fit(data)
+
+
+@pytest.mark.parametrize(
+    ("workers", "failures", "phases"),
+    [(2, 3, PHASES), (2, 0, ("facts", "learnt", "finished")), (1, 3, ("opened", "learnt"))],
+    ids=["in every phase", "beyond what the scheduler bears", "the only one"],
+)
+def test_workers_that_are_killed_do_not_change_a_bit(
+    workers: int,
+    failures: int,
+    phases: tuple[str, ...],
+    data: Any,
+    expected: OnlineNMF,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in phases:
+        monkeypatch.setattr(tasks, name, Deadly(name, tmp_path))
+    with cluster(workers, **{"distributed.scheduler.allowed-failures": failures}):
+        require_same_learning(quick().fit(data), expected)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}-0" for name in phases}
+
+
+def test_a_task_that_kills_whoever_touches_it_ends_the_fit_with_a_sentence(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "learnt", Deadly("learnt", tmp_path, times=100))
+    keep = tmp_path / "run"
+    with cluster(2, **{"distributed.scheduler.allowed-failures": 0}):
+        with pytest.raises(OSError, match=r"workers died again and again during a round .*smaller partitions"):
+            quick().fit(data, checkpoint=keep)
+        monkeypatch.undo()
+        resumed = quick().fit(data, checkpoint=keep, resume=True)  # nothing is lost
+    require_same_learning(resumed, quick_here(data))
+
+
+DRIVER = """
+import os, signal, sys, dask.array as da, numpy as np
+from distributed import Client, LocalCluster
+from onmf import Checkpoint, OnlineNMF
+if __name__ == "__main__":
+    data = da.from_array(np.load(sys.argv[1]), chunks=(int(sys.argv[2]), -1))
+    def die(progress):
+        if progress.samples > 5000:
+            os.kill(os.getpid(), signal.SIGKILL)
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        model = OnlineNMF(int(sys.argv[4]), random_state=0, max_passes=2, callbacks=[die])
+        model.fit(data, checkpoint=Checkpoint(sys.argv[3], every=0))
+"""
+
+
+def test_a_driver_that_is_killed_is_resumed_on_another_cluster_to_the_bit(
+    data: Any, expected: OnlineNMF, client: Client, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    arguments = [tmp_path / "driver.py", tmp_path / "x.npy", ROWS, tmp_path / "run", K]
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert 3000 <= onmf.load(tmp_path / "run").n_samples_seen_ <= 5000
+    resumed = quick().fit(data, checkpoint=Checkpoint(tmp_path / "run"), resume=True)
+    require_same_learning(resumed, expected)
+
+
+def test_files_are_read_by_the_workers_and_one_that_vanishes_is_named_or_skipped(
+    client: Client, tmp_path: Path
+) -> None:
+    for number in range(10):
+        np.save(tmp_path / f"{number}.npy", X[number * ROWS : (number + 1) * ROWS])
+    data = partitioned(f"npy:{tmp_path}")
+    whole = quick().fit(data)
+    require_same_learning(whole, quick_here(data))
+    (tmp_path / "6.npy").unlink()
+    with pytest.raises(SourceError, match=r"^Partition 6: .*6\.npy does not exist"):
+        quick().fit(data)
+    model = quick(on_error="skip", max_passes=1).fit(data)
+    assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - ROWS)
+
+
+def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        np.save(tmp_path / f"{number}.npy", X[number * ROWS : (number + 1) * ROWS])
+    (tmp_path / "deaths").mkdir()
+    monkeypatch.setattr(tasks, "learnt", Deadly("learnt", tmp_path / "deaths"))
+    data, rounds = partitioned(f"npy:{tmp_path}"), 0
+
+    def tamper(_: onmf.Progress) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:  # all partitions are held by the one worker, which is about to die
+            for number in range(10):
+                np.save(tmp_path / f"{number}.npy", X[:ROWS] + number)
+
+    with (
+        cluster(1),
+        pytest.raises(SourceError, match=r"Partition \d had to be read again, since a worker was lost, and is not"),
+    ):
+        quick(callbacks=[tamper]).fit(data)
+
+
+def test_bad_rows_are_skipped_counted_and_named_by_workers(client: Client) -> None:
+    model = quick(on_error="skip", max_passes=1).fit(da.from_array(spoilt(), chunks=(900, F)))
+    assert (model.n_skipped_, model.n_samples_seen_) == (3, 8997)
+    with pytest.raises(onmf.DataError, match=r"^Partition [27]: .* at row \d+, column \d"):
+        quick().fit(da.from_array(spoilt(), chunks=(900, F)))
+
+
+def test_tasks_have_names_partitions_are_read_meanwhile_and_nothing_is_left_behind(
+    data: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def there(dask_scheduler: Any) -> list[str]:
+        return [key for key in dask_scheduler.tasks if str(key).startswith("onmf-")]
+
+    def known(dask_scheduler: Any) -> list[str]:
+        return list(dask_scheduler.task_prefixes)
+
+    read: list[int] = []
+
+    def look(progress: onmf.Progress) -> None:
+        read.append(sum(key.startswith("onmf-read") for key in client.run_on_scheduler(there)))
+
+    quick(shards=2, shuffle=False, callbacks=[look]).fit(data)
+    assert 2 < max(read) <= 6  # more than are learnt from, but not all
+    names = {f"onmf-{what}" for what in ("read", "facts", "start", "state", "learn", "merge", "finish")}
+    assert names <= set(client.run_on_scheduler(known))
+    for _ in range(100):
+        if not client.run_on_scheduler(there):
+            break
+        time.sleep(0.05)
+    assert client.run_on_scheduler(there) == []
+
+
+def test_coefficients_are_computed_by_workers(data: Any, client: Client, expected: OnlineNMF) -> None:
+    H = expected.transform(data)
+    np.testing.assert_array_equal(H.compute(), expected.transform(X))
+    assert expected.loss(data) == pytest.approx(expected.loss(X), rel=1e-12)
+
+
+MEMORY = """
+import re, sys, dask.array as da, numpy as np
+from pathlib import Path
+from dataclasses import dataclass
+from distributed import Client, LocalCluster
+from onmf import OnlineNMF
+from onmf.divergences import SquaredL2
+from onmf.methods import Surrogate
+
+def peak():
+    return int(re.findall(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[0])
+
+def block(block_id=None):
+    return np.random.default_rng(block_id[0]).gamma(1.0, 1.0, (1000, 100))
+
+@dataclass(frozen=True)
+class Mine(SquaredL2):
+    width: float = 1.0
+
+@dataclass(frozen=True, repr=False)
+class Own(Surrogate, name="own"):
+    "One that no worker can import."
+
+if __name__ == "__main__":
+    found = []
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+        for partitions in (30, 300):
+            data = da.map_blocks(block, chunks=((1000,) * partitions, (100,)), dtype=float, meta=np.empty((0, 0)))
+            model = OnlineNMF(5, divergence=Mine(), method=Own(tau=20), random_state=0, shards=8).fit(data)
+            assert type(model.divergence_) is Mine
+            assert type(model.method_) is Own
+            found.append((peak(), *client.run(peak).values()))
+    print(found)
+"""
+
+
+def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_are_sent_along(tmp_path: Path) -> None:
+    (tmp_path / "memory.py").write_text(MEMORY)
+    done = subprocess.run([sys.executable, tmp_path / "memory.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (driver, worker), (later_driver, later_worker) = json.loads(done.stdout.replace("(", "[").replace(")", "]"))
+    all_of_it = 270 * 1000 * 100 * 8 / 1024  # kilobytes of the partitions that were more
+    assert later_driver - driver < 0.1 * all_of_it
+    assert later_worker - worker < 0.2 * all_of_it
+
+
+# The command line
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path
+
+
+def test_onmf_fit_and_transform_run_on_the_cluster_that_is_named(
+    folder: Path, client: Client, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    address = client.scheduler.address  # type: ignore[union-attr]
+    common = ["fit", "x.npy", "-k", K, "--seed", 0, "--out", "m"]
+    status, out, err = run_main(*common, "--dask", address, "--shards", 4, "--checkpoint", "run", "--log-json", "log")
+    assert (status, out[:17]) == (0, "m: 3 atoms of 12 "), err
+    assert f"Dask: 2 workers at {address}" in err
+    phases = json.loads(Path("log").read_text().splitlines()[-1])["phases"]
+    assert list(phases) == ["read", "learn", "merge"]
+    assert min(phases.values()) > 0
+    status, _, err = run_main(*common, "--dask", address, "--shards", 4, "--checkpoint", "run", "--resume")
+    assert (status, "Resuming from run." in err) == (0, True)
+    model = onmf.load("m")
+    data = partitioned("x.npy")
+    require_same_learning(model, quick_here(data, shards=4, max_passes=1))
+    for out_name in ("h.parquet", "h.zarr"):
+        status, out, err = run_main("transform", "m", "x.npy", "--dask", address, "--out", out_name)
+        assert (status, out) == (0, f"{out_name}: coefficients of 9000 samples, 3 each.\n"), err
+    import pandas as pd
+    import zarr
+
+    H = model.transform(X)
+    np.testing.assert_array_equal(pd.read_parquet("h.parquet").to_numpy(), H)
+    np.testing.assert_array_equal(zarr.open("h.zarr")[:], H)
+    assert list(pd.read_parquet("h.parquet").columns) == ["component_0", "component_1", "component_2"]
+    status, out, _ = run_main(
+        *("transform", "m", "x.npy", "--dask", address, "--proportions", "--out", "p.parquet", "--json")
+    )
+    assert json.loads(out)["samples"] == 9000
+    np.testing.assert_array_equal(pd.read_parquet("p.parquet").to_numpy(), model.proportions(X))
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_bad_rows_are_nan_in_what_workers_write(folder: Path, client: Client, run_main: Run) -> None:
+    os.chdir(folder)
+    address = client.scheduler.address  # type: ignore[union-attr]
+    np.save("bad.npy", spoilt())
+    onmf.save(quick(max_passes=1).fit(X), "m")
+    status, _, err = run_main("transform", "m", "bad.npy", "--dask", address, "--out", "h.zarr")
+    assert status == 2
+    assert "onmf: Partition " in err
+    assert not Path("h.zarr").exists()
+    given = ("transform", "m", "bad.npy", "--dask", address, "--on-error", "skip", "--out", "h.zarr")
+    status, _, err = run_main(*given)
+    assert (status, "3 of the 9000 rows are NaN" in err) == (0, True)
+    import zarr
+
+    assert np.flatnonzero(np.isnan(zarr.open("h.zarr")[:, 0])).tolist() == [1801, 1900, 7000]
+
+
+def test_a_loss_of_your_own_is_sent_to_the_workers(folder: Path, client: Client, run_main: Run) -> None:
+    os.chdir(folder)
+    Path("my_losses.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from onmf.divergences import Separable\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Separable, name='mine_on_dask'):\n"
+        "    convex = True\n"
+        "    def d(self, xp, x, y): return (x - y) ** 2\n"
+        "    def dy(self, xp, x, y): return 2 * (y - x)\n"
+        "    def curvature(self, xp, x, y): return 2 + 0 * y\n"
+    )
+    address = client.scheduler.address  # type: ignore[union-attr]
+    options = ["--module", "my_losses.py", "-d", "mine_on_dask", "--dask", address]
+    status, out, err = run_main("fit", "x.npy", "-k", K, "--out", "m", *options)
+    assert (status, out[:2]) == (0, "m:"), err
+
+
+def test_a_cluster_of_this_machine_is_started_for_the_command(folder: Path, run_main: Run) -> None:
+    os.chdir(folder)
+    with dask.config.set({"distributed.worker.daemon": True}):
+        status, out, err = run_main("fit", "x.npy", "-k", K, "--seed", 0, "--dask", "local", "--out", "m")
+    assert (status, out[:2]) == (0, "m:"), err
+    assert "Dask: " in err
+    require_same_learning(onmf.load("m"), quick_here(partitioned("x.npy"), max_passes=1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "x.npy", "--out", "m", "--dask", "tcp://127.0.0.1:9"], "no scheduler answers there"),
+        (["fit", "x.npy", "--out", "m", "--dask", "nonsense://"], "no scheduler answers there"),
+        (["fit", "x.npy", "--out", "m", "--shards", "2"], "--shards says how data are learnt from on many machines"),
+        (["fit", "x.npy", "--out", "m", "--dask", "local", "--shuffle-buffer", "9"], "--shuffle-buffer is for data"),
+        (["fit", "x.csv", "--out", "m", "--dask", "local"], "can be read only from front to back"),
+        (
+            ["transform", "m0", "x.npy", "--out", "h.csv", "--dask", "local"],
+            "to a folder that ends in .parquet or .zarr",
+        ),
+        (["transform", "m0", "x.npy", "--out", "x.npy.zarr", "--dask", "local"], "exists already"),
+        (["transform", "m0", "x.npy", "--out", "no/h.zarr", "--dask", "local"], "no does not exist"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_status_2(
+    arguments: list[str], words: str, folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("onmf.cli.dasked.PATIENCE", "1s")
+    Path("x.csv").write_text("1,2\n3,4\n")
+    Path("x.npy.zarr").mkdir()
+    onmf.save(quick(max_passes=1).fit(X[:300]), "m0")
+    status, out, err = run_main(*arguments)
+    assert (status, out) == (2, "")
+    said = [line for line in err.splitlines() if not line.startswith("Learning K = ")]
+    assert len(said) == 1
+    assert said[0].startswith("onmf: ")
+    assert words in said[0]
