@@ -13,7 +13,6 @@ import os
 import tempfile
 import time
 import warnings
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any

@@ -5,6 +5,7 @@ Here that is Dask's scheduler in this process; tests/test_cluster.py has a real 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +34,7 @@ from onmf.learner.lesson import learnt
 from onmf.learner.recipe import Recipe
 from onmf.learner.rounds import SHARE, Setting, alone, finished, shard, size_of_round, together
 from onmf.methods import EM, SparseSurrogate, Surrogate
+from onmf.persistence import file
 from onmf.streams import Rows, SourceError, open_source
 from tests.conftest import mahalanobis, require_same_learning
 
@@ -616,8 +618,8 @@ def test_texts_of_several_files_need_no_vocabulary(tmp_path: Path) -> None:
 
 
 def test_a_file_that_vanishes_or_is_cut_is_named_or_skipped(files: Path, tmp_path: Path) -> None:
-    for file in (files / "npy").iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for part in (files / "npy").iterdir():
+        (tmp_path / part.name).write_bytes(part.read_bytes())
     data = partitioned(f"npy:{tmp_path}")
     (tmp_path / "04000.npy").unlink()
     (tmp_path / "05000.npy").write_bytes((tmp_path / "05000.npy").read_bytes()[:2000])
@@ -725,3 +727,47 @@ def test_a_shard_is_sent_no_history_and_a_round_of_one_is_plain_learning() -> No
     assert len(setting.learned.history.entries) == 1
     outcome = alone(setting, X[6000:7000], np.arange(1000))
     np.testing.assert_array_equal(outcome.state.W, learnt(recipe, learned, X[6000:7000]).state.W)
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    keep = tmp_path_factory.mktemp("stopped") / "run"
+    with dask.config.set(scheduler="sync"):
+        quick(callbacks=[stopped(4000)]).fit(D, checkpoint=keep)
+    return keep
+
+
+NONSENSE: dict[str, tuple[Any, ...]] = {
+    "kind": ("batches", None, "x", 3),
+    "passes": (0, -1, 1.5, None, "x"),
+    "seed": (-1, 1.5, None, "x"),
+    "partitions": (0, 3, None, "x"),
+    "begun": (-1, 11, None, "x"),
+    "mark": (None, 3, "x" * 32),
+}
+OPENED = (
+    None,
+    3,
+    [[1]],
+    [[0, -1, "0" * 32]],
+    [[99, 0, "0" * 32]],
+    [[0, 0, "x" * 32]],
+    [[0, 0, 5]],
+    [[0, 0, "0" * 32]] * 2,
+)
+
+
+@pytest.mark.parametrize("name", [*NONSENSE, "opened"])
+def test_where_a_run_stands_is_refused_if_no_run_could_stand_there(
+    name: str, stopped_run: Path, tmp_path: Path
+) -> None:
+    arrays, facts = file.read(stopped_run)
+    for value in NONSENSE.get(name, OPENED):
+        changed, opened = dict(facts["position"]), arrays["position.opened"]
+        if name == "opened":
+            opened = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+        else:
+            changed[name] = value
+        file.write(tmp_path / "m", arrays | {"position.opened": opened}, facts | {"position": changed})
+        with pytest.raises(file.ModelFileError, match="is damaged"):
+            onmf.load(tmp_path / "m")

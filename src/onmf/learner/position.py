@@ -75,7 +75,7 @@ class Position:
 
     def stored(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """As arrays and facts of a model file; of files there may be more than its facts could hold."""
-        facts = asdict(self)
+        facts = asdict(self) | {"kind": self.kind}
         del facts["files"]
         if self.files is None:
             return {}, facts

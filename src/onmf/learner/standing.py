@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
@@ -12,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_whole
-
-DIGEST = re.compile("[0-9a-f]{32}")
+from onmf.learner.position import DIGEST, Position
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Standing:
 
     def stored(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """As arrays and facts of a model file; of open partitions there may be more than its facts could hold."""
-        facts = asdict(self)
+        facts = asdict(self) | {"kind": self.kind}
         text = json.dumps([[each.number, each.done, each.digest] for each in self.opened])
         del facts["opened"]
         return {"position.opened": np.frombuffer(text.encode(), dtype=np.uint8)}, facts
@@ -73,3 +71,9 @@ class Standing:
         """What ``stored`` came from, checked."""
         found = json.loads(arrays["position.opened"].tobytes())
         return cls(**facts, opened=tuple(Opened(*each) for each in found))
+
+
+def restored(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> Position | Standing:
+    """A position that ``stored`` of either kind has made arrays and facts of."""
+    kinds: dict[str, type[Position | Standing]] = {kind.kind: kind for kind in (Position, Standing)}
+    return kinds[facts["kind"]].restored(arrays, {name: fact for name, fact in facts.items() if name != "kind"})

@@ -14,19 +14,8 @@ from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
 from onmf.divergences import Divergence
 from onmf.initial import INITS
-from onmf.learner import (
-    Coverage,
-    Drift,
-    Features,
-    History,
-    Learned,
-    Position,
-    Recipe,
-    Skipped,
-    Standing,
-    Usage,
-    continued,
-)
+from onmf.learner import Coverage, Drift, Features, History, Learned, Recipe, Skipped, Usage, continued
+from onmf.learner.standing import restored
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.persistence import file
@@ -69,11 +58,8 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
-    where = None
-    if position is not None:
-        lists, where = position.stored()
-        arrays |= lists
-        where["kind"] = position.kind
+    lists, where = ({}, None) if position is None else position.stored()
+    arrays |= lists
     if not isinstance(init, str):
         arrays["init"] = np.asarray(init, dtype=np.float64)
     if settings["fixed"] is not None:
@@ -179,7 +165,7 @@ def _restored(
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
         loss_to_beat=read_back(facts["loss_to_beat"]),
-        position=None if facts["position"] is None else _position(arrays, facts["position"]),
+        position=None if facts["position"] is None else restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], texts(skipped["reasons"])),
         source=None if source is None else Spec(source["scheme"], source["options"], names and texts(names)),
         drift=Drift(**facts["drift"]),
@@ -189,11 +175,6 @@ def _restored(
     _require_statistics(learned, recipe)
     continued(recipe, learned)  # refuses settings that do not fit what was learnt
     return settings, learned
-
-
-def _position(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Position | Standing:
-    kinds: dict[str, type[Position | Standing]] = {kind.kind: kind for kind in (Position, Standing)}
-    return kinds[facts["kind"]].restored(arrays, {name: fact for name, fact in facts.items() if name != "kind"})
 
 
 def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverage | None:
