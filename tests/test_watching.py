@@ -26,7 +26,7 @@ from onmf.cli.watching import Journal, Watch, watched
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
-    "memory_bytes",
+    *("memory_bytes", "phases"),
 }
 LINE = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [\d,]+ of 6,000 samples · [\d,]+/s · loss [\d.]+ · 0 skipped · [\d,]+ MiB$"
@@ -293,7 +293,7 @@ def test_a_stream_that_falls_silent_is_seen_to(tmp_path: Path) -> None:
 
 def test_the_rate_of_a_run_that_goes_on_counts_its_own_samples() -> None:
     watch = Watch()
-    watch(progress(1_000_020, H=np.ones((20, 2))))
+    watch(progress(1_000_020, H=np.ones((20, 2)), new=20))
     time.sleep(0.01)
     figures = watch.figures()
     assert figures is not None

@@ -68,10 +68,13 @@ class _Driver:
             self.total = before + n * (last - first + 1)
         for number in range(first, last + 1):
             window = Window(self.cluster, self.data, self.shards, number)
-            if done is not None:
-                window.take_up(done)
-            done = None
-            yield from self._pass(window)
+            try:
+                if done is not None:
+                    window.take_up(done)
+                done = None
+                yield from self._pass(window)
+            finally:
+                window.close()
         if self.learned is None or not (self.met or self.news):
             reason = self.skipped.reasons[-1] if self.skipped.count else "All partitions are empty."
             raise DataError(f"No batch could be learnt from. {reason}")

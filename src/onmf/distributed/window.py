@@ -107,8 +107,8 @@ class Window:
                 return Open(number, block, self.cluster.value(facts, held=True))
             except ClusterError as error:
                 attempt += 1
-                begin_again(error, attempt, f"reading partition {number}")
                 self.cluster.forget(*held)
+                begin_again(error, attempt, f"reading partition {number}")
             except (ConnectionError, ImportError, MemoryError):
                 raise
             except Exception as error:  # of the user's own tasks, whatever they do
@@ -123,6 +123,12 @@ class Window:
             if again.facts.fault is not None:
                 raise again.facts.fault
             each.block = again.block
+
+    def close(self) -> None:
+        """Let go of all that is held: what the cluster has given up stays given up while somebody wants it."""
+        ahead = [task for pair in self.ahead.values() for task in pair]
+        self.cluster.forget(*ahead, *(each.block for each in self.open if each.block is not None))
+        self.ahead, self.open = {}, []
 
     # Where a run stands
 
@@ -166,4 +172,4 @@ def begin_again(error: ClusterError, attempt: int, what: str) -> None:
             f"workers died again and again during {what} ({error}); perhaps they have too little memory: give them "
             "more, or smaller partitions."
         ) from error
-    log.warning("Workers were lost during %s, which is begun again: %s", what, error)
+    log.warning("Workers were lost during %s, which is begun again: %s", what, str(error))
