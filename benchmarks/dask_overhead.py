@@ -41,6 +41,9 @@ class Plain:
     def value(self, task: Any, held: bool = False) -> Any:
         return task
 
+    def forget(self, *held: Any) -> None:
+        pass
+
 
 def seconds_of_rounds(divergence: str, path: Path) -> list[float]:
     """Of every round but the first, which compiles."""

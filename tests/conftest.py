@@ -12,6 +12,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+# Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import numpy as np
 import pytest
