@@ -309,7 +309,7 @@ def test_a_bad_row_is_named_with_its_partition_or_skipped_and_counted() -> None:
     model = quick(on_error="skip").fit(data)
     assert model.n_skipped_ == 3
     assert sorted(reason[:21] for reason in model.skipped_) == [
-        *("Partition 2: NaN in d", "Partition 2: Negative", "Partition 7: Infinite"),
+        *("Partition 2: NaN in t", "Partition 2: Negative", "Partition 7: Infinity"),
     ]
     assert model.n_samples_seen_ == len(X) - 3
     assert model.loss(HELD_OUT) <= 1.01 * quick().fit(X).loss(HELD_OUT)

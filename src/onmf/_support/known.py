@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, dense, row_sums
+from onmf._support.resident import Resident, joined
 
 
 class Known:
@@ -235,6 +236,8 @@ def stacked(parts: list[Any]) -> Any:
     if any(isinstance(part, Weighted) for part in parts):
         X, samples = zip(*map(apart, parts), strict=True)
         return Weighted(stacked(list(X)), np.concatenate(samples))
+    if isinstance(parts[0], Resident):
+        return joined(parts)
     if not any(isinstance(part, Known) for part in parts):
         sparse = any(map(scipy.sparse.issparse, parts))
         return scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)

@@ -14,6 +14,7 @@ from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.dasked import Dask, Shards, running_on
+from onmf.cli.device import Device
 from onmf.cli.fixed import Fixed, atoms_for
 from onmf.cli.going_on import going_on
 from onmf.cli.keeping import checkpoint_of, save, tell_of_interrupt
@@ -58,6 +59,7 @@ EXAMPLES = (
     "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
     "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
     "`onmf fit parquet:counts --dask tcp://10.0.0.1:8786 --checkpoint run.safetensors --out model.safetensors`\n\n"
+    "`onmf fit cells.h5ad -k 30 --device cuda --out programmes.safetensors`\n\n"
     "`onmf fit counts.npz --seed 0 --out topics.safetensors --json | jq .loss`"
 )
 
@@ -127,6 +129,7 @@ def fit(
     seed: Seed = None,
     dask: Dask = None,
     shards: Shards = None,
+    device: Device = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
@@ -162,6 +165,7 @@ def fit(
         "reservoir": reservoir,
         "on_error": on_error,
         "shards": shards,
+        "device": device,
         "random_state": seed,
     }
     if shards is not None and dask is None:

@@ -15,6 +15,7 @@ from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, require_free
 from onmf.cli.dasked import Dask
+from onmf.cli.device import Device
 from onmf.cli.module import Module
 from onmf.cli.options import Data, Model, OnError
 from onmf.cli.served import Job, Pairs, skips
@@ -53,6 +54,7 @@ def transform(
     ] = False,
     on_error: OnError = "raise",
     dask: Dask = None,
+    device: Device = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
@@ -68,14 +70,14 @@ def transform(
     if dask is not None:
         what = "proportions" if as_proportions else "coefficients"
         require_folder(out)
-        nmf = onmf.load(model).set_params(on_error="skip" if skips(on_error) else "raise")
+        nmf = onmf.load(model).set_params(on_error="skip" if skips(on_error) else "raise", device=device)
         announce(
             context, f"Finding {what} of {data} in the {counted(len(nmf.components_), 'atom')} of {model}.", log_every
         )
         facts = {what: out} | write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
         tell(facts, what, as_json)
         return
-    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, watching, as_proportions)
+    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, watching, as_proportions, device)
     job.tell(facts, as_json)
 
 
@@ -88,6 +90,7 @@ def write_coefficients(
     on_error: str = "raise",
     watching: tuple[str, Path | None, str | None] = ("30s", None, None),
     as_proportions: bool = False,
+    device: str | None = None,
 ) -> tuple[Job, dict[str, Any]]:
     """Do so, and give the facts of it."""
     from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
@@ -106,7 +109,7 @@ def write_coefficients(
     kind.require(place)
     if not standard:
         require_writable(out, *(() if kind.adds_to_data else (place,)), model)
-    nmf = onmf.load(model)
+    nmf = onmf.load(model).set_params(device=device)
     atoms = counted(len(nmf.components_), "atom")
     announce(context, f"Finding {what} of {data} in the {atoms} of {model}.", watching[0])
     source = streams.open_source(data, like=nmf.source_)

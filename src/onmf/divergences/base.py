@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -177,7 +178,7 @@ class Divergence(Registered, kind="divergence"):
         least squares, whose stationary points are those of the loss.
         """
         slope = self.grad(X, Y)
-        return slope, chord(self, X, Y, slope)
+        return slope, chord(np, self.grad, X, Y, slope)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """The same for the coefficient step, whose line search allows a curvature closer to the second derivative.
@@ -185,6 +186,14 @@ class Divergence(Registered, kind="divergence"):
         Where the loss is not convex it may be negative: samples that this does not help take that of ``model``.
         """
         return self.model(X, Y)
+
+    def valued(self, xp: Any, x: Any, y: Any) -> Any:
+        """The divergence of each entry on an array namespace xp, of one that is ``separable``."""
+        raise NotImplementedError(f"{self.name} is not a sum over entries.")
+
+    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+        """``model``, or ``newton_model``, on an array namespace xp, of one that is ``separable``."""
+        raise NotImplementedError(f"{self.name} is not a sum over entries.")
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """P and N of the multiplicative update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
@@ -278,15 +287,15 @@ def total(*factors: Array) -> float:
     return float(rows.sum(dtype=np.float64))
 
 
-def chord(divergence: Divergence, X: Array, Y: Array, slope: Array) -> Array:
+def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any) -> Any:
     """dy(x, y) / (y - x), at a y farther away where y is too close to x; at least a hundredth of its row's mean."""
-    near = np.abs(Y - X) <= 1e-4 * (X + Y)
+    near = xp.abs(Y - X) <= 1e-4 * (X + Y)
     if near.any():
-        apart = 1e-12 * (X + Y).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
-        Z = np.where(near, 1.001 * np.maximum(X, Y) + apart, Y)
-        slope = np.where(near, divergence.grad(X, Z), slope)
+        apart = 1e-12 * (X + Y).mean(axis=1, keepdims=True) + xp.finfo(X.dtype).tiny
+        Z = xp.where(near, 1.001 * xp.maximum(X, Y) + apart, Y)
+        slope = xp.where(near, grad(X, Z), slope)
         Y = Z
-    curvature: Array = slope / (Y - X)
+    curvature = slope / (Y - X)
     # The sample's own mean: no result may depend on which batch a sample comes in.
-    least = 0.01 * np.abs(curvature).mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
-    return np.maximum(curvature, least)
+    least = 0.01 * xp.abs(curvature).mean(axis=1, keepdims=True) + xp.finfo(X.dtype).tiny
+    return xp.maximum(curvature, least)

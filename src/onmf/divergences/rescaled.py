@@ -68,6 +68,13 @@ class InUnits(Divergence):
         slope, curvature = self.inner.newton_model(self.unit * X, self.unit * Y)
         return self._first * slope, self._second * curvature
 
+    def valued(self, xp: Any, x: Any, y: Any) -> Any:
+        return self.inner.valued(xp, self.unit * x, self.unit * y) / self.loss
+
+    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+        slope, curvature = self.inner.modelled(xp, self.unit * X, self.unit * Y, newton)
+        return self._first * slope, self._second * curvature
+
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """Their ratio has no unit, but a penalty is added to N."""
         P, N = self.inner.multiplicative_parts(self.unit * X, self.unit * Y)

@@ -41,18 +41,16 @@ class L1(Separable, name="l1"):
         """sign(y - x)."""
         return xp.sign(y - x)
 
-    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
         """1/|r| is unbounded: that of a Huber loss whose delta is a twentieth of the sample's mean residual.
 
         A millionth of the sample's mean is added, for samples that are fitted exactly.
         """
         R = Y - X
-        size = np.abs(R)
-        least = 0.05 * size.mean(axis=1, keepdims=True) + 1e-6 * np.abs(X).mean(axis=1, keepdims=True)
-        weight = 1.0 / np.maximum(size, least + np.finfo(X.dtype).tiny)
+        size = xp.abs(R)
+        least = 0.05 * size.mean(axis=1, keepdims=True) + 1e-6 * xp.abs(X).mean(axis=1, keepdims=True)
+        weight = 1.0 / xp.maximum(size, least + xp.finfo(X.dtype).tiny)
         return R * weight, weight
-
-    newton_model = model
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """Least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.

@@ -31,17 +31,20 @@ class Separable(Divergence):
         """The same for the coefficients, negative where the loss is not convex; by default that of the dictionary."""
         return self.curvature(xp, x, y)
 
+    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+        """dy and ``curvature``, or ``newton_curvature``."""
+        slope = self.dy(xp, X, Y)
+        weight = (self.newton_curvature if newton else self.curvature)(xp, X, Y)
+        return slope, chord(xp, lambda x, y: self.dy(xp, x, y), X, Y, slope) if weight is None else weight
+
     def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """dy and ``curvature``."""
-        return self._model(X, Y, self.curvature(np, X, Y))
+        return self.modelled(np, X, Y)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """dy and ``newton_curvature``."""
-        return self._model(X, Y, self.newton_curvature(np, X, Y))
+        return self.modelled(np, X, Y, newton=True)
 
-    def _model(self, X: Array, Y: Array, weight: Array | None) -> tuple[Array, Array]:
-        slope = self.grad(X, Y)
-        return slope, chord(self, X, Y, slope) if weight is None else weight
+    def valued(self, xp: Any, x: Any, y: Any) -> Any:
+        return self.d(xp, x, y)
 
     @abstractmethod
     def d(self, xp: Any, x: Any, y: Any) -> Any:

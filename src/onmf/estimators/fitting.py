@@ -13,6 +13,8 @@ from onmf._support.checks import require_whole
 from onmf._support.known import as_learnt
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
+from onmf.device.placing import device_of
+from onmf.device.tensors import as_array, is_tensor, require_samples
 from onmf.estimators.distributing import is_distributed
 from onmf.estimators.going_on import Beginning
 from onmf.estimators.streamed import Streamed
@@ -33,7 +35,7 @@ class Fitting(Streamed):
         self, X: Any, weights: tuple[Any, Any], recipe: Recipe, keep: Checkpoint | None, resume: bool, resume_from: Any
     ) -> Self:
         """Learn, and write checkpoints that nobody else writes."""
-        reading = Reading.of(vars(self), keep is not None, keep is not None and keep.verify)
+        reading = Reading.of(self._as_placed(), keep is not None, keep is not None and keep.verify)
         settings = self.get_params(deep=False) | {"divergence": lasting(self.divergence, recipe.divergence)}
         beginning = Beginning.of(settings, keep, resume, resume_from, recipe.divergence)
         source, features = self._source(X, weights)
@@ -83,7 +85,7 @@ class Fitting(Streamed):
         return self
 
     def _learn_partitions(self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None) -> None:
-        reading = replace(Reading.of(vars(self)), max_passes=1, shuffle=False)
+        reading = replace(Reading.of(self._as_placed()), max_passes=1, shuffle=False)
         data, features = self._source(X, weights)
         if known is not None:
             learner.require_features(known, features, "the model")
@@ -96,6 +98,9 @@ class Fitting(Streamed):
 
     def _learn_batch(self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None) -> None:
         rows = given_rows(weights[0])
+        if is_tensor(X):
+            require_samples(X, recipe.device)
+            X = as_array(X)
         try:
             X, features = self._validated(X, reset=known is None)
             X = as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit)
@@ -122,10 +127,14 @@ class Fitting(Streamed):
         for listener in self._listeners():
             listener(progress)
 
+    def _as_placed(self) -> dict[str, Any]:
+        """The parameters, with the device that they come to here."""
+        return vars(self) | {"device": device_of(self.device)}
+
     def _recipe(self) -> Recipe:
         """The settings as the learner takes them, checked."""
         self._check_settings()
         if self.shards is not None:
             require_whole(1, shards=self.shards)
-        Reading.of(vars(self))
-        return Recipe.of(vars(self))
+        Reading.of(self._as_placed())
+        return Recipe.of(self._as_placed())

@@ -82,6 +82,11 @@ class OnlineNMF(Fitting):
     shards : int or None, default None
         Of data in partitions (dask arrays and data frames, ``onmf.distributed.partitioned``), how many pieces are
         learnt from at the same time at most, whatever the number of workers; None: one per partition, up to 64.
+    device : {None, "auto", "cuda", "cuda:NUMBER", "cpu"}, default None
+        Where to compute. None: on the processor, by compiled code. "cuda": on a GPU, by PyTorch (``onmf[gpu]``);
+        "auto": on a GPU if there is one that can be used, else as None. "cpu": by PyTorch on the processor, to try what
+        a GPU would do; slower than None. On a device, separable divergences are learnt by method surrogate; tensors are
+        taken as they are, and ``transform`` gives a tensor where X is one. Data in single precision are faster.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -149,6 +154,7 @@ class OnlineNMF(Fitting):
         transform_max_iter: int = 5000,
         on_error: str = "raise",
         shards: int | None = None,
+        device: str | None = None,
         random_state: Any = None,
         callbacks: Collection[Callable[[Progress], Any]] | None = None,
         verbose: int = 0,
@@ -176,6 +182,7 @@ class OnlineNMF(Fitting):
         self.transform_max_iter = transform_max_iter
         self.on_error = on_error
         self.shards = shards
+        self.device = device
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose

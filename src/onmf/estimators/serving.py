@@ -13,7 +13,8 @@ from onmf._support.arrays import Array
 from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
 from onmf.distributed.partitions import Raw
-from onmf.estimators.base import BLOCK, NMF
+from onmf.estimators.accelerated import Accelerated
+from onmf.estimators.base import BLOCK
 from onmf.estimators.distributing import Sent, is_distributed, mean_over, partitions_of
 from onmf.estimators.halving import OnBad, Solve, each_solved
 from onmf.estimators.inputs import likeness, require_same_features
@@ -29,10 +30,10 @@ log = logging.getLogger("onmf")
 STREAMED = 100  # rows read from a pipe at a time: whoever reads the other end waits for them too
 
 
-class Serving(NMF, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scikit-learn carries no types
+class Serving(Accelerated, auto_wrap_output_keys=None):  # type: ignore[call-arg] # scikit-learn carries no types
     """The base of the estimators, for streams too.
 
-    ``auto_wrap_output_keys``: what NMF's ``transform`` gives becomes a data frame on demand; an iterator does not.
+    ``auto_wrap_output_keys``: what the base's ``transform`` gives becomes a data frame on demand; an iterator does not.
     """
 
     on_error: str = "raise"  # which OnlineNMF leaves to the user

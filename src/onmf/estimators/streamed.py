@@ -10,6 +10,8 @@ from typing import Any
 from onmf import learner, methods
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
+from onmf.device.placing import device_of
+from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
 from onmf.distributed import Partitions
 from onmf.estimators.distributing import is_distributed, partitions_of
 from onmf.estimators.reported import Reported
@@ -71,12 +73,38 @@ class Streamed(Reported):
                 )
             source = X if isinstance(X, Source) else Batches(X)
             return source, Features.of(source.n_features, source.feature_names)
+        device = device_of(self.device)
+        if is_tensor(X):
+            require_samples(X, device)
+            if device is not None and self._stays(X, weights):
+                return self._on_device(X, device, dtype_of(X)), Features(X.shape[1])
+            X = as_array(X)
         X, features = self._validated(X, reset=True)
         warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
+        if device is not None and self._stays(X, weights):
+            from onmf.device.samples import fits  # PyTorch is there, but not for everybody
+
+            if fits(X, device):
+                return self._on_device(X, device, X.dtype), features
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
             refuse_bad_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
+
+    def _stays(self, X: Any, weights: tuple[Any, Any]) -> bool:
+        """Can X be learnt from where it is, or is there more to look at than its entries?"""
+        plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
+        return plain and self.on_error == "raise"
+
+    def _on_device(self, X: Any, device: str, dtype: Any) -> Source:
+        """X on a device, over all passes."""
+        from onmf.device.samples import moved
+        from onmf.device.source import RowsOnDevice
+
+        there = moved(X, device)
+        if not there.sound:
+            refuse_bad_entries(as_array(X) if is_tensor(X) else X)
+        return RowsOnDevice(there, dtype)
 
     def _course(
         self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None

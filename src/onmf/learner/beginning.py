@@ -49,8 +49,7 @@ def begin(
         )
     shape = recipe.n_components, batch.shape[1]
     kind = Partial(divergence) if inside.partial else divergence
-    choice = recipe.method.for_shares() if recipe.shares else recipe.method
-    method = choice.chosen(kind, shape, share_of_entries(batch), n_samples)
+    method = recipe.choice.chosen(kind, shape, share_of_entries(batch), n_samples)
     require_served(method, inside, recipe, weights is not None)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
@@ -101,7 +100,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
-    method = recipe.method.continued(learned.method)
+    method = (recipe.method if recipe.device is None else recipe.choice).continued(learned.method)
     require_served(method, learned.inside, recipe)
     return replace(learned, method=method)
 

@@ -12,13 +12,15 @@ import scipy
 
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, Weighted, apart, as_learnt, checked_missing
+from onmf._support.resident import Resident
 from onmf.learner.lesson import as_floats
 from onmf.methods import Method
 from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
 from onmf.units import good_rows
 
-MOST_BYTES = 2**26  # of a batch that has grown
+MOST_BYTES, MOST_BYTES_ON_DEVICE = 2**26, 2**28  # of a batch that has grown
+ON_DEVICE = 1024  # samples of the first batch
 NOWHERE = -1  # the place of rows after some that the source has left out
 
 
@@ -35,6 +37,7 @@ class Reading:
     missing: str | None = None  # "nan": such entries are unknown
     implicit: str = "zero"  # what sparse data do not store is that, or "missing"
     verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
+    device: bool = False  # does PyTorch compute?
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
@@ -46,18 +49,24 @@ class Reading:
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
         missing, implicit = checked_missing(settings["missing"], settings["implicit"])
-        grows = settings["batch_size"] is None
-        size = max(5 * settings["n_components"], 200) if grows else settings["batch_size"]
+        grows, device = settings["batch_size"] is None, settings["device"] is not None
+        least = ON_DEVICE if device else 200
+        size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
         given = int(size), grows, passes, bool(shuffle), on_error == "skip", marked, missing, implicit, verify
-        return cls(*given)
+        return cls(*given, device)
 
     def size_of(self, source: Source) -> int:
         """The rows that a source is asked for at a time."""
         return source.batch_size or self.batch_size
 
-    def next_size(self, method: Method, seen: int, row_bytes: int) -> int:
-        """Of a batch after ``seen`` samples: no smaller than a chunk, as far as that fits into memory."""
+    def next_size(self, seen: int, row_bytes: int, method: Method | None = None) -> int:
+        """Of a batch after ``seen`` samples: no smaller than a chunk, as far as that fits into memory.
+
+        On a device a batch is many chunks, as the host would have to wait for each.
+        """
+        if self.device or method is None:
+            return max(self.batch_size, min(seen, MOST_BYTES_ON_DEVICE // row_bytes))
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
@@ -146,7 +155,7 @@ def _recut(blocks: Numbered, size: Callable[[int], int], begins: int) -> Numbere
 
 def _row_bytes(batch: Any) -> int:
     batch, _ = apart(batch)
-    if isinstance(batch, Known):
+    if isinstance(batch, (Known, Resident)):
         return max(1, batch.nbytes // len(batch))
     entries = batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
     return max(1, int(entries) // batch.shape[0])

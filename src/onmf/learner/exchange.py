@@ -15,6 +15,7 @@ Nothing is drawn at random, and where no exchange happens nothing changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from onmf._support.arrays import Array, dense, row_sums
 from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import pose
-from onmf.sets import Box, Simplex
+from onmf.problem import Penalties, pose
+from onmf.sets import Box, DictionarySet, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -64,39 +65,55 @@ def exchanged(
 
     ``weights`` are those of the samples, if they differ.
     """
-    W = state.W
     X = as_dense(X) if isinstance(X, Known) else X
-    if X.shape[0] < FEWEST or len(W) - state.C.fixed < 2:
-        return state
-    usual, penalties = method.coefficients(divergence), state.penalties
-    penalty = method.penalty(penalties)
+    usual, penalty = method.coefficients(divergence), method.penalty(state.penalties)
     solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
 
-    def solved(rows: Any, W: Array) -> tuple[Array, Array, Array]:
-        """Coefficients, objectives, and objectives relative to the samples' scales."""
-        problem = pose(divergence, rows, W, box, penalty)
+    def solved(rows: slice, W: Array) -> tuple[Array, Array, Array]:
+        problem = pose(divergence, X[rows], W, box, penalty)
         H = solver.solve(problem).H
         objective = problem.objective(H, problem.fit(H))
         return H, objective, objective / problem.scale
 
-    H, before, misfit = solved(X, W)
+    found = proposed(method, divergence, state.W, state.C, state.penalties, X, solved, weights)
+    return state if found is None else method.recombined(divergence, state, *found)
+
+
+def proposed(
+    method: Method,
+    divergence: Divergence,
+    W: Array,
+    C: DictionarySet,
+    penalties: Penalties,
+    X: Any,
+    solved: Callable[[slice, Array], tuple[Array, Array, Array]],
+    weights: Array | None = None,
+) -> tuple[Array, Array] | None:
+    """A dictionary with an atom exchanged and the matrix T with which coefficients h become T h, if it is better.
+
+    ``solved`` gives coefficients of some of the samples in a dictionary, their objectives, and these relative to the
+    samples' scales.
+    """
+    if X.shape[0] < FEWEST or len(W) - C.fixed < 2:
+        return None
+    H, before, misfit = solved(slice(None), W)
     S, Q = _grams(divergence, X, H, W)
-    pair, cost, merged, mixing = _cheapest_merger(S, Q, W, state.C.fixed)
+    pair, cost, merged, mixing = _cheapest_merger(S, Q, W, C.fixed)
     if cost > method.exchanges(divergence) * float((np.diag(S) * np.diag(Q)).mean()):
-        return state
+        return None
     made_of, judges = slice(0, None, 2), slice(1, None, 2)
     new = _lacking(divergence, X[made_of], H[made_of], W, int(np.argmax(misfit[made_of])))
     if new is None:
-        return state
+        return None
     changed = W.copy()
     changed[pair] = merged, new
-    changed = state.C.project(changed)
-    _, after, _ = solved(X[judges], changed)
+    changed = C.project(changed)
+    _, after, _ = solved(judges, changed)
     before, counts = before[judges], 1.0 if weights is None else weights[judges]
     number = len(after) if weights is None else float(weights[judges].sum())
     dearer = number * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
     better = (counts * after).sum() + dearer < (counts * before).sum()
-    return method.recombined(divergence, state, changed, mixing) if better else state
+    return (changed, mixing) if better else None
 
 
 def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:

@@ -19,7 +19,8 @@ def require_same_past(method: Method, source: Source, reading: Reading, done: Po
 
         def size(row_bytes: int, leg: Position = leg) -> int:
             seen = leg.clock + read  # noqa: B023 - as it is when the next batch is cut
-            return reading.batch_size if seen <= leg.began else reading.next_size(method, seen, row_bytes)
+            first = seen <= leg.began and not reading.device
+            return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
 
         files = source.of_files(names[first:last])
         order = leg.shuffling() if reading.shuffle and files.any_order else None

@@ -15,6 +15,7 @@ import xxhash
 
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, Weighted
+from onmf._support.resident import on_host
 from onmf.streams import SourceError
 
 Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
@@ -143,6 +144,7 @@ class Marks:
 
 def digest(batch: Any) -> str:
     """Of a batch's shape, type and every entry."""
+    batch = on_host(batch)
     if isinstance(batch, (Known, Weighted)):
         weights = batch.samples if isinstance(batch, Weighted) else batch.weights
         parts = digest(batch.X) + ("" if weights is None else digest(weights))

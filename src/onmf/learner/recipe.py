@@ -8,6 +8,7 @@ from typing import Any
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
+from onmf.device.placing import named
 from onmf.divergences import Divergence
 from onmf.fixed import count, require_known
 from onmf.initial import require_init
@@ -33,6 +34,7 @@ class Recipe:
     reservoir: int = 0
     fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
     coefficients: str = "nonnegative"
+    device: str | None = None  # of PyTorch's; None: the compiled code of this package
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
@@ -42,6 +44,19 @@ class Recipe:
         require_known(self.fixed, self.n_components)
         if isinstance(self.H, Simplex):
             self.H.free(self.n_components)  # refuses lower bounds that leave nothing
+        if self.device is not None:
+            self._require_device()
+
+    def _require_device(self) -> None:
+        """Refuse what only the processor does."""
+        self.method.for_device()
+        cure = "leave device out"
+        if not self.divergence.separable:
+            raise ValueError(f"{self.divergence.name} is no sum over entries, and runs on the processor only; {cure}.")
+        if self.shares:
+            raise ValueError(f"coefficients on the simplex are found by the processor only; {cure}.")
+        if self.reservoir:
+            raise ValueError(f"a reservoir is kept on the processor only; {cure}, or the reservoir.")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -60,7 +75,15 @@ class Recipe:
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],
+            named(settings.get("device")),
         )
+
+    @property
+    def choice(self) -> Choice:
+        """The method or the rule that picks one, as the coefficients and the device have it."""
+        if self.device is not None:
+            return self.method.for_device()
+        return self.method.for_shares() if self.shares else self.method
 
     @property
     def C(self) -> DictionarySet:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from onmf._support.resident import on_host
 from onmf._support.skipping import SkippedLog
 from onmf.learner.beginning import begin
 from onmf.learner.cuts import Reading, cuts
@@ -44,6 +45,7 @@ def run(
     known_faults = done.faults if done else 0
     passing_over = False  # batches that an earlier run has learnt from
     news = False  # since the last time that anything was handed out
+    asked = 0  # samples that batches on a device have been asked for
 
     def leave_out(error: Exception, position: Position | None) -> None:
         nonlocal learned, skipped, news
@@ -67,9 +69,14 @@ def run(
 
     def size(row_bytes: int) -> int:
         """Of the next batch."""
+        nonlocal asked
+        if reading.device:  # where it may be read before this one is learnt from: nothing but rows may decide
+            wanted = reading.next_size(asked, row_bytes)
+            asked += wanted
+            return wanted
         if learned is None or clock + read <= began:
             return reading.batch_size
-        return reading.next_size(learned.method, clock + read, row_bytes)
+        return reading.next_size(clock + read, row_bytes, learned.method)
 
     left, whole = legs(source, done, reading.marked)
     if reading.verify and learned is not None and done is not None:
@@ -91,8 +98,13 @@ def run(
                 sought = True  # only the last batch is read again
                 begins, count, read = done.place, known - 1, done.rows - done.length
             passing_over = known > 0
-            marks = Marks(reading.marked)
-            for rows, batch, place in cuts(leg.source, reading, order, fault, size, begins):
+            marks, asked = Marks(reading.marked), clock + read
+            batches = cuts(leg.source, reading, order, fault, size, begins)
+            if recipe.device is not None and leg.source.rewinds and not (leg.source.resident or reading.skip_bad):
+                from onmf.device.ahead import sent_ahead  # PyTorch is there, but not for everybody
+
+                batches = sent_ahead(batches, recipe.device)
+            for rows, batch, place in batches:
                 met = True
                 if learned is None:
                     began = clock + read
@@ -122,8 +134,9 @@ def run(
                 )
                 try:
                     if learned is None:
-                        refuse_bad_entries(as_floats(batch), rows, features.names)
-                        begun = begin(recipe, batch, features, drawing, source.n_samples, rows)
+                        first = on_host(batch)
+                        refuse_bad_entries(as_floats(first), rows, features.names)
+                        begun = begin(recipe, first, features, drawing, source.n_samples, rows)
                         begun = replace(begun, skipped=skipped, source=source.spec)
                     else:
                         begun = learned

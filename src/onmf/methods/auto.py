@@ -41,6 +41,9 @@ class Auto(Choice, name="auto"):
         """The surrogate: the others make multiplicative steps, which do not keep a sum."""
         return self._made(Surrogate)
 
+    def for_device(self) -> Choice:
+        return self._made(Surrogate)
+
     def continued(self, before: Method) -> Method:
         kinds = SparseSurrogate, EM, Surrogate
         return self._made(next((kind for kind in kinds if type(before) is kind), Surrogate)).continued(before)

@@ -107,6 +107,10 @@ class Choice(Constants, kind="method"):
         """The choice where the coefficients of a sample sum to one: the same, unless a rule has to pick otherwise."""
         return self
 
+    def for_device(self) -> Choice:
+        """The choice where PyTorch computes: the surrogate alone."""
+        raise ValueError(f"method {self.name!r} runs on the processor only; leave device out, or use method 'auto'.")
+
     @abstractmethod
     def continued(self, before: Method) -> Method:
         """The method for a model that has learnt with ``before``: the same with constants as they are now."""

@@ -147,8 +147,6 @@ def rebase(memory: dict[str, Array]) -> None:
 
 def change_units(memory: dict[str, Array], s: Array) -> None:
     """The statistics of V / s instead of V: powers of two, an entry of s per atom."""
-    from onmf.kernels import pack
-
     if (s == 1).all():
         return
     memory["unit"] = memory["unit"] / s
@@ -160,7 +158,7 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
     if "a" in memory:
         memory["a"] = memory["a"] * np.square(s)[:, None]
     if "A" in memory:
-        products = pack(s[:, None])
+        products = np.outer(s, s)[np.triu_indices(len(s))][:, None]
         memory["A"] = memory["A"].copy()
         for f in blocks(memory):
             matrices(memory, f)[...] *= products

@@ -35,7 +35,7 @@ from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, priced, quadratics
-from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Choice, Method, State, Statistics, Sums
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.problem import Problem, takes_sparse
@@ -90,6 +90,9 @@ class Surrogate(Method, name="surrogate"):
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         known = self.sparse is not None or not (_takes_sparse(divergence) or divergence.partial)
         return self if known else replace(self, sparse=density < FEW_ENTRIES)
+
+    def for_device(self) -> Choice:
+        return self
 
     def refuses_shares(self, divergence: Divergence) -> str | None:
         return None
@@ -235,7 +238,7 @@ class Surrogate(Method, name="surrogate"):
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
 
-    def on_shard(self, shards: int) -> Method:
+    def on_shard(self, shards: int) -> Surrogate:
         return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:

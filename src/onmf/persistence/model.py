@@ -43,7 +43,7 @@ PLAIN = {  # settings that a file holds as they are, and what they are if nobody
     "on_error": "raise",
     "shards": None,
 }
-# All settings but the divergence, which is stored apart, and callbacks and verbose, which are not stored.
+# All settings but the divergence, which is stored apart, and device, callbacks and verbose, which are not stored.
 USUAL = PLAIN | {"init": "kmeans++", "fixed": None, "method": "auto", "random_state": None, "sets": None}
 
 

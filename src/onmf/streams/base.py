@@ -46,6 +46,7 @@ class Source(ABC):
     n_samples: int | None = None  # None: unknown before the end
     any_order: bool = False  # can rows be read in any order, i.e. shuffled?
     rewinds: bool = True  # can it be read again?
+    resident: bool = False  # do its rows lie on a device, where they are learnt from?
     feature_names: list[str] | None = None
     index_name: str | None = None  # of the names of rows, where they have some instead of numbers
     batch_size: int | None = None  # of a source that has its own, whatever is asked for

@@ -1,0 +1,96 @@
+"""Coordinate descent on many small quadratic programmes, min over low <= x <= high of x'Ax / 2 - b'x, side by side.
+
+On a GPU it is a kernel in Triton, a problem per program: its x lies in registers, and its matrix is read row by row.
+Elsewhere it is a plain loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # ``placing`` says so where it is needed
+    triton = None
+
+WARP = 128  # entries of x that one warp of threads holds well
+
+
+def descend(A: Any, b: Any, x: Any, low: Any, high: Any, sweeps: int, first: int = 0) -> Any:
+    """x (P, K) after so many sweeps over its coordinates from the first on.
+
+    A is (P, K, K) or, if all problems share it, (1, K, K); the bounds are numbers or tensors that broadcast to x.
+    Coordinates without curvature stay.
+    """
+    diagonal = torch.diagonal(A, dim1=1, dim2=2)
+    inverse = torch.where(diagonal > 0, 1 / diagonal, 0).contiguous()
+    x, b, A = x.clone(memory_format=torch.contiguous_format), b.contiguous(), A.contiguous()
+    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device).expand_as(x) for bound in (low, high))
+    if x.is_cuda:
+        return _on_gpu(A, b, inverse, x, low, high, sweeps, first)
+    return _plainly(A, b, inverse, x, low, high, sweeps, first)
+
+
+def _plainly(A: Any, b: Any, inverse: Any, x: Any, low: Any, high: Any, sweeps: int, first: int) -> Any:
+    A = A.clone()
+    torch.diagonal(A, dim1=1, dim2=2).zero_()
+    rows = A[0] if len(A) == 1 else A.transpose(0, 1).contiguous()
+    moves, least = inverse > 0, torch.finfo(x.dtype).eps
+    for _ in range(sweeps):
+        before = x.clone()
+        for k in range(first, x.shape[1]):
+            rest = x @ rows[k] if len(A) == 1 else (rows[k] * x).sum(dim=1)
+            new = torch.clamp((b[:, k] - rest) * inverse[:, k], min=low[:, k], max=high[:, k])
+            x[:, k] = torch.where(moves[:, k], new, x[:, k])
+        if torch.equal(x, before) or float((x - before).abs().max()) <= least * float(x.abs().max()):
+            break
+    return x
+
+
+def _on_gpu(A: Any, b: Any, inverse: Any, x: Any, low: Any, high: Any, sweeps: int, first: int) -> Any:
+    P, K = x.shape
+    if not P or first >= K:
+        return x
+    block = triton.next_power_of_2(K)
+    each = int(len(A) > 1)  # or one matrix for all
+    with torch.cuda.device(x.device):
+        _kernel[(P,)](
+            *(A, b, inverse, x, low, high, K, first, sweeps),
+            *(each * K * K, each * K, *low.stride(), *high.stride()),
+            BLOCK=block,
+            num_warps=max(1, min(8, block // WARP)),
+        )
+    return x
+
+
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _kernel(  # type: ignore[no-untyped-def] # pragma: no cover - runs on a GPU
+        A, b, inverse, x, low, high, K, first, sweeps, a_p, i_p, l_p, l_k, h_p, h_k, BLOCK: tl.constexpr
+    ):
+        p = tl.program_id(0).to(tl.int64)
+        j = tl.arange(0, BLOCK)
+        inside = j < K
+        A += p * a_p
+        inverse += p * i_p
+        low += p * l_p
+        high += p * h_p
+        b += p * K
+        x += p * K
+        v = tl.load(x + j, mask=inside, other=0.0)
+        for _ in range(sweeps):
+            row = tl.load(A + first * K + j, mask=inside, other=0.0)
+            for k in range(first, K):
+                # The next row is on its way while this one is summed up: nothing in it depends on x.
+                following = tl.load(A + tl.minimum(k + 1, K - 1) * K + j, mask=inside, other=0.0)
+                size = tl.load(inverse + k)
+                rest = tl.sum(tl.where(j == k, 0.0, row * v), axis=0)
+                new = (tl.load(b + k) - rest) * size
+                new = tl.minimum(tl.maximum(new, tl.load(low + k * l_k)), tl.load(high + k * h_k))
+                v = tl.where((j == k) & (size > 0), new, v)
+                row = following
+        tl.store(x + j, v, mask=inside)

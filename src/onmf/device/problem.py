@@ -1,0 +1,215 @@
+"""The coefficient problem on tensors: min over h in the box of d(x || hW) + penalty(h), one problem per row of X.
+
+At the fit y = hW a divergence has the slope g and the curvature c > 0, so that its quadratic model in h is
+
+    h' (sum_f c_f w_f w_f') h / 2 - h' sum_f (c_f y_f - g_f) w_f
+
+All matrices of a chunk are one product, C @ (W (x) W), all right sides another, and ``descend`` does the rest.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from onmf.device.descent import descend
+from onmf.device.namespace import xp
+from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.problem import Penalty
+from onmf.sets import Box
+
+ROUNDS, SWEEPS = 3, 30  # of a chunk while it is learnt from
+MOST = 10.0  # times the mass that a sample known in part is likely to have, that one atom may have
+HALVINGS = 30
+STIFFER = 4.0
+SUFFICIENT = 1e-4  # of the decrease that the slope promises
+
+
+class Problem:
+    """Samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ."""
+
+    def __init__(self, divergence: Divergence, X: Any, W: Any, box: Box, penalty: Penalty, present: Any = None) -> None:
+        self.divergence, self.X, self.W, self.box, self.penalty, self.present = divergence, X, W, box, penalty, present
+        self.shared = divergence.quadratic and present is None  # do all samples have one matrix?
+        self._products: Any = None
+
+    def rows(self, some: Any) -> Problem:
+        """The same problem for some of the samples."""
+        present = None if self.present is None else self.present[some]
+        part = Problem(self.divergence, self.X[some], self.W, self.box, self.penalty, present)
+        part._products = self.products
+        return part
+
+    @property
+    def products(self) -> Any:
+        """W (x) W, packed: (P, F); or W W' where all samples share it: (1, K, K)."""
+        if self._products is None:
+            self._products = (self.W @ self.W.T)[None] if self.shared else packed(self.W)
+        return self._products
+
+    def fit(self, H: Any) -> Any:
+        """Y = HW."""
+        return H @ self.W
+
+    def losses(self, Y: Any) -> Any:
+        """d(x || y) per sample."""
+        values = self.divergence.valued(xp, self.X, Y)
+        return (values if self.present is None else values * self.present).sum(dim=1)
+
+    def objective(self, H: Any, Y: Any) -> Any:
+        """With the penalty."""
+        losses = self.losses(Y)
+        if not self.penalty:
+            return losses
+        return losses + 0.5 * self.penalty.l2 * (H * H).sum(dim=1) + self.penalty.l1 * H.sum(dim=1)
+
+    def model(self, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+        """Slopes and curvatures at the fits."""
+        slope, curvature = self.divergence.modelled(xp, self.X, Y, newton)
+        return (slope, curvature) if self.present is None else (slope * self.present, curvature * self.present)
+
+    def matrices(self, C: Any) -> Any:
+        """Those of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
+        M = self.products.clone() if self.shared else unpacked(C @ self.products.T, len(self.W))
+        if self.penalty.l2:
+            torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
+        return M
+
+    def minimised(self, H: Any, Y: Any, sweeps: int, newton: bool = False, stiffer: Any = None) -> tuple[Any, Any]:
+        """Where the quadratic models at H are least, and the slopes of the objective at H.
+
+        ``stiffer`` are factors (n, 1) of the curvatures, if there are any.
+        """
+        slope, C = self.model(Y, newton)
+        C = C if stiffer is None else C * stiffer
+        gradient = slope @ self.W.T
+        T = self.X if self.shared else C * Y - slope
+        b = T @ self.W.T
+        if self.penalty:
+            gradient = gradient + self.penalty.l2 * H + self.penalty.l1
+            b = b - self.penalty.l1
+        return descend(self.matrices(C), b, H, self.box.low, self.high, sweeps), gradient
+
+    @property
+    def mass(self) -> Any:
+        """sum_f W_kf per atom, or by the weights of a sample's entries: (K,) or (n, K)."""
+        return self.W.sum(dim=1) if self.present is None else self.present @ self.W.T
+
+    @property
+    def totals(self) -> Any:
+        """sum_f x_f per sample."""
+        return (self.X if self.present is None else self.X * self.present).sum(dim=1)
+
+    @property
+    def high(self) -> Any:
+        """What coefficients may not exceed; of samples known in part, what an atom can carry of them."""
+        if self.present is None:
+            return self.box.high
+        mass, weight = self.W.sum(dim=1), self.present.sum(dim=1)
+        likely = MOST * self.X.shape[1] * self.totals / torch.where(weight > 0, weight, 1.0)
+        most = likely[:, None] / torch.where(mass > 0, mass, 1.0) + self.box.low
+        return torch.clamp(most, max=self.box.high)
+
+    def start(self) -> Any:
+        """The same coefficient for all atoms, such that the fit has the sample's mass."""
+        whole = self.mass.sum(dim=-1)
+        level = self.totals / torch.where(whole > 0, whole, 1.0)
+        H = level[:, None].expand(-1, len(self.W)).clone()
+        return torch.clamp(H, self.box.low, self.box.high)
+
+
+def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS, sweeps: int = SWEEPS) -> tuple[Any, Any, Any]:
+    """Coefficients that are good enough to learn from, their fits and losses.
+
+    A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
+    """
+    H = problem.start() if H is None else H
+    Y = problem.fit(H)
+    if problem.shared:  # the model is the loss
+        H, _ = problem.minimised(H, Y, sweeps)
+        Y = problem.fit(H)
+        return H, Y, problem.losses(Y)
+    # Under Kullback-Leibler the chord's curvature is as good as the second derivative, and cheaper.
+    divergence, f, stiffer = problem.divergence, problem.objective(H, Y), None
+    newton, steep = divergence.convex and divergence.alpha_order != 1, (divergence.alpha_order or 0) > 1
+    for _ in range(2 * rounds if steep else rounds):
+        new, _ = problem.minimised(H, Y, sweeps, newton, stiffer)
+        fit = problem.fit(new)
+        value = problem.objective(new, fit)
+        better = value <= f  # which NaN is not
+        H, Y = torch.where(better[:, None], new, H), torch.where(better[:, None], fit, Y)
+        f = torch.where(better, value, f)
+        factor = torch.where(better, 1.0, STIFFER).to(f.dtype)[:, None]
+        stiffer = factor if stiffer is None else stiffer * factor
+    return H, Y, problem.losses(Y) if problem.penalty else f
+
+
+def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
+    """Coefficients until no more than ``tol`` of d(x || 2x) is left to gain, and which samples have got there.
+
+    The bound is that of ``onmf.coefficients.base``; as there, a step that promises less than rounding can tell is the
+    last. Convex divergences have Newton's curvatures, the others those of the dictionary's models.
+    """
+    newton, eps = problem.divergence.convex, float(torch.finfo(problem.X.dtype).eps)
+    H, Y, _ = hurried(problem)
+    converged = torch.zeros(len(H), dtype=torch.bool, device=H.device)
+    left = torch.arange(len(H), device=H.device)
+    scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
+    for _ in range(max_iter):
+        some, h, y = problem.rows(left), H[left], Y[left]
+        f = some.objective(h, y)
+        trial, G = some.minimised(h, y, 2 * SWEEPS, newton)
+        noise = 16 * eps * scale[left]
+        promised = (G * (h - trial)).sum(dim=1)
+        enough = torch.minimum(_remaining_gain(some, h, G), f) <= max(tol, 10 * eps) * scale[left]
+        done = enough | (promised.abs() <= noise)
+        step = torch.where(enough, 0.0, 1.0).to(h.dtype)[:, None]
+        fit = some.fit(trial)
+        for _ in range(HALVINGS):
+            reached, near = torch.lerp(h, trial, step), torch.lerp(y, fit, step)
+            value = some.objective(reached, near)
+            high = ~(value <= f - SUFFICIENT * step[:, 0] * promised + noise)
+            if not bool(high.any()):
+                break
+            step = torch.where(high[:, None], 0.5 * step, step)
+        else:
+            reached, near = torch.where(high[:, None], h, reached), torch.where(high[:, None], y, near)
+        H[left], Y[left] = reached, near
+        converged[left] = done
+        stuck = high & ~done
+        left = left[~(done | stuck)]
+        if not len(left):
+            break
+    return H, converged
+
+
+def _remaining_gain(problem: Problem, H: Any, G: Any) -> Any:
+    """A first-order bound on f(h) - min f per sample."""
+    mass = problem.mass
+    reach = problem.totals[:, None] / torch.where(mass > 0, mass, 1.0)
+    down = torch.clamp(G, min=0) * (H - problem.box.low)
+    up = torch.clamp(-G, min=0) * torch.minimum(torch.maximum(reach - H, H), problem.box.high - H)
+    return (down + up).sum(dim=1)
+
+
+def packed(V: Any) -> Any:
+    """Products of any two of the K rows of V (K, m), each pair once: (K (K + 1) / 2, m)."""
+    first, second, _ = pairs(len(V), V.device)
+    return V[first] * V[second]
+
+
+def unpacked(M: Any, K: int) -> Any:
+    """Packed symmetric matrices (n, K (K + 1) / 2) as (n, K, K)."""
+    return M.index_select(1, pairs(K, M.device)[2]).view(-1, K, K)
+
+
+@lru_cache(maxsize=16)
+def pairs(K: int, device: Any) -> tuple[Any, Any, Any]:
+    """The rows and columns of packed entries, and the packed place of every entry of a whole matrix."""
+    first, second = torch.triu_indices(K, K, device=device)
+    places = torch.empty((K, K), dtype=torch.int64, device=device)
+    places[first, second] = places[second, first] = torch.arange(len(first), device=device)
+    return first, second, places.ravel()

@@ -1,0 +1,42 @@
+"""Tensors as users pass them: told from arrays without importing PyTorch, checked as scikit-learn checks arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from onmf._support.wording import counted
+
+
+def is_tensor(X: Any) -> bool:
+    """A tensor of PyTorch's? Whoever has one has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
+
+
+def as_array(X: Any) -> Any:
+    """The tensor as an array on the host."""
+    return X.detach().cpu().numpy()
+
+
+def dtype_of(X: Any) -> np.dtype[Any]:
+    """In which its samples are computed with: single precision, unless they are in double."""
+    import torch
+
+    return np.dtype(np.float64 if X.dtype == torch.float64 else np.float32)
+
+
+def require_samples(X: Any, device: str | None, n_features: int | None = None) -> None:
+    """Refuse a tensor that is no matrix of real numbers, or that lies where nothing is computed."""
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples by features; got a tensor of shape {tuple(X.shape)}.")
+    if X.is_complex() or X.is_sparse or X.layout.__str__() != "torch.strided":
+        raise ValueError("X must be a dense tensor of real numbers; pass sparse data as a scipy.sparse matrix.")
+    if not X.shape[0] or not X.shape[1]:
+        raise ValueError(f"X is empty: a tensor of shape {tuple(X.shape)}.")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(f"X has {counted(X.shape[1], 'feature')}, but the model was learnt from {n_features}.")
+    if device is None and X.is_cuda:
+        raise ValueError(f"X is a tensor on {X.device}; say device='cuda' to compute there, or pass X.cpu().")

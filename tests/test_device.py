@@ -1,0 +1,510 @@
+"""PyTorch in place of compiled code: on the processor always, and with CUDA where there is a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+
+import onmf
+from onmf import Checkpoint, OnlineNMF, divergences
+from onmf._support.known import Known
+from onmf.device import placing
+from onmf.device.placing import device_of
+from onmf.divergences import Divergence, Partial
+from onmf.methods import State, Surrogate, quadratics
+from onmf.problem import Penalties, Penalty, pose
+from onmf.sets import Box, DictionarySet
+from onmf.streams import Batches
+from tests.conftest import Run, example_id, examples, require_same_learning
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
+
+from onmf.device import problem as problems  # noqa: E402 - they import PyTorch
+from onmf.device import samples  # noqa: E402
+from onmf.device import twin as twins  # noqa: E402
+from onmf.device.descent import descend  # noqa: E402
+from onmf.device.namespace import xp  # noqa: E402
+from onmf.device.twin import state_of, twin_of  # noqa: E402
+from onmf.learner import on_device  # noqa: E402
+
+DEVICES = ["cpu", *(["cuda:0"] if placing.unusable() is None else [])]
+GPU = pytest.mark.skipif(len(DEVICES) == 1, reason="there is no GPU")
+SEPARABLE = [each for each in examples() if each.separable]
+F, K = 12, 3
+
+torch.set_num_threads(1)  # processes share the cores
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def data(divergence: Divergence | str = "kl", n: int = 400, dtype: Any = np.float64) -> Any:
+    rng = np.random.default_rng(5)
+    Y = rng.gamma(0.7, 1.0, (n, K)) @ rng.gamma(0.7, 1.0, (K, F)) + 0.05
+    found = divergences.get(divergence)
+    if not found.domain.x.closed:
+        return (Y * rng.gamma(8.0, 1 / 8.0, Y.shape)).astype(dtype)
+    return rng.poisson(6 * Y).astype(dtype)
+
+
+def quick(device: str | None, **settings: Any) -> OnlineNMF:
+    usual = {"n_components": K, "random_state": 0, "device": device, "method": "surrogate:tau=50"}
+    return OnlineNMF(**(usual | settings))
+
+
+# The kernel
+
+
+def test_coordinate_descent_ends_where_scipy_does(device: str) -> None:
+    rng = np.random.default_rng(0)
+    for number in (1, 7):
+        root = rng.normal(size=(number, 9, 6))
+        A, b = root.transpose(0, 2, 1) @ root, rng.normal(size=(7, 6))
+        low, high = np.full((7, 6), 0.01), rng.uniform(0.2, 2.0, (7, 6))
+        given = (torch.as_tensor(each, device=device) for each in (A, b, np.full((7, 6), 0.1), low, high))
+        x = descend(*given, 2000).cpu().numpy()
+        for p in range(7):
+            R = root[p if number > 1 else 0]
+            target = np.linalg.lstsq(R.T, b[p], rcond=None)[0]  # |Rx - t|^2 / 2 has the slope A x - b
+            expected = scipy.optimize.lsq_linear(R, target, (low[p], high[p]), tol=1e-14).x
+            np.testing.assert_allclose(x[p], expected, atol=1e-6)
+
+
+def test_coordinates_before_the_first_and_without_curvature_stay(device: str) -> None:
+    A = torch.diag(torch.tensor([1.0, 2.0, 0.0, 4.0])).to(device)[None]
+    b, x = torch.ones((2, 4), device=device), torch.full((2, 4), 0.3, device=device)
+    found = descend(A, b, x, 0.0, 1.0, 5, first=1).cpu()
+    np.testing.assert_allclose(found, [[0.3, 0.5, 0.3, 0.25]] * 2)
+    assert float(x.min()) == pytest.approx(0.3)  # what was given is as it was
+
+
+# The formulas
+
+
+@pytest.mark.parametrize("divergence", SEPARABLE, ids=example_id)
+def test_formulas_give_the_same_numbers_on_tensors(divergence: Divergence, device: str) -> None:
+    X = data(divergence, 20)
+    Y = X + np.random.default_rng(1).uniform(0.1, 1.0, X.shape)
+    Y[0] = np.maximum(X[0], 1e-3)  # where the chord has no length
+    x, y = (torch.as_tensor(each, device=device) for each in (X, Y))
+    np.testing.assert_allclose(divergence.valued(xp, x, y).sum(dim=1).cpu(), divergence.value(X, Y), rtol=1e-9)
+    for newton in (False, True):
+        expected = divergence.newton_model(X, Y) if newton else divergence.model(X, Y)
+        for one, other in zip(divergence.modelled(xp, x, y, newton), expected, strict=True):
+            np.testing.assert_allclose(one.cpu(), other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_divergence_in_other_units_too(device: str) -> None:
+    from tests.conftest import LogCosh
+
+    inside = LogCosh().in_units(3.0)
+    X, Y = data(n=20) + 0.5, data(n=20)[::-1] + 1.0
+    x, y = (torch.as_tensor(np.ascontiguousarray(each), device=device) for each in (X, Y))
+    np.testing.assert_allclose(inside.valued(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
+    for one, other in zip(inside.modelled(xp, x, y), inside.model(X, Y), strict=True):
+        np.testing.assert_allclose(one.cpu(), other, rtol=1e-8)
+
+
+# Coefficients
+
+
+@pytest.mark.parametrize("divergence", SEPARABLE, ids=example_id)
+def test_precise_coefficients_are_as_good_as_those_of_the_processor(divergence: Divergence, device: str) -> None:
+    X = data(divergence, 60)
+    model = quick(None, divergence=divergence, method="auto", transform_tol=1e-3).fit(X)
+    loss = model.loss(X)
+    assert model.set_params(device=device).loss(X) <= loss * (1.002 if divergence.smooth else 1.01)
+    scale = float(divergence.scale(X).mean())
+    H, other = (model.set_params(device=each).transform(X) for each in (device, None))
+    if divergence.convex and divergence.smooth:
+        fits = (each @ model.components_ for each in (H, other))
+        one, two = (divergence.value(X, np.maximum(fit, 1e-12)).mean() for fit in fits)
+        assert abs(one - two) <= 2e-4 * scale
+
+
+def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
+    X = data()
+    X[::3, ::4] = np.nan
+    model = quick(None, missing="nan", l1_coefficients=0.1, l2_coefficients=0.1).fit(X)
+    H = model.transform(X)
+    np.testing.assert_allclose(model.set_params(device=device).transform(X), H, rtol=0.05, atol=0.05 * H.max())
+    assert model.loss(X) == pytest.approx(model.set_params(device=None).loss(X), rel=1e-3)
+
+
+# The dictionary step
+
+
+def one_step(divergence: Divergence, method: Surrogate, state: State, X: Any, H: Any, weights: Any) -> State:
+    """As the processor makes it."""
+    problem = pose(divergence, X, state.W, Box(), Penalty(), weights)
+    return method.apply(divergence, state.copy(), method.local(problem, H))
+
+
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:1", "beta:1.5"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "known", "fixed", "priced", "diagonal"])
+def test_a_step_of_the_dictionary_is_that_of_the_processor(
+    name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 300)  # until nothing moves
+    monkeypatch.setattr(twins, "SWEEPS", 300)
+    inner, rng = divergences.get(name), np.random.default_rng(2)
+    divergence: Divergence = Partial(inner) if kind == "known" else inner
+    X: Any = data(inner, 80) + 0.1
+    penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "priced" else Penalties()
+    method = Surrogate(tau=40, max_memory=0 if kind == "diagonal" else 2**30, sparse=False)
+    C = DictionarySet(fixed=1 if kind == "fixed" else 0)
+    state = replace(method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C), penalties=penalties)
+    weights = rng.uniform(0.5, 2.0, 40) if kind == "weighted" else None
+    present = rng.uniform(0.0, 2.0, (80, F)) * (rng.random((80, F)) < 0.8) if kind == "known" else None
+    for part in (slice(0, 40), slice(40, 80)):
+        H = rng.uniform(0.1, 2.0, (40, K))
+        some = X[part] if present is None else Known(X[part], present[part])
+        expected = one_step(divergence, method, state, some, H, weights)
+        twin = twin_of(state, device)
+        there = torch.as_tensor(H, device=device)
+        held = None if present is None else torch.as_tensor(present[part], device=device)
+        problem = problems.Problem(inner, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
+        n = 40.0 if weights is None else float(weights.sum())
+        count = None if weights is None else torch.as_tensor(weights, device=device)[:, None]
+        clock = state.clock + n
+        after = twin.after(method, inner, problem, there, problem.fit(there), n=n, clock=clock, weights=count)
+        found = state_of(after, state, n, clock, 1)
+        for entry in expected.memory:
+            wanted = expected.memory[entry]
+            np.testing.assert_allclose(found.memory[entry], wanted, rtol=1e-6, atol=1e-9 * np.abs(wanted).max())
+        np.testing.assert_allclose(found.W, expected.W, rtol=1e-5, atol=1e-8)
+        assert C.contains(found.W)
+        np.testing.assert_array_equal(found.W[: C.fixed], state.W[: C.fixed])
+        state = expected
+
+
+@pytest.mark.parametrize("kind", ["packed", "diagonal", "shared"])
+def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_processor(
+    kind: str, device: str
+) -> None:
+    X = data(n=200)
+    divergence = "squared_l2" if kind == "shared" else "kl"
+    model = quick(None, method=f"surrogate:max_memory={0 if kind == 'diagonal' else 2**30}", divergence=divergence)
+    learned: Any = model.fit(X)._learned
+    twin = twin_of(learned.state, device)
+    back = state_of(twin, learned.state, 0, learned.state.clock, 0)
+    for name, array in learned.state.memory.items():
+        np.testing.assert_array_equal(back.memory[name], array)
+    np.testing.assert_array_equal(back.W, learned.state.W)
+    assert twin_of(back, device) is twin  # which need not be sent again
+    T, W = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)), np.random.default_rng(4).uniform(0.1, 1.0, (K, F))
+    expected = quadratics.recombined(learned.state.memory, T)
+    changed = state_of(twin.recombined(W, T), learned.state, 0, learned.state.clock, 0)
+    for name, array in expected.items():
+        np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber"])
+def test_equal_chunks_end_with_the_loss_of_the_processor(name: str, device: str) -> None:
+    X = data(name, 1600, np.float32)
+    losses = [quick(each, divergence=name, batch_size=200).fit(X[:1000]).loss(X[1000:]) for each in (None, device)]
+    assert losses[1] <= 1.005 * losses[0]  # on many samples, within .2 %: benchmarks.gpu
+
+
+def test_chunks_that_grow_learn_too_and_in_single_precision(device: str) -> None:
+    X = data(n=1500, dtype=np.float32)
+    model = quick(device, method="auto").fit(X)
+    assert (model.method_.name, model.components_.dtype) == ("surrogate", np.float32)
+    assert model.n_steps_ < 10
+    assert model.loss(X) <= 1.05 * quick(None).fit(X).loss(X)
+
+
+def test_the_same_seed_gives_the_same_bits_and_batches_are_fit(device: str) -> None:
+    X = data(n=600)
+    first = quick(device, batch_size=150, shuffle=False).fit(X)
+    require_same_learning(quick(device, batch_size=150, shuffle=False).fit(X), first)
+    batches = quick(device)
+    for part in np.split(X, 4):
+        batches.partial_fit(part)
+    np.testing.assert_array_equal(batches.components_, first.components_)
+    np.testing.assert_array_equal(
+        quick(device, batch_size=150, shuffle=False).fit(Batches(np.split(X, 4))).components_, first.components_
+    )
+
+
+def test_model_files_and_checkpoints_know_no_device(device: str, tmp_path: Path) -> None:
+    X = data(n=900)
+    whole_run = quick(device, batch_size=150).fit(X)
+    stopped = quick(device, batch_size=150, callbacks=[lambda progress: progress.samples >= 450])
+    stopped.fit(X, checkpoint=Checkpoint(tmp_path / "run", every=0))
+    resumed = quick(device, batch_size=150).fit(X, checkpoint=tmp_path / "run", resume=True)
+    require_same_learning(resumed, whole_run)
+    onmf.save(resumed, tmp_path / "model")
+    loaded = onmf.load(tmp_path / "model")
+    assert loaded.device is None
+    on_processor = quick(None).fit(data(n=400), resume_from=loaded)
+    assert on_processor.n_samples_seen_ == 1300
+    again = onmf.load(tmp_path / "model").set_params(device=device).partial_fit(X[:100])
+    np.testing.assert_array_equal(again.components_, resumed.partial_fit(X[:100]).components_)
+
+
+def test_weights_count_as_repetitions(device: str) -> None:
+    X = data(n=300)
+    settings: dict[str, Any] = {"shuffle": False, "batch_size": 300, "init": "uniform", "method": "surrogate:tau=300"}
+    counts = np.where(np.arange(300) % 3 == 0, 2.0, 1.0)
+    weighted = quick(device, **settings).fit(X, sample_weight=counts)
+    expected = quick(None, **settings).fit(X, sample_weight=counts)
+    assert weighted.loss(X) == pytest.approx(expected.loss(X), rel=0.02)
+    assert weighted.loss(X, sample_weight=counts) == pytest.approx(
+        weighted.set_params(device=None).loss(X, sample_weight=counts), rel=1e-3
+    )
+
+
+def test_holes_fixed_atoms_and_penalties_are_learnt_with(device: str) -> None:
+    X = data(n=800)
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
+    losses = [quick(each, missing="nan").fit(holes).set_params(missing=None).loss(X) for each in (None, device)]
+    assert losses[1] <= 1.03 * losses[0]
+    atom = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
+    atom /= atom.max()
+    model = quick(device, fixed=atom).fit(X)
+    np.testing.assert_array_equal(model.components_[0], atom[0])
+    prices: dict[str, Any] = dict.fromkeys(
+        ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"), 0.02
+    )
+    both = [quick(each, **prices).fit(X) for each in (None, device)]
+    assert both[1].loss(X) == pytest.approx(both[0].loss(X), rel=0.02)
+    assert both[1].components_.sum() == pytest.approx(both[0].components_.sum(), rel=0.05)
+
+
+def test_sparse_data_are_learnt_as_dense_ones(device: str) -> None:
+    X = data(n=400) * (np.random.default_rng(0).random((400, F)) < 0.3)
+    X[7] = 0
+    dense, sparse = quick(device).fit(X), quick(device).fit(scipy.sparse.csr_matrix(X))
+    np.testing.assert_allclose(sparse.components_, dense.components_, rtol=1e-9)
+    np.testing.assert_allclose(sparse.transform(scipy.sparse.csr_array(X)), dense.transform(X), rtol=1e-6, atol=1e-9)
+    streamed = quick(device).fit(onmf.streams.Rows(scipy.sparse.csr_matrix(X)))
+    np.testing.assert_allclose(streamed.components_, dense.components_, rtol=1e-9)
+
+
+def test_files_are_read_ahead_with_the_same_bits(device: str, tmp_path: Path) -> None:
+    X = data(n=3000)
+    np.save(tmp_path / "x.npy", X)
+    model = quick(device, method="auto").fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    np.testing.assert_array_equal(model.components_, quick(device, method="auto").fit(X).components_)
+    stopped = quick(device, callbacks=[lambda _: True]).fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    assert stopped.n_samples_seen_ == 1024
+    X[2000, 3] = np.nan
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(onmf.DataError, match="NaN in the data at row 2000, column 3"):
+        quick(device, shuffle=False).fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    skipped = quick(device, on_error="skip").fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    assert (skipped.n_skipped_, skipped.n_samples_seen_) == (1, 2999)
+
+
+def test_tensors_are_taken_and_given(device: str) -> None:
+    X = data(n=300, dtype=np.float32)
+    there = torch.as_tensor(X, device=device)
+    model = quick(device).fit(there)
+    np.testing.assert_array_equal(model.components_, quick(device).fit(X).components_)
+    H = model.transform(there)
+    assert (H.device, H.dtype, tuple(H.shape)) == (there.device, torch.float32, (300, K))
+    np.testing.assert_array_equal(H.cpu().numpy(), model.transform(X))
+    assert tuple(model.inverse_transform(H).shape) == (300, F)
+    assert model.proportions(there).sum(dim=1).cpu().numpy() == pytest.approx(1.0, abs=1e-5)
+    assert model.loss(there) == pytest.approx(model.loss(X), rel=1e-6)
+    np.testing.assert_array_equal(
+        quick(device).partial_fit(there).components_, quick(device).partial_fit(X).components_
+    )
+    on_processor = quick(None).fit(torch.as_tensor(X))  # tensors of the processor are arrays
+    np.testing.assert_array_equal(on_processor.components_, quick(None).fit(X).components_)
+    assert isinstance(on_processor.transform(torch.as_tensor(X)), torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (torch.ones((2, 3, 4)), "two dimensions, samples by features; got a tensor of shape"),
+        (torch.ones((0, 4)), "X is empty"),
+        (torch.ones((3, 4)).to_sparse(), "must be a dense tensor of real numbers"),
+        (torch.tensor([[1.0, -1.0], [1.0, 2.0]]), "Negative values in data, the first -1, at row 0, column 1"),
+    ],
+    ids=["deep", "empty", "sparse", "negative"],
+)
+def test_bad_tensors_are_refused(given: Any, sentence: str, device: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        quick(device).fit(given)
+
+
+def test_a_tensor_with_other_features_is_refused(device: str) -> None:
+    model = quick(device).fit(data())
+    with pytest.raises(ValueError, match="X has 5 features, but the model was learnt from 12"):
+        model.transform(torch.ones((3, 5)))
+
+
+# What cannot be done
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"method": "paper"}, "method 'paper' runs on the processor only; leave device out"),
+        ({"divergence": "l2"}, "l2 is no sum over entries"),
+        ({"coefficients": "simplex"}, "coefficients on the simplex are found by the processor only"),
+        ({"reservoir": 100}, "a reservoir is kept on the processor only"),
+        ({"device": "tpu"}, "device must be None, 'auto', 'cpu', 'cuda' or 'cuda:NUMBER', got 'tpu'"),
+    ],
+    ids=["method", "divergence", "simplex", "reservoir", "name"],
+)
+def test_what_runs_on_the_processor_only_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        OnlineNMF(K, **({"device": "cpu"} | settings)).fit(data())
+
+
+def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
+    X = data()
+    em = quick(None, method="em").fit(X)
+    with pytest.raises(ValueError, match="begun with method 'em' and cannot continue with 'surrogate'"):
+        em.set_params(device="cpu", method="auto").partial_fit(X)
+    assert em.loss(X) == pytest.approx(em.set_params(device=None).loss(X), rel=1e-3)
+    shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
+    with pytest.raises(ValueError, match="solved by the processor only: set_params"):
+        shares.transform(X)
+
+
+def test_without_pytorch_or_a_gpu_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def missing(name: str) -> Any:
+        return None if name == gone else real(name)
+
+    monkeypatch.setattr(placing.importlib.util, "find_spec", missing)
+    gone = "torch"
+    with pytest.raises(ImportError, match=r"^device='cpu' needs PyTorch; install it with pip install 'onmf\[gpu\]'"):
+        device_of("cpu")
+    assert device_of("auto") is None
+    gone = "triton"
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"device='cuda' cannot be used: Triton, .* install triton; or leave device"):
+        device_of("cuda")
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    for said, meant in [
+        ("Found no NVIDIA driver on your system. Please check that", "there is no NVIDIA driver or no GPU"),
+        ("The NVIDIA driver on your system is too old (found version 11040)", "driver is too old for this PyTorch"),
+        ("Unexpected error. More of it", r"CUDA does not start \(Unexpected error\)"),
+    ]:
+
+        def fail(said: str = said) -> None:
+            raise RuntimeError(said)
+
+        monkeypatch.setattr(torch.cuda, "init", fail)
+        with pytest.raises(ValueError, match=meant):
+            device_of("cuda:1")
+        assert device_of("auto") is None
+
+
+@pytest.mark.skipif(len(DEVICES) > 1, reason="there is a GPU")
+def test_this_machine_has_no_gpu_and_says_so(run_main: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* leave device out"):
+        quick("cuda").fit(data())
+    np.save(tmp_path / "x.npy", data())
+    status, _, err = run_main("fit", tmp_path / "x.npy", "-k", K, "--device", "cuda", "--out", tmp_path / "m")
+    assert (status, err.count("\n")) == (2, 1), err
+    assert not (tmp_path / "m").exists()
+
+
+def test_where_memory_runs_out_chunks_become_smaller_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, sizes = on_device.hurried, list[int]()
+
+    def scarce(problem: Any, *arguments: Any, **settings: Any) -> Any:
+        sizes.append(len(problem.X))
+        if len(problem.X) > most:
+            raise torch.cuda.OutOfMemoryError
+        return real(problem, *arguments, **settings)
+
+    monkeypatch.setattr(on_device, "hurried", scarce)
+    monkeypatch.setattr(on_device, "_smaller", {})
+    X, most = data(n=1000), 100
+    with caplog.at_level(logging.WARNING, "onmf"):
+        model = quick("cpu", method="auto", init="uniform").fit(X)
+    assert (sizes[0], max(sizes[1:]) <= 100, model.n_samples_seen_) == (250, True, 1000)
+    assert caplog.messages == ["The memory of cpu is full; going on with chunks of a quarter of their size."]
+    most = 10
+    before = model.components_.copy()
+    with pytest.raises(MemoryError, match="the memory of cpu is full, even with small chunks; free some of it"):
+        model.partial_fit(X)
+    np.testing.assert_array_equal(model.components_, before)
+
+
+def test_numba_is_not_needed() -> None:
+    code = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+from onmf import OnlineNMF
+X = np.random.default_rng(0).gamma(1.0, 1.0, (200, 6)).astype(np.float32)
+for divergence in ("kl", "is", "squared_l2", "huber"):
+    model = OnlineNMF(2, divergence=divergence, device="cpu", random_state=0, max_passes=2).fit(X)
+    print(model.loss(X) > 0, model.transform(X).shape)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True (200, 2)\n" * 4
+
+
+def test_the_command_line_computes_on_the_device(device: str, run_main: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", data(n=300))
+    common = ["fit", tmp_path / "x.npy", "-k", K, "--seed", 0, "--method", "surrogate:tau=50"]
+    status, _, err = run_main(*common, "--device", device, "--out", tmp_path / "m")
+    assert status == 0, err
+    source = onmf.streams.open_source(tmp_path / "x.npy")
+    np.testing.assert_array_equal(onmf.load(tmp_path / "m").components_, quick(device).fit(source).components_)
+    out = tmp_path / "h.npy"
+    status, _, err = run_main("transform", tmp_path / "m", tmp_path / "x.npy", "--device", device, "--out", out)
+    assert status == 0, err
+    np.testing.assert_allclose(np.load(out), onmf.load(tmp_path / "m").transform(data(n=300)), rtol=0.05, atol=0.1)
+
+
+def test_partitions_of_dask_are_learnt_on_the_devices_of_workers() -> None:
+    da = pytest.importorskip("dask.array")
+    import dask
+
+    X = data(n=4200)
+    with dask.config.set(scheduler="sync"):
+        model = quick("cpu", method="auto").fit(da.from_array(X, chunks=(700, F)))
+    assert model.loss(X[:500]) <= 1.02 * quick(None).fit(X).loss(X[:500])
+
+
+@GPU
+def test_large_arrays_go_through_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "STAGE", 10_000)
+    X = np.random.default_rng(0).random((777, 13))
+    np.testing.assert_array_equal(samples.to_device(X, "cuda:0").cpu(), X)
+
+
+@GPU
+def test_the_kernel_and_the_plain_loop_agree() -> None:
+    rng = np.random.default_rng(0)
+    for k in (1, 3, 40, 64, 130):
+        root = rng.normal(size=(50, k + 5, k)).astype(np.float32)
+        A, b = root.transpose(0, 2, 1) @ root, rng.normal(size=(50, k)).astype(np.float32)
+        found = [
+            descend(*(torch.as_tensor(each, device=device) for each in (A, b, np.ones_like(b))), 0.0, 1e8, 30).cpu()
+            for device in ("cpu", "cuda:0")
+        ]
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-4)
