@@ -21,7 +21,7 @@ class Resident:
 
     @property
     def nbytes(self) -> int:
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return int(self.data.nbytes * len(self.rows) / max(self.data.shape[0], 1))
 
     def __len__(self) -> int:
         return len(self.rows)

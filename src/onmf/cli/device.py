@@ -9,6 +9,7 @@ import typer
 Device: TypeAlias = Annotated[
     str | None,
     typer.Option(
+        "--device",
         metavar="DEVICE",
         help="Compute with PyTorch: cuda, cuda:1, ... is a GPU, auto is one if there is any, cpu is to try it out.",
         show_default="the processor, by compiled code",

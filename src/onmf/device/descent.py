@@ -26,12 +26,19 @@ def descend(A: Any, b: Any, x: Any, low: Any, high: Any, sweeps: int, first: int
     Coordinates without curvature stay.
     """
     diagonal = torch.diagonal(A, dim1=1, dim2=2)
-    inverse = torch.where(diagonal > 0, 1 / diagonal, 0).contiguous()
+    inverse = (1 / diagonal.clamp(min=torch.finfo(x.dtype).tiny) * (diagonal > 0)).contiguous()
     x, b, A = x.clone(memory_format=torch.contiguous_format), b.contiguous(), A.contiguous()
-    low, high = (torch.as_tensor(bound, dtype=x.dtype, device=x.device).expand_as(x) for bound in (low, high))
+    low, high = (bound(each, x) for each in (low, high))
     if x.is_cuda:
         return _on_gpu(A, b, inverse, x, low, high, sweeps, first)
     return _plainly(A, b, inverse, x, low, high, sweeps, first)
+
+
+def bound(given: Any, x: Any) -> Any:
+    """One per coordinate; a number is written by the device itself, so that nobody waits for it to be sent."""
+    if isinstance(given, torch.Tensor):
+        return given.expand_as(x)
+    return torch.full((), given, dtype=x.dtype, device=x.device).expand_as(x)
 
 
 def _plainly(A: Any, b: Any, inverse: Any, x: Any, low: Any, high: Any, sweeps: int, first: int) -> Any:
@@ -76,21 +83,19 @@ if triton is not None:
         j = tl.arange(0, BLOCK)
         inside = j < K
         A += p * a_p
-        inverse += p * i_p
-        low += p * l_p
-        high += p * h_p
-        b += p * K
-        x += p * K
-        v = tl.load(x + j, mask=inside, other=0.0)
+        v = tl.load(x + p * K + j, mask=inside, other=0.0)
+        target = tl.load(b + p * K + j, mask=inside, other=0.0)
+        size = tl.load(inverse + p * i_p + j, mask=inside, other=0.0)
+        least = tl.load(low + p * l_p + j * l_k, mask=inside, other=0.0)
+        most = tl.load(high + p * h_p + j * h_k, mask=inside, other=0.0)
         for _ in range(sweeps):
             row = tl.load(A + first * K + j, mask=inside, other=0.0)
             for k in range(first, K):
                 # The next row is on its way while this one is summed up: nothing in it depends on x.
                 following = tl.load(A + tl.minimum(k + 1, K - 1) * K + j, mask=inside, other=0.0)
-                size = tl.load(inverse + k)
                 rest = tl.sum(tl.where(j == k, 0.0, row * v), axis=0)
-                new = (tl.load(b + k) - rest) * size
-                new = tl.minimum(tl.maximum(new, tl.load(low + k * l_k)), tl.load(high + k * h_k))
+                # What the coordinate would be, for all of them: to pick one out of registers would be a sum of its own.
+                new = tl.minimum(tl.maximum((target - rest) * size, least), most)
                 v = tl.where((j == k) & (size > 0), new, v)
                 row = following
-        tl.store(x + j, v, mask=inside)
+        tl.store(x + p * K + j, v, mask=inside)

@@ -4,7 +4,7 @@ At the fit y = hW a divergence has the slope g and the curvature c > 0, so that 
 
     h' (sum_f c_f w_f w_f') h / 2 - h' sum_f (c_f y_f - g_f) w_f
 
-All matrices of a chunk are one product, C @ (W (x) W), all right sides another, and ``descend`` does the rest.
+All matrices of a chunk are one product, C @ (W (x) W), all right sides another, and ``pivoting`` does the rest.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from onmf.device.descent import descend
 from onmf.device.namespace import xp
+from onmf.device.pivoting import solve
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.problem import Penalty
 from onmf.sets import Box
 
-ROUNDS, SWEEPS = 3, 30  # of a chunk while it is learnt from
+ROUNDS = 2  # of a chunk while it is learnt from
 MOST = 10.0  # times the mass that a sample known in part is likely to have, that one atom may have
 HALVINGS = 30
 STIFFER = 4.0
@@ -78,7 +78,7 @@ class Problem:
             torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
         return M
 
-    def minimised(self, H: Any, Y: Any, sweeps: int, newton: bool = False, stiffer: Any = None) -> tuple[Any, Any]:
+    def minimised(self, H: Any, Y: Any, newton: bool = False, stiffer: Any = None) -> tuple[Any, Any]:
         """Where the quadratic models at H are least, and the slopes of the objective at H.
 
         ``stiffer`` are factors (n, 1) of the curvatures, if there are any.
@@ -91,7 +91,7 @@ class Problem:
         if self.penalty:
             gradient = gradient + self.penalty.l2 * H + self.penalty.l1
             b = b - self.penalty.l1
-        return descend(self.matrices(C), b, H, self.box.low, self.high, sweeps), gradient
+        return solve(self.matrices(C), b, H, self.box.low, self.high), gradient
 
     @property
     def mass(self) -> Any:
@@ -109,19 +109,18 @@ class Problem:
         if self.present is None:
             return self.box.high
         mass, weight = self.W.sum(dim=1), self.present.sum(dim=1)
-        likely = MOST * self.X.shape[1] * self.totals / torch.where(weight > 0, weight, 1.0)
-        most = likely[:, None] / torch.where(mass > 0, mass, 1.0) + self.box.low
+        likely = MOST * self.X.shape[1] * self.totals / positive(weight)
+        most = likely[:, None] / positive(mass) + self.box.low
         return torch.clamp(most, max=self.box.high)
 
     def start(self) -> Any:
         """The same coefficient for all atoms, such that the fit has the sample's mass."""
-        whole = self.mass.sum(dim=-1)
-        level = self.totals / torch.where(whole > 0, whole, 1.0)
+        level = self.totals / positive(self.mass.sum(dim=-1))
         H = level[:, None].expand(-1, len(self.W)).clone()
         return torch.clamp(H, self.box.low, self.box.high)
 
 
-def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS, sweeps: int = SWEEPS) -> tuple[Any, Any, Any]:
+def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
     """Coefficients that are good enough to learn from, their fits and losses.
 
     A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
@@ -129,20 +128,20 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS, sweeps: int =
     H = problem.start() if H is None else H
     Y = problem.fit(H)
     if problem.shared:  # the model is the loss
-        H, _ = problem.minimised(H, Y, sweeps)
+        H, _ = problem.minimised(H, Y)
         Y = problem.fit(H)
         return H, Y, problem.losses(Y)
     # Under Kullback-Leibler the chord's curvature is as good as the second derivative, and cheaper.
     divergence, f, stiffer = problem.divergence, problem.objective(H, Y), None
     newton, steep = divergence.convex and divergence.alpha_order != 1, (divergence.alpha_order or 0) > 1
     for _ in range(2 * rounds if steep else rounds):
-        new, _ = problem.minimised(H, Y, sweeps, newton, stiffer)
+        new, _ = problem.minimised(H, Y, newton, stiffer)
         fit = problem.fit(new)
         value = problem.objective(new, fit)
         better = value <= f  # which NaN is not
         H, Y = torch.where(better[:, None], new, H), torch.where(better[:, None], fit, Y)
         f = torch.where(better, value, f)
-        factor = torch.where(better, 1.0, STIFFER).to(f.dtype)[:, None]
+        factor = STIFFER - (STIFFER - 1) * better.to(f.dtype)[:, None]
         stiffer = factor if stiffer is None else stiffer * factor
     return H, Y, problem.losses(Y) if problem.penalty else f
 
@@ -161,12 +160,12 @@ def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
     for _ in range(max_iter):
         some, h, y = problem.rows(left), H[left], Y[left]
         f = some.objective(h, y)
-        trial, G = some.minimised(h, y, 2 * SWEEPS, newton)
+        trial, G = some.minimised(h, y, newton)
         noise = 16 * eps * scale[left]
         promised = (G * (h - trial)).sum(dim=1)
         enough = torch.minimum(_remaining_gain(some, h, G), f) <= max(tol, 10 * eps) * scale[left]
         done = enough | (promised.abs() <= noise)
-        step = torch.where(enough, 0.0, 1.0).to(h.dtype)[:, None]
+        step = (~enough).to(h.dtype)[:, None]
         fit = some.fit(trial)
         for _ in range(HALVINGS):
             reached, near = torch.lerp(h, trial, step), torch.lerp(y, fit, step)
@@ -188,11 +187,15 @@ def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
 
 def _remaining_gain(problem: Problem, H: Any, G: Any) -> Any:
     """A first-order bound on f(h) - min f per sample."""
-    mass = problem.mass
-    reach = problem.totals[:, None] / torch.where(mass > 0, mass, 1.0)
+    reach = problem.totals[:, None] / positive(problem.mass)
     down = torch.clamp(G, min=0) * (H - problem.box.low)
     up = torch.clamp(-G, min=0) * torch.minimum(torch.maximum(reach - H, H), problem.box.high - H)
     return (down + up).sum(dim=1)
+
+
+def positive(x: Any) -> Any:
+    """Ones in place of zeros."""
+    return x + (x <= 0)
 
 
 def packed(V: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class Rows:
     present: Any = None
     starts: Any = None  # of compressed rows: (n + 1,)
     columns: Any = None
+    longest: int = 0  # entries of one of them
     given: Any = None  # what they were on the host, if that is still there
 
     @property
@@ -34,6 +36,11 @@ class Rows:
         return self.values.device
 
     @property
+    def nbytes(self) -> int:
+        parts = self.values, self.present, self.starts, self.columns
+        return sum(int(part.nbytes) for part in parts if part is not None)
+
+    @cached_property
     def sound(self) -> bool:
         """Are there no NaN, infinite or negative entries?"""
         if not self.values.numel():
@@ -41,6 +48,7 @@ class Rows:
         low, high = torch.aminmax(self.values)
         return bool((low >= 0) & torch.isfinite(high))
 
+    @cached_property
     def zeros(self) -> bool:
         """Has it entries that are zero, among those that count?"""
         zero = self.values == 0
@@ -48,6 +56,7 @@ class Rows:
             return self.values.numel() < self.shape[0] * self.shape[1] or bool(zero.any())
         return bool((zero if self.present is None else zero & (self.present > 0)).any())
 
+    @cached_property
     def empty(self) -> Any:
         """Which samples have no entry above zero."""
         if self.starts is None:
@@ -64,11 +73,13 @@ class Rows:
             return self.values[rows], None if self.present is None else self.present[rows]
         first = self.starts[:-1][rows]
         lengths = self.starts[1:][rows] - first
-        row = torch.repeat_interleave(torch.arange(len(first), device=self.device), lengths)
-        begins = torch.cumsum(lengths, 0) - lengths
-        place = torch.arange(len(row), device=self.device) - begins[row] + first[row]
+        # As many places per row as the longest has: how many entries these rows have, nobody has to wait for.
+        place = torch.arange(self.longest, device=self.device)
+        stored = place < lengths[:, None]
+        place = torch.clamp(first[:, None] + place, max=max(len(self.values) - 1, 0))
         X = torch.zeros((len(first), self.shape[1]), dtype=self.values.dtype, device=self.device)
-        X[row, self.columns[place]] = self.values[place]
+        if self.longest:  # what is added beyond the end of a row is zero
+            X.scatter_add_(1, self.columns[place].long() * stored, self.values[place] * stored)
         return X, None
 
     def host(self, rows: Any) -> Any:
@@ -92,11 +103,14 @@ def moved(batch: Any, device: Any, dtype: Any = None) -> Rows:
         values, present = (to_device(part, device, dtype) for part in (known.X, known.present))
         return Rows(values, known.shape, present)
     if scipy.sparse.issparse(batch):
-        X = batch.tocsr(copy=True)
-        X.sum_duplicates()
-        values = to_device(X.data, device, dtype)
-        starts, columns = (to_device(part.astype(np.int64), device) for part in (X.indptr, X.indices))
-        return Rows(values, X.shape, starts=starts, columns=columns)
+        X = batch.tocsr()
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        values, starts, columns = (to_device(part, device) for part in (X.data, X.indptr, X.indices))
+        values = values if dtype is None else values.to(dtype)
+        longest = int(np.diff(X.indptr).max(initial=0))
+        return Rows(values, X.shape, starts=starts.long(), columns=columns, longest=longest)
     values = to_device(batch, device, dtype)
     return Rows(values, (values.shape[0], values.shape[1]))
 
@@ -165,7 +179,7 @@ def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[
         mean = X.mean(dim=1, keepdim=True, dtype=torch.float64)
     else:
         weight = present.sum(dim=1, keepdim=True)
-        mean = ((X * present).sum(dim=1, keepdim=True) / torch.where(weight > 0, weight, 1.0)).to(torch.float64)
+        mean = ((X * present).sum(dim=1, keepdim=True) / (weight + (weight <= 0))).to(torch.float64)
     least = (FLOOR * torch.clamp(mean, min=units.mean / units.scale)).to(X.dtype)
     short = least > X if present is None else (least > X) & (present > 0)
     return torch.maximum(X, least), short.sum()

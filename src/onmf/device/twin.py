@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from onmf.device.descent import descend
-from onmf.device.problem import Problem, packed, pairs, unpacked
+from onmf.device.problem import Problem, packed, pairs, positive, unpacked
 from onmf.device.samples import to_device
 from onmf.divergences import Divergence, Partial
 from onmf.methods import State, priced, quadratics
 from onmf.methods.floors import Floor, floor_of
-from onmf.methods.surrogate import HIGHEST, Surrogate
+from onmf.methods.surrogate import HIGHEST
 from onmf.problem import Penalties
 from onmf.sets import DictionarySet
 
@@ -39,75 +39,61 @@ class Twin:
     penalties: Penalties
 
     def after(
-        self,
-        method: Surrogate,
-        divergence: Divergence,
-        problem: Problem,
-        H: Any,
-        Y: Any,
-        *,
-        n: float,
-        clock: float,
-        weights: Any,
+        self, divergence: Divergence, problem: Problem, H: Any, Y: Any, *, old: Any, new: Any, weights: Any
     ) -> Twin:
-        """With a chunk whose samples count n in all, and after which the clock stands at ``clock``.
+        """With a chunk: what is averaged weighs ``old`` so far, and ``new`` per sample.
 
         ``weights`` are those of its samples (n, 1), if they differ.
         """
-        rho = method.weight(divergence, clock, n)
-        old, new = 1 - rho, rho / n
         unit, before = self.memory["unit"], self.memory
         H = H / unit
         counted = H if weights is None else H * weights
-        memory = dict(before) | self._sizes(divergence, problem, weights, rho, n)
+        memory = dict(before) | self._sizes(divergence, problem, weights, old, new)
         memory["mass"] = old * before["mass"] + new * counted.sum(dim=0)
         if self.penalties:
             memory["squares"] = old * before["squares"] + new * (counted * H).sum(dim=0)
-        shared, V = "S" in before and "a" not in before, self.W * unit[:, None]
-        if shared:
-            memory["S"] = torch.addmm(before["S"], counted.T, H, beta=old, alpha=new)
+        V = self.W * unit[:, None]
+        if "S" in before:
+            memory["S"] = old * before["S"] + new * (counted.T @ H)
+        if "S" in before and "a" not in before:
             T = problem.X if weights is None else problem.X * weights
         else:
             G, C = problem.model(Y)
             if weights is not None:
                 G, C = G * weights, C * weights
             T = -G if "a" in before else C * Y - G
+        b = T.T @ H
         if "A" in before:
-            products = packed(H.T)  # (P, n)
-            memory["A"] = torch.addmm(before["A"], C.T, products.T, beta=old, alpha=new)
+            memory["A"] = old * before["A"] + new * (C.T @ packed(H.T).T)
         if "a" in before:
-            memory["S"] = torch.addmm(before["S"], counted.T, H, beta=old, alpha=new)
             # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
             S, a = counted.T @ H, C.T @ (H * H)
             r = _ratio(a, S)
             memory["a"] = old * before["a"] + new * a
-            memory["b"] = old * before["b"] + new * (T.T @ H + r * ((r * V.T) @ S))
-        else:
-            memory["b"] = torch.addmm(before["b"], T.T, H, beta=old, alpha=new)
+            b = b + r * ((r * V.T) @ S)
+        memory["b"] = old * before["b"] + new * b
         return self._minimised(divergence, V, memory)
 
     def _floor(self, divergence: Divergence) -> Floor:
         return floor_of(Partial(divergence) if "mean" in self.memory else divergence)
 
-    def _sizes(self, divergence: Divergence, problem: Problem, weights: Any, rho: float, n: float) -> Tensors:
+    def _sizes(self, divergence: Divergence, problem: Problem, weights: Any, old: Any, new: Any) -> Tensors:
         """The running typical sizes of the features."""
         floor, X, present = self._floor(divergence), problem.X, problem.present
         sizes = torch.log(X) if floor.geometric else X
         if present is None:
             total = (sizes if weights is None else sizes * weights).sum(dim=0)
-            return {"size": (1 - rho) * self.memory["size"] + (rho / n) * total}
+            return {"size": old * self.memory["size"] + new * total}
         count = present if weights is None else present * weights
         weight = count.sum(dim=0)
-        known, safe = weight > 0, torch.where(weight > 0, weight, 1.0)
+        known, safe = weight > 0, positive(weight)
         mean = torch.where(known, (X * count).sum(dim=0) / safe, self.memory["mean"])
         size = mean
         if floor.geometric:
-            size = torch.where(
-                known, (torch.where(count > 0, sizes, 0.0) * count).sum(dim=0) / safe, self.memory["size"]
-            )
+            size = torch.where(known, (sizes * count).sum(dim=0) / safe, self.memory["size"])
         return {
-            "size": (1 - rho) * self.memory["size"] + rho * size,
-            "mean": (1 - rho) * self.memory["mean"] + rho * mean,
+            "size": old * self.memory["size"] + (1 - old) * size,
+            "mean": old * self.memory["mean"] + (1 - old) * mean,
         }
 
     def _minimised(self, divergence: Divergence, V: Any, memory: Tensors) -> Twin:
@@ -160,8 +146,8 @@ class Twin:
         slope = (v @ A[0] if len(A) == 1 else (A * v[:, None, :]).sum(dim=2)) - b
         bounded = v >= high
         diagonal = torch.diagonal(A, dim1=1, dim2=2).expand_as(v)
-        pull = torch.where(bounded, torch.clamp(-slope, min=0), 0.0).sum(dim=0)
-        return v, (pull, torch.where(bounded, diagonal, 0.0).sum(dim=0))
+        pull = (torch.clamp(-slope, min=0) * bounded).sum(dim=0)
+        return v, (pull, (diagonal * bounded).sum(dim=0))
 
     def _settled(self, V: Any, memory: Tensors, found: Any) -> tuple[Any, Any]:
         """``priced.settled``, which looks at a few numbers per atom, on the host."""

@@ -112,6 +112,11 @@ class Divergence(Registered, kind="divergence"):
         return self
 
     @property
+    def scaled_parameters(self) -> tuple[str, ...]:
+        """Parameters in the data's units that formulas use as numbers only: a tensor of one entry would do."""
+        return ()
+
+    @property
     def partial(self) -> bool:
         """Are samples known in part, or do their entries weigh differently? Then X are ``Known`` (``Partial``)."""
         return False

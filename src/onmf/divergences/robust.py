@@ -172,6 +172,8 @@ class Huber(Separable, name="huber"):
         delta = self._known_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
+    scaled_parameters = ("delta",)
+
     def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
         """The slope is c (y - x) with the curvature c."""
         delta, R = self._known_delta, Y - X.values

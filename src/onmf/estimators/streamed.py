@@ -102,6 +102,7 @@ class Streamed(Reported):
         from onmf.device.source import RowsOnDevice
 
         there = moved(X, device)
+        there = there if is_tensor(X) else replace(there, given=X)  # which is there anyway
         if not there.sound:
             refuse_bad_entries(as_array(X) if is_tensor(X) else X)
         return RowsOnDevice(there, dtype)

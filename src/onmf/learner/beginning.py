@@ -23,6 +23,8 @@ from onmf.learner.usage import Usage
 from onmf.problem import pose
 from onmf.units import Units
 
+MOST_ENTRIES = 2**18  # of the samples that a start is made of, where a GPU waits for it
+
 
 def begin(
     recipe: Recipe,
@@ -58,6 +60,9 @@ def begin(
     C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
     require_fittable(known, recipe.n_components, C, inside)
     free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
+    if recipe.device is not None:  # whose first batch is larger than a start needs
+        few = max(MOST_ENTRIES // shape[1], 5 * recipe.n_components)
+        first, weights = first[:few], None if weights is None else weights[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), faults_of_batch(rows):

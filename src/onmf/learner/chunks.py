@@ -27,7 +27,7 @@ class BatchResult:
     divergence: Divergence  # as it was, or adapted to the residuals
     loss: float
     first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
-    H: Array  # the coefficients of its samples, each found with the W of its time
+    H: Any  # the coefficients of its samples, each found with the W of its time: an array, or a tensor on a device
 
 
 def learn(

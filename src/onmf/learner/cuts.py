@@ -19,7 +19,7 @@ from onmf.streams import Source
 from onmf.streams.base import Numbered, read_from, recut
 from onmf.units import good_rows
 
-MOST_BYTES, MOST_BYTES_ON_DEVICE = 2**26, 2**28  # of a batch that has grown
+MOST_BYTES, MOST_BYTES_ON_DEVICE = 2**26, 2**27  # of a batch that has grown
 ON_DEVICE = 1024  # samples of the first batch
 NOWHERE = -1  # the place of rows after some that the source has left out
 
@@ -66,7 +66,7 @@ class Reading:
         On a device a batch is many chunks, as the host would have to wait for each.
         """
         if self.device or method is None:
-            return max(self.batch_size, min(seen, MOST_BYTES_ON_DEVICE // row_bytes))
+            return max(self.batch_size, min(3 * seen, MOST_BYTES_ON_DEVICE // row_bytes))
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 

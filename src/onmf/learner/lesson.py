@@ -56,7 +56,7 @@ class Lesson:
     state: State
     divergence: Divergence  # as it was or, if it is left to the data, adapted to the residuals; in internal units
     news: News
-    H: Array  # the coefficients of the batch as they were found while learning, in the data's units
+    H: Array | None  # coefficients of the batch as they were found while learning, in the data's units; not on a device
     loss_to_beat: float  # of a model that has learnt nothing yet: what any dictionary should beat, in the data's units
 
 

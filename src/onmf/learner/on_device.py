@@ -7,7 +7,7 @@ within a batch, as far as nothing has to be decided.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ import torch
 from onmf._support.arrays import Array
 from onmf._support.known import Known, apart, as_dense
 from onmf._support.resident import on_host
-from onmf.device.problem import ROUNDS, Problem, hurried
+from onmf.device.problem import Problem, hurried, positive
+from onmf.device.recording import recordings
 from onmf.device.samples import Chunks, Rows, chosen
+from onmf.device.step import Rules, Running
 from onmf.device.twin import Twin, state_of, twin_of
 from onmf.divergences import Divergence, Partial
+from onmf.divergences.base import TINY
 from onmf.divergences.partial import whole
 from onmf.learner import exchange
 from onmf.learner.chunks import BatchResult, rank_one_loss, require_finite
@@ -27,15 +30,18 @@ from onmf.learner.learned import Coverage, Learned
 from onmf.learner.lesson import Lesson, News, as_begun, as_floats, faults_of_batch
 from onmf.learner.recipe import Recipe, require_served
 from onmf.learner.usage import Usage
-from onmf.methods.schedules import Growing
+from onmf.methods.schedules import Averaging, Growing
 from onmf.methods.surrogate import Surrogate
+from onmf.problem import Penalty
 from onmf.sets import Box, Sets
 from onmf.units import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
 
-CHUNKS = Growing(256, 0.02, 4096)
+EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk
+EXPONENT, DELAY, UNIT = 0.65, 10.0, 1024  # of the weights
 MOST_ENTRIES = 2**28  # of the samples of a chunk, and of their matrices
+FIRST_EXCHANGE, LAST_EXCHANGE = 3000, 200_000  # samples before it
 SMALLER = 4  # times, the chunks where memory runs out
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
@@ -60,20 +66,19 @@ def learnt_on_device(
         result = _with_enough_memory(learning, device)
     unit = learned.divergence.loss_unit(units.scale)
     require_finite(result, rows, unit)
-    H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
-    if not np.isfinite(H.sum(dtype=np.float64)):
-        refuse_infinite(H, on_host(batch), units.mean, rows)
-    if recipe.sets == Sets() and result.H.max(initial=0.0) >= 0.5 * recipe.H.high:  # a bound of the user's own is meant
-        refuse_bounded(result.H, recipe.H.high, on_host(batch), units.scale, rows)
+    largest = float(learning.largest)
+    if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
+        given, H = on_host(batch), result.H.cpu().numpy()
+        refuse_infinite(H, given, units.mean, rows)
+        refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        first, _ = units.inside(as_dense(on_host(batch)).astype(H.dtype, copy=False), learned.divergence, rows)
+        first, _ = units.inside(as_dense(on_host(batch)).astype(learned.W.dtype, copy=False), learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.partial else None
-    usage = Usage.of(result.H, result.state.W, weights)
-    news = News(len(numbers), result.loss, weight, usage, learning.raised, there.zeros(), covered)
-    return Lesson(result.state, result.divergence, news, H, to_beat)
+    news = News(len(numbers), result.loss, weight, learning.usage, learning.raised, there.zeros, covered)
+    return Lesson(result.state, result.divergence, news, None, to_beat)
 
 
 def _with_enough_memory(learning: _Learning, device: str) -> BatchResult:
@@ -84,6 +89,7 @@ def _with_enough_memory(learning: _Learning, device: str) -> BatchResult:
         if device in _smaller:
             raise MemoryError(_too_large(device)) from None
     _smaller[device] = SMALLER
+    recordings.forget()
     torch.cuda.empty_cache()
     log.warning("The memory of %s is full; going on with chunks of a quarter of their size.", device)
     try:
@@ -111,46 +117,54 @@ class _Learning:
     repeated: bool
     shards: int
     raised: int = 0
+    largest: Any = 0.0  # of the coefficients
+    usage: Usage = field(default_factory=Usage)
 
     def run(self, smaller: int) -> BatchResult:
         """Learn from all chunks, so many times smaller than they would be."""
         recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
         method, twin = self._method.on_shard(self.shards), twin_of(learned.state, str(recipe.device))
         divergence, adapt = whole(learned.inside_model), method.adapts and learned.adaptive
-        n, K = len(self.numbers), len(state.W)
-        H_all = torch.zeros((n, K), dtype=twin.W.dtype, device=twin.W.device)
-        filled = torch.nonzero(~self.there.empty()[self.numbers])[:, 0]  # zeros say nothing
-        weights = None if self.weights is None else self.weights[filled.cpu().numpy()].astype(state.W.dtype)
-        chunks = Chunks(self.there, self.numbers[filled], learned.units, learned.divergence, twin.W.dtype)
-        penalty = method.penalty(state.penalties)
-        first, clock, steps, losses, first_loss = 0, state.clock, 0, torch.zeros((), device=twin.W.device), None
+        n, running = len(self.numbers), Running(Rules(divergence, self._box, method.penalty(state.penalties)), twin)
+        H_all = torch.zeros((n, len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
+        filled, numbers, weights = None, self.numbers, self.weights
+        empty = self.there.empty[numbers]
+        if bool(empty.any()):  # zeros say nothing
+            filled = torch.nonzero(~empty)[:, 0]
+            numbers = numbers[filled]
+            weights = None if weights is None else weights[filled.cpu().numpy()]
+        weights = None if weights is None else weights.astype(state.W.dtype)
+        chunks = Chunks(self.there, numbers, learned.units, learned.divergence, twin.W.dtype)
+        first, clock, steps, losses = 0, state.clock, 0, torch.zeros((), dtype=torch.float64, device=twin.W.device)
+        first_loss: Any = 0.0
         while first < len(chunks):
             size = self._size(method, clock, len(chunks) - first, smaller)
             part = slice(first, first + size)
-            X, present = chunks[part]
-            counts = None if weights is None else weights[part]
-            weight = float(len(X)) if counts is None else float(counts.sum(dtype=np.float64))
-            count = None if counts is None else torch.as_tensor(counts, device=X.device)[:, None]
             if self._exchanges(method, divergence, clock, size):
-                twin = self._exchanged(method, divergence, twin, chunks, first, weights)
-            problem = Problem(divergence, X, twin.W, self._box, penalty, present)
-            H, Y, loss = hurried(problem)
+                running.twin = self._exchanged(method, divergence, running.twin, chunks, first, weights)
+            X, present = chunks[part]
+            weight, count = float(size), None
+            if weights is not None:
+                weight = float(weights[part].sum(dtype=np.float64))
+                count = torch.as_tensor(weights[part], device=X.device)[:, None]
             clock, steps = clock + weight, steps + 1
-            if adapt:
-                divergence = _adapted(divergence, problem, Y, method.weight(divergence, clock, weight), counts)
-                problem.divergence = divergence
-            twin = twin.after(method, divergence, problem, H, Y, n=weight, clock=clock, weights=count)
-            loss = (loss if count is None else loss * count[:, 0]).sum(dtype=torch.float64)
-            first_loss = loss / weight if first_loss is None else first_loss
-            losses = losses + loss
-            H_all[filled[part]] = H
+            rho = averaged(method, divergence, clock, weight)
+            H, loss = running.step(X, 1 - rho, rho / weight, present, count, size & (size - 1) == 0)
+            losses += loss
+            if first == 0:
+                first_loss = loss.clone() / weight
+            H_all[part if filled is None else filled[part]] = H
             first += size
-        self.raised = int(chunks.raised)
-        total = n if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        twin, total = running.twin, n if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        if adapt and steps:
+            weight = averaged(method, divergence, clock, clock - state.clock)
+            counts = None if weights is None else weights[part]
+            divergence = _adapted(self._problem(divergence, twin, X, present), H, weight, counts)
+        self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
+        self.usage = _usage(H_all, twin.W, self.weights)
         after = state_of(twin, state, clock - state.clock, clock, steps)
         inside: Divergence = Partial(divergence) if learned.partial else divergence
-        loss, before = float(losses) / (total or 1.0), 0.0 if first_loss is None else float(first_loss)
-        return BatchResult(after, inside, loss, before, H_all.cpu().numpy())
+        return BatchResult(after, inside, float(losses) / (total or 1.0), float(first_loss), H_all)
 
     @property
     def _box(self) -> Box:
@@ -164,18 +178,26 @@ class _Learning:
             raise ValueError(f"method {self.learned.method.name!r} runs on the processor only; leave device out.")
         return self.learned.method
 
+    def _problem(self, divergence: Divergence, twin: Twin, X: Any, present: Any) -> Problem:
+        return Problem(divergence, X, twin.W, self._box, Penalty(), present)
+
     def _size(self, method: Surrogate, clock: float, left: int, smaller: int) -> int:
-        """Of the next chunk: chunks without a fixed size share out the batch evenly."""
+        """Of the next chunk: a power of two, of which there are few, so that steps are recorded once for many."""
         if method.tau is not None:
             return min(method.tau, left)
         K, F = self.learned.state.W.shape
-        most = max(1, min(CHUNKS(clock), MOST_ENTRIES // max(F, K * K)) // smaller)
-        return -(-left // max(1, round(left / most)))
+        most = max(1, min(max(EARLY(clock), LATE(clock)), MOST_ENTRIES // max(F, K * K)) // smaller)
+        most = 1 << (most.bit_length() - 1)
+        return most if left >= most else left
 
     def _exchanges(self, method: Surrogate, divergence: Divergence, clock: float, size: int) -> bool:
         if self.repeated or self.shards > 1 or not method.exchanges(divergence):
             return False
-        return exchange.due(self.recipe.n_components, clock, clock + size, method.horizon)
+        if np.isfinite(method.horizon):
+            return exchange.due(self.recipe.n_components, clock, clock + size, method.horizon)
+        # Less often than on the processor: an exchange takes as long as the chunks of several thousand samples.
+        fourths = (int(np.log2(max(each, 1.0))) // 2 for each in (clock, clock + size))
+        return FIRST_EXCHANGE <= clock <= LAST_EXCHANGE and next(fourths) < next(fourths)
 
     def _exchanged(
         self, method: Surrogate, divergence: Divergence, twin: Twin, chunks: Chunks, first: int, weights: Array | None
@@ -187,15 +209,13 @@ class _Learning:
         chunks.raised = raised  # they will be counted when they are learnt from
         penalty = method.penalty(twin.penalties)
 
-        box = self._box
-
         def solved(rows: slice, W: Array) -> tuple[Array, Array, Array]:
             dictionary = torch.as_tensor(W, device=X.device)
             some = None if present is None else present[rows]
-            problem = Problem(divergence, X[rows], dictionary, box, penalty, some)
-            H, Y, _ = hurried(problem, rounds=2 * ROUNDS)
+            problem = Problem(divergence, X[rows], dictionary, self._box, penalty, some)
+            H, Y, _ = hurried(problem)
             objective = problem.objective(H, Y)
-            scale = problem.losses(torch.clamp(2 * X[rows], min=1e-30))
+            scale = problem.losses(torch.clamp(2 * X[rows], min=TINY))
             h, f, relative = (part.cpu().numpy() for part in (H, objective, objective / scale))
             return h, f, relative
 
@@ -208,10 +228,31 @@ class _Learning:
         return twin if found is None else twin.recombined(*found)
 
 
-def _adapted(divergence: Divergence, problem: Problem, Y: Any, weight: float, counts: Array | None) -> Divergence:
+def _usage(H: Any, W: Any, weights: Array | None) -> Usage:
+    """``Usage.of`` coefficients on the device."""
+    parts = H * W.sum(dim=1)
+    total = parts.sum(dim=1, keepdim=True)
+    shares = parts / positive(total)  # of samples of which nothing is fitted, nothing
+    counts = shares if weights is None else shares * torch.as_tensor(weights, dtype=H.dtype, device=H.device)[:, None]
+    sums: Array = counts.sum(dim=0, dtype=torch.float64).cpu().numpy()
+    return Usage(sums)
+
+
+def averaged(method: Surrogate, divergence: Divergence, clock: float, n: float) -> float:
+    """The weight of n samples after which the clock stands there.
+
+    What a dictionary is worth depends on the number of its updates rather than of its samples, and large chunks have
+    little noise: the past can be forgotten sooner than where chunks are small.
+    """
+    if method.tau is not None:
+        return method.weight(divergence, clock, n)
+    return Averaging(EXPONENT, DELAY, method.forgetting)(clock, n, UNIT)
+
+
+def _adapted(problem: Problem, H: Any, weight: float, counts: Array | None) -> Divergence:
     """The divergence with its parameter moved by the residuals of some of the samples."""
     n, F = problem.X.shape
     some = slice(None, None, max(1, n * F // SAMPLED))
-    X, fit = problem.X[some].cpu().numpy(), Y[some].cpu().numpy()
+    X, fit = problem.X[some].cpu().numpy(), problem.fit(H[some]).cpu().numpy()
     samples: Any = X if problem.present is None else Known(X, problem.present[some].cpu().numpy())
-    return divergence.adapted(samples, fit, weight, *(() if counts is None else (counts[some],)))
+    return problem.divergence.adapted(samples, fit, weight, *(() if counts is None else (counts[some],)))

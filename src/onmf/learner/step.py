@@ -34,7 +34,7 @@ class Progress:
     seconds: float
     loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
     W: Array  # the dictionary now
-    H: Array | None = None  # the batch's coefficients as they were found while learning (OnlineNMF on one machine)
+    H: Array | None = None  # the batch's coefficients as they were found while learning (not with Dask or on a device)
     raised: int = 0  # entries outside the domain that were raised, the first time that there are any
     skipped: int = 0  # samples or batches left out so far
     drift: float = 0.0  # from 0, new samples are fitted as well as earlier ones, to 1: the stream has changed

@@ -1,0 +1,55 @@
+"""How good a dictionary is, and when a run got there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onmf import divergences
+from onmf.device.solving import solved
+from onmf.problem import NO_PENALTY
+from onmf.sets import Box
+from onmf.units import Units
+
+
+def loss(W: Any, divergence: str, held_out: Any, device: str) -> float:
+    """The mean loss of the held-out samples at their precise coefficients in W, in the data's units."""
+    found = divergences.get(divergence)
+    units = Units(scale=float(held_out.mean()), mean=float(held_out.mean()))
+    inside = found.in_units(units.scale)
+    W = np.maximum(np.asarray(W, dtype=np.float64), 0)
+    W = (W / np.maximum(W.max(axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    W = np.maximum(W, np.float32(1e-6) if not found.domain.y.closed else 0)
+    blocks = solved(held_out, W, (found, inside), units, Box(), NO_PENALTY, (1e-4, 500), device)
+    total = sum(float(block.losses.double().sum()) for block in blocks)
+    return total / len(held_out) * found.loss_unit(units.scale)
+
+
+@dataclass
+class Course:
+    """The dictionaries of a run, and when it had them; copying them is part of its time."""
+
+    began: float = field(default_factory=time.perf_counter)
+    seconds: list[float] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    dictionaries: list[Any] = field(default_factory=list)
+
+    def __call__(self, progress: Any) -> None:
+        """A callback of ``fit``."""
+        self.note(progress.W, progress.samples)
+
+    def note(self, W: Any, samples: int = 0) -> None:
+        self.seconds.append(time.perf_counter() - self.began)
+        self.samples.append(samples)
+        self.dictionaries.append(np.array(W, dtype=np.float32))
+
+    def losses(self, divergence: str, held_out: Any, device: str) -> list[float]:
+        return [loss(W, divergence, held_out, device) for W in self.dictionaries]
+
+
+def first_at(seconds: list[float], losses: list[float], target: float) -> float | None:
+    """When a run first had the target, or None."""
+    return next((second for second, value in zip(seconds, losses, strict=True) if value <= target), None)

@@ -1,0 +1,123 @@
+"""What share of the chip each part of a step reaches: its operations and bytes over its time, against the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onmf import divergences
+from onmf.device import problem as problems
+from onmf.device.descent import descend
+from onmf.device.problem import Problem
+from onmf.problem import NO_PENALTY
+from onmf.sets import Box
+
+REPEATS = 30
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a step: median seconds, floating-point operations, bytes that must move."""
+
+    name: str
+    seconds: float
+    operations: float
+    moved: float
+
+
+def seconds_of(function: Callable[[], Any]) -> float:
+    """The median, on the device's own clock."""
+    for _ in range(3):
+        function()
+    taken = []
+    for _ in range(REPEATS):
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        function()
+        ended.record()
+        ended.synchronize()
+        taken.append(began.elapsed_time(ended) / 1e3)
+    return sorted(taken)[REPEATS // 2]
+
+
+def ceilings() -> tuple[float, float]:
+    """Bytes per second of a large copy, read and written, and single-precision operations per second of a product."""
+    X = torch.rand(2**28, device="cuda")
+    Y = torch.empty_like(X)
+    bandwidth = 2 * X.nbytes / seconds_of(lambda: Y.copy_(X))
+    A = torch.rand((8192, 8192), device="cuda")
+    return bandwidth, 2 * 8192**3 / seconds_of(lambda: A @ A)
+
+
+def parts(n: int, F: int, K: int, divergence: str = "kl") -> list[Part]:
+    """Of a chunk of n samples, one round of the coefficients and the dictionary's step."""
+    draw = torch.Generator("cuda").manual_seed(0)
+    W = torch.rand((K, F), generator=draw, device="cuda")
+    H = torch.rand((n, K), generator=draw, device="cuda")
+    X = torch.poisson(5 * H @ W, generator=draw)
+    problem = Problem(divergences.get(divergence), X, W, Box(), NO_PENALTY)
+    Y, P = problem.fit(H), K * (K + 1) // 2
+    slope, C = problem.model(Y)
+    T, M = C * Y - slope, problem.matrices(C)
+    b, Hs = T @ W.T, problems.packed(H.T)
+    A, big = torch.rand((F, P), device="cuda"), 4.0
+    per_feature = problems.unpacked(C.T @ Hs.T, K)
+    v, low = W.T.contiguous(), torch.zeros((F, K), device="cuda")
+
+    def kernel(count: int, sweeps: int, matrices: Any, right: Any, x: Any) -> Part:
+        name = f"kernel, {count} problems, {sweeps} sweeps"
+        work = seconds_of(lambda: descend(matrices, right, x, 0.0, 1e8, sweeps))
+        return Part(name, work, 2.0 * count * sweeps * K * K, big * count * (K * K + 3 * K))
+
+    return [
+        Part("gather of samples", seconds_of(lambda: X[torch.arange(n, device="cuda")]), 0, 2 * big * n * F),
+        Part("fit, H W", seconds_of(lambda: problem.fit(H)), 2.0 * n * F * K, big * (n * F + n * K + F * K)),
+        Part("slopes, curvatures, targets", seconds_of(lambda: _targets(problem, Y)), 5.0 * n * F, 4 * big * n * F),
+        Part("losses", seconds_of(lambda: problem.losses(Y)), 8.0 * n * F, 2 * big * n * F),
+        Part(
+            "matrices, C (W x W)",
+            seconds_of(lambda: C @ problem.products.T),
+            2.0 * n * F * P,
+            big * (n * F + P * (n + F)),
+        ),
+        Part(
+            "unpacking them",
+            seconds_of(lambda: problems.unpacked(C @ problem.products.T, K))
+            - seconds_of(lambda: C @ problem.products.T),
+            0,
+            big * n * (P + K * K),
+        ),
+        Part("right sides", seconds_of(lambda: T @ W.T), 2.0 * n * F * K, big * (n * F + n * K + F * K)),
+        kernel(n, problems.SWEEPS, M, b, H),
+        Part(
+            "statistics, C' (H x H)",
+            seconds_of(lambda: torch.addmm(A, C.T, Hs.T)),
+            2.0 * n * F * P,
+            big * (n * F + n * P + 2 * F * P),
+        ),
+        kernel(F, 20, per_feature, A[:, :K].contiguous(), torch.maximum(v, low)),
+    ]
+
+
+def _targets(problem: Problem, Y: Any) -> Any:
+    slope, C = problem.model(Y)
+    return C * Y - slope
+
+
+def table(n: int, F: int, K: int) -> list[str]:
+    """As Markdown."""
+    bandwidth, rate = ceilings()
+    lines = [
+        f"Ceilings: {bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in single-precision products. "
+        f"A chunk of {n} samples, F = {F}, K = {K}.",
+        "",
+        "| part | microseconds | of the bandwidth | of the arithmetic |",
+        "|---|---|---|---|",
+    ]
+    for part in parts(n, F, K):
+        moved, done = part.moved / part.seconds / bandwidth, part.operations / part.seconds / rate
+        lines.append(f"| {part.name} | {1e6 * part.seconds:.0f} | {100 * moved:.0f} % | {100 * done:.0f} % |")
+    return lines
