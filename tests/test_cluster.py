@@ -191,7 +191,7 @@ def test_files_are_read_by_the_workers_and_one_that_vanishes_is_named_or_skipped
     whole = quick().fit(data)
     require_same_learning(whole, quick_here(data))
     (tmp_path / "6.npy").unlink()
-    with pytest.raises(SourceError, match=r"^Partition 6: .*6\.npy does not exist"):
+    with pytest.raises(SourceError, match=r"^Partition 6 \(6\.npy\): .*6\.npy does not exist"):
         quick().fit(data)
     model = quick(on_error="skip", max_passes=1).fit(data)
     assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - ROWS)
@@ -422,3 +422,14 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     assert len(said) == 1
     assert said[0].startswith("onmf: ")
     assert words in said[0]
+
+
+def test_options_that_do_not_go_with_dask_are_refused(folder: Path, run_main: Run) -> None:
+    assert run_main("fit", folder / "x.npy", "-k", K, "--out", folder / "m")[0] == 0
+    common = ["transform", folder / "m", folder / "x.npy", "--dask"]
+    for more, sentence in [
+        (["local", "--batch-size", 5, "--out", folder / "h.parquet"], "--batch-size has no effect with --dask"),
+        (["", "--out", folder / "h.parquet"], "--dask needs the address of a scheduler"),
+    ]:
+        status, _, err = run_main(*common, *more)
+        assert (status, sentence in err) == (2, True), err

@@ -623,7 +623,7 @@ def test_a_file_that_vanishes_or_is_cut_is_named_or_skipped(files: Path, tmp_pat
     data = partitioned(f"npy:{tmp_path}")
     (tmp_path / "04000.npy").unlink()
     (tmp_path / "05000.npy").write_bytes((tmp_path / "05000.npy").read_bytes()[:2000])
-    with pytest.raises(SourceError, match=r"^Partition \d: .*0[45]000.npy"):
+    with pytest.raises(SourceError, match=r"^Partition \d \(0[45]000\.npy\): .*0[45]000.npy"):
         quick().fit(data)
     model = quick(on_error="skip").fit(data)
     assert (model.n_skipped_, model.n_samples_seen_) == (2, 7000)
@@ -771,3 +771,42 @@ def test_where_a_run_stands_is_refused_if_no_run_could_stand_there(
         file.write(tmp_path / "m", arrays | {"position.opened": opened}, facts | {"position": changed})
         with pytest.raises(file.ModelFileError, match="is damaged"):
             onmf.load(tmp_path / "m")
+
+
+# What fresh eyes have found
+
+
+def test_rows_that_cannot_be_read_keep_their_place_in_files_of_unknown_length(tmp_path: Path) -> None:
+    for number in range(3):
+        lines = [",".join(f"{value:g}" for value in row) for row in X[100 * number : 100 * number + 100]]
+        if number == 1:
+            lines[7] = lines[7].replace(",", ",abc", 1)
+        (tmp_path / f"{number}.csv").write_text("\n".join(lines) + "\n")
+    model = quick(on_error="skip").fit(X)
+    H = model.transform(partitioned(f"csv:{tmp_path}/*.csv")).compute(scheduler="sync")
+    assert (H.shape, np.flatnonzero(np.isnan(H[:, 0])).tolist()) == ((300, K), [107])
+    np.testing.assert_allclose(np.delete(H, 107, axis=0), np.delete(model.transform(X[:300]), 107, axis=0), rtol=1e-3)
+
+
+def test_files_of_a_folder_are_cut_into_ranges_of_rows_and_one_that_is_gone_becomes_nan(tmp_path: Path) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", X[1000 * number : 1000 * number + 1000])
+    data = partitioned(f"npy:{tmp_path}", rows=250)
+    assert (data.lengths, data.n_samples) == ((250,) * 12, 3000)
+    model = quick(on_error="skip").fit(X)
+    np.testing.assert_array_equal(model.transform(data).compute(scheduler="sync"), model.transform(X[:3000]))
+    (tmp_path / "1.npy").unlink()
+    H = model.transform(data).compute(scheduler="sync")
+    assert (H.shape, np.flatnonzero(np.isnan(H[:, 0])).tolist()) == ((3000, K), list(range(1000, 2000)))
+    with pytest.raises(SourceError, match=r"^Partition [4-7] \(1\.npy\): .* does not exist"):
+        model.set_params(on_error="raise").transform(data).compute(scheduler="sync")
+
+
+def test_what_workers_cannot_share_is_refused_with_the_cure() -> None:
+    with pytest.raises(SourceError, match="workers cannot share standard input"):
+        partitioned("csv:-")
+    with pytest.raises(TypeError, match=r"partitioned opens files, and got ndarray; .* dask.array.from_array"):
+        partitioned(X)  # type: ignore[arg-type]
+    data = da.from_array(X, chunks=(900, F))
+    with pytest.raises(ValueError, match="sample_weight must have one entry per sample"):
+        quick().fit(data, sample_weight=da.ones(len(X) + 5, chunks=900))

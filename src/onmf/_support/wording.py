@@ -11,3 +11,8 @@ def counted(number: int, noun: str) -> str:
 def plural(number: int, noun: str) -> str:
     """The noun as it stands after that number."""
     return noun if number == 1 else f"{noun}s"
+
+
+def is_or_are(number: int) -> str:
+    """The verb after that number of things."""
+    return "is" if number == 1 else "are"

@@ -41,6 +41,8 @@ Shards: TypeAlias = Annotated[
 @contextmanager
 def running_on(address: str) -> Iterator[Any]:
     """A client of the cluster, which all that Dask computes goes to meanwhile."""
+    if not address:
+        fail("--dask needs the address of a scheduler, such as tcp://10.0.0.1:8786, or local.")
     if any(importlib.util.find_spec(each) is None for each in ("dask", "distributed")):
         raise ModuleNotFoundError("--dask needs dask; install onmf[dask].")
     import dask
@@ -52,10 +54,13 @@ def running_on(address: str) -> Iterator[Any]:
     try:
         if address == LOCAL:
             settings = {"processes": True, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+            settings["preload"] = "onmf.distributed.uninterrupted"
             cluster = distributed.LocalCluster(threads_per_worker=1, **settings)
             client = distributed.Client(cluster)
         else:
             cluster, client = None, distributed.Client(address, timeout=PATIENCE)
+    except AssertionError as error:  # what Dask makes of Ctrl-C while processes start
+        raise KeyboardInterrupt from error
     except (OSError, ValueError, TypeError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
         fail(f"--dask {address}: no scheduler answers there ({cause}); give its address, or local.")

@@ -175,7 +175,10 @@ def fit(
     begun = known.source_ if known is not None else source_in(checkpoint) if resume and checkpoint else None
     fixed_in = None if fixed is None else onmf.load(fixed)
     like = begun or (fixed_in and fixed_in.source_)
-    source = parted(data, shuffle_buffer, like) if dask else opened(data, shuffle_buffer, shuffle, seed, like)
+    if dask is None:
+        source: Any = opened(data, shuffle_buffer, shuffle, seed, like)
+    else:
+        source = parted(data, shuffle_buffer, like)
     settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
     keep = checkpoint_of(checkpoint, every, resume, verify, source.rewinds, place, out)
     model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)

@@ -25,7 +25,7 @@ from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
 
 OUT_HELP = (
     f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
-    "Text has nine digits of each number."
+    "Text has nine digits of each number. With --dask: a folder that ends in .parquet or .zarr."
 )
 EXAMPLES = (
     "Examples:\n\n"
@@ -69,6 +69,8 @@ def transform(
     watching = log_every, log_json, metrics
     if dask is not None:
         what = "proportions" if as_proportions else "coefficients"
+        if batch_size is not None:
+            fail("--batch-size has no effect with --dask, where a partition is solved at a time; leave it out.")
         require_folder(out)
         nmf = onmf.load(model).set_params(on_error="skip" if skips(on_error) else "raise", device=device)
         announce(

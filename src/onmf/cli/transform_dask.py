@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import time
@@ -16,7 +17,7 @@ import numpy as np
 import onmf
 from onmf import outputs
 from onmf._support.arrays import Array
-from onmf._support.wording import counted
+from onmf._support.wording import counted, is_or_are
 from onmf.cli.as_json import print_json
 from onmf.cli.dasked import running_on
 from onmf.cli.terminal import console, errors, fail
@@ -30,6 +31,8 @@ def require_folder(out: Path) -> None:
     """Refuse, before any work, what workers cannot write to together."""
     if out.suffix.lower() not in KINDS:
         fail(f"{out}: with --dask the workers write together, to a folder that ends in {' or '.join(KINDS)}.")
+    if out.suffix.lower() == ".zarr" and importlib.util.find_spec("zarr") is None:
+        fail(f"{out}: writing Zarr needs zarr; install onmf[zarr].")
     if out.exists() or out.is_symlink():
         fail(f"{out} exists already; give --out another name.")
     if not out.absolute().parent.is_dir():
@@ -60,12 +63,17 @@ def write_partitions(
     with running_on(address) as client, watch as show:
         from distributed import as_completed
 
+        from onmf.distributed.cluster import failing_machines
+
         try:
             write = Writing(str(unfinished), columns, partitions.index_name, out.suffix.lower() == ".zarr")
             write.begin(partitions, dtype)
             find = Sent(nmf).proportions if as_proportions else Sent(nmf).coefficients
-            futures = client.compute(each(partitions, find, "write", nmf.on_error == "skip", dtype, write))
-            for done, (_, (rows, holes)) in enumerate(as_completed(futures, with_results=True)):
+            skip = nmf.on_error == "skip"
+            futures = client.compute(each(partitions, find, "write", skip, dtype, write, len(columns)))
+            for done, future in enumerate(as_completed(futures)):
+                with failing_machines(client):
+                    rows, holes = future.result()
                 samples, gaps = samples + rows, gaps + holes
                 told = samples, partitions.n_samples, done, time.perf_counter() - started, np.nan, nmf.components_
                 show(onmf.Progress(*told, skipped=gaps, new=rows))
@@ -124,7 +132,8 @@ def tell(facts: dict[str, Any], what: str, as_json: bool) -> None:
         return
     if facts["gaps"]:
         errors.print(
-            f"onmf: {facts['gaps']} of the {counted(facts['samples'], 'row')} are NaN; the workers' logs say why."
+            f"onmf: {facts['gaps']} of the {counted(facts['samples'], 'row')} {is_or_are(facts['gaps'])} NaN; the "
+            "workers' logs say why."
         )
     said = f"{facts[what]}: {what} of {counted(facts['samples'], 'sample')}, {facts['components']} each."
     console.print(said, soft_wrap=True)

@@ -67,7 +67,10 @@ class DaskData(Partitions):
         elif hasattr(given, "chunks"):
             rows = {0: self.lengths} if None not in self.lengths else {}
             columns = {1: -1} if given.ndim == 2 else {}
-            given = given.rechunk({**rows, **columns}) if not np.isnan(given.shape[0]) else given
+            known = not np.isnan(given.shape[0])
+            if known and self.n_samples not in (None, given.shape[0]):
+                raise ValueError(f"{name} must have one entry per sample, {self.n_samples} in all; got {given.shape}.")
+            given = given.rechunk({**rows, **columns}) if known else given
         parts = given.to_delayed()
         parts = np.asarray(parts, dtype=object).reshape(-1).tolist()
         if len(parts) != len(self):

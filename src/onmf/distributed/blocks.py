@@ -49,7 +49,7 @@ class Block:
 class Opening:
     """How a partition becomes a ``Block``."""
 
-    number: int
+    label: str  # of the partition
     reader: Reader
     reading: Reading
     features: Features
@@ -62,12 +62,12 @@ class Opening:
             batch, rows, kept, faults = self._checked(raw)
         except (ValueError, TypeError, OSError, MemoryError) as error:
             kind = DataError if isinstance(error, DataError) else SourceError
-            fault = kind(f"Partition {self.number}: {str(error) or type(error).__name__}")
+            fault = kind(f"Partition {self.label}: {str(error) or type(error).__name__}")
             facts = Facts(fault=fault, seconds=time.perf_counter() - started)
             return Block(np.zeros((0, self.features.number)), np.arange(0), np.arange(0), facts)
         skipped = Skipped()
         for each in (*raw.faults, *faults):
-            skipped = skipped.and_also(DataError(f"Partition {self.number}: {each}"))
+            skipped = skipped.and_also(DataError(f"Partition {self.label}: {each}"))
         order = kept if self.seed is None else np.random.default_rng(list(self.seed)).permutation(kept)
         facts = Facts(len(order), digest(batch), skipped, None, time.perf_counter() - started)
         return Block(batch, rows, order, facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
@@ -72,12 +72,7 @@ class Cluster:
                 except TimeoutError:
                     self._say_if_nobody_works()
         except (KilledWorker, CancelledError) as error:
-            if self.client.status != "running":
-                raise ConnectionError(
-                    "the connection to Dask's scheduler was lost; what was learnt until then is kept in the "
-                    "checkpoint, if there is one."
-                ) from error
-            raise ClusterError(str(error).partition(". ")[0] or type(error).__name__) from error
+            raise _of_machines(self.client, error) from error
         except ImportError as error:
             raise ImportError(
                 f"Dask's workers lack something that this process has: {error}; install the same there."
@@ -108,6 +103,27 @@ class Cluster:
     def _say_if_nobody_works(self) -> None:
         if self.client is not None and not self.client.nthreads():
             log.warning("Dask has no workers now; waiting for some.")
+
+
+def _of_machines(client: Any, error: BaseException) -> OSError:
+    """What to raise where a worker or the scheduler is at fault."""
+    if client.status != "running":
+        return ConnectionError(
+            "the connection to Dask's scheduler was lost; what was learnt until then is kept in the checkpoint, if "
+            "there is one."
+        )
+    return ClusterError(str(error).partition(". ")[0] or type(error).__name__)
+
+
+@contextmanager
+def failing_machines(client: Any) -> Iterator[None]:
+    """What machines do to a result is an OSError, with a sentence."""
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except (KilledWorker, CancelledError) as error:
+        raise _of_machines(client, error) from error
 
 
 def _require_same_version(client: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from onmf.distributed.partitions import Partitions, Raw, Reader, Sealed
 from onmf.streams import SourceError
 from onmf.units import DataError
 
+log = logging.getLogger("onmf")
+
 # What is applied to the rows of a partition on a worker; what becomes of the result there, told the partition's number.
 Function = Callable[[Raw], Any]
 Then = Callable[[int, Raw, Array], Any]
@@ -26,7 +29,8 @@ def mapped(partitions: Partitions, function: Function, width: int, dtype: Any, w
     """A dask array of ``width`` columns: ``function`` of the rows of every partition, computed on demand."""
     empty = np.empty((0, width), dtype)
     parts = []
-    for task, length in zip(each(partitions, function, what, skip, dtype), partitions.lengths, strict=True):
+    tasks = each(partitions, function, what, skip, dtype, width=width)
+    for task, length in zip(tasks, partitions.lengths, strict=True):
         shape = np.nan if length is None else length, width
         parts.append(dask.array.from_delayed(task, shape=shape, dtype=dtype, meta=empty))
     return parts[0] if len(parts) == 1 else dask.array.concatenate(parts, axis=0)
@@ -39,14 +43,18 @@ def each(
     skip: bool = False,
     dtype: Any = None,
     then: Then | None = None,
+    width: int | None = None,
 ) -> list[Any]:
     """A task per partition; ``what`` names them in the dashboard. With a ``dtype``, the results are arrays of it."""
     token = uuid.uuid4().hex[:8]
     shared = dask.delayed(_itself, pure=False)(Sealed((function, then)), dask_key_name=f"onmf-model-{token}")
     tasks = []
+    begins = 0
     for number, length in enumerate(partitions.lengths):
         reader, inputs = partitions.read(number)
-        call = Sealed(_Call(number, reader, partitions.n_features, length, skip, dtype))
+        label = partitions.label(number)
+        call = Sealed(_Call(number, label, reader, partitions.n_features, begins, length, skip, dtype, width))
+        begins += length or 0
         key = f"onmf-{what}-{token}-{number}"
         tasks.append(dask.delayed(_applied, pure=False)(call, shared, *inputs, dask_key_name=key))
     return tasks
@@ -57,11 +65,14 @@ class _Call:
     """What a task knows of its partition."""
 
     number: int
+    label: str
     reader: Reader
     n_features: int
+    begins: int  # the number of its first row, where that is known
     length: int | None
     skip: bool
     dtype: Any
+    width: int | None  # of a row of what is made of it, if it is one
 
     def __call__(self, function: Function, then: Then | None, inputs: tuple[Any, ...]) -> Any:
         try:
@@ -70,17 +81,24 @@ class _Call:
                 raise SourceError(f"it has {raw.batch.shape[1]} features, not {self.n_features}.")
             found = function(raw)
         except (DataError, SourceError, OSError) as error:
-            kind = DataError if isinstance(error, DataError) else SourceError
-            raise kind(f"Partition {self.number}: {error}") from error
+            said = f"Partition {self.label}: {error}"
+            if not self.skip or self.length is None or self.width is None:
+                raise (DataError if isinstance(error, DataError) else SourceError)(said) from error
+            log.warning("Its rows are NaN. %s", said)
+            raw = Raw(np.arange(0), np.zeros((0, self.n_features)), self.begins)
+            found = np.zeros((0, self.width), dtype=self.dtype)
         if self.dtype is not None:
             found = self._whole(raw, found).astype(self.dtype, copy=False)
         return found if then is None else then(self.number, raw, found)
 
     def _whole(self, raw: Raw, found: Array) -> Array:
         """Rows of NaN where some could not be read, so that the others stay where they are."""
-        if len(found) == self.length or self.length is None or raw.rows.dtype == object:
+        length = self.length
+        if length is None:
+            length = len(found) + sum(getattr(fault, "rows", 1) for fault in raw.faults)
+        if len(found) == length or raw.rows.dtype == object:
             return found
-        whole = np.full((self.length, found.shape[1]), np.nan, found.dtype)
+        whole = np.full((length, found.shape[1]), np.nan, found.dtype)
         whole[raw.rows - raw.begins] = found
         return whole
 

@@ -90,6 +90,10 @@ class Partitions(ABC):
         known = [length for length in self.lengths if length is not None]
         return sum(known) if len(known) == len(self.lengths) else None
 
+    def label(self, number: int) -> str:
+        """The partition in messages: its number, and its file if it is one."""
+        return str(number)
+
     @abstractmethod
     def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
         """How a worker reads a partition: what it calls, and the ``Delayed`` objects whose values it is given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,9 +37,16 @@ class Files(Partitions):
 
     def __init__(self, parts: Sequence[Range], like: Source) -> None:
         self._parts = list(parts)
+        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1  # are files several?
         self.lengths = tuple(part.count for part in parts)
         self.n_features, self.feature_names = like.n_features, like.feature_names
         self.spec, self.index_name = like.spec, like.index_name
+
+    def label(self, number: int) -> str:
+        text = self._parts[number].source
+        if not self._named or not isinstance(text, str):
+            return str(number)
+        return f"{number} ({Path(text.partition(':')[2].partition('?')[0]).name})"
 
     def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
         part = self._parts[number]
@@ -56,6 +63,11 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     """
     if rows is not None:
         require_whole(1, rows=rows)
+    if not isinstance(data, (Source, str, Path)):
+        raise TypeError(
+            f"partitioned opens files, and got {type(data).__name__}; of an array in memory, take "
+            "dask.array.from_array(X, chunks=(rows, -1))."
+        )
     if isinstance(data, Source):
         if data.opened is None:
             raise SourceError(
@@ -63,6 +75,8 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
                 "takes or, of an array in memory, dask.array.from_array(X, chunks=(rows, -1))."
             )
         return partitioned(data.opened, rows, data.spec)
+    if str(data).rpartition(":")[2].partition("?")[0] == "-":
+        raise SourceError("workers cannot share standard input; write it to files first, or leave Dask out.")
     texts = each_file(data)
     source = open_source(texts[0], like)
     if len(texts) == 1:
@@ -72,6 +86,13 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
             f"{texts[0]} and the other {len(texts) - 1} files of texts have no vocabulary in common; give "
             "hashed=65536, which does without one."
         )
+    if source.seeks and source.n_samples is not None:  # by headers alone
+        parts, begins = list[Range](), 0
+        for text in texts:
+            found = source if text is texts[0] else open_source(text, source.spec)
+            parts += [replace(part, begins=begins + part.first) for part in _parts(found, text, rows)]
+            begins += found.n_samples or 0
+        return Files(parts, source)
     return Files([Range(text) for text in texts], source)
 
 

@@ -37,7 +37,7 @@ class Data:
         """How a partition is opened in that pass, and the tasks that it needs."""
         reader, inputs = self.partitions.read(number)
         seed = self.mixed(passes, number)
-        return Opening(number, reader, self.reading, self.features, seed), inputs
+        return Opening(self.partitions.label(number), reader, self.reading, self.features, seed), inputs
 
 
 class Window:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from onmf._support.arrays import Array
 from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
+from onmf._support.wording import is_or_are
 from onmf.distributed.partitions import Raw
 from onmf.estimators.accelerated import Accelerated
 from onmf.estimators.base import BLOCK
@@ -192,7 +193,7 @@ def _counted(parts: Iterable[Array]) -> Iterator[Array]:
         rows, gaps = rows + len(H), gaps + int(np.isnan(H[:, 0]).sum())
         yield H
     if gaps:
-        log.warning("%d of the %d rows are NaN.", gaps, rows)
+        log.warning("%d of the %d rows %s NaN.", gaps, rows, is_or_are(gaps))
 
 
 def usual_size(source: Source) -> int:
