@@ -30,7 +30,7 @@ LARGEST = 128  # K of a table that fits
 PIVOTS = 3  # times K at most
 SINGULAR = 1e-5  # a pivot below, relative to the diagonal, has no digits left
 NEGATIVE = 1e-6  # of the largest slope at the start
-POLISH, PLAIN = 4, 200  # sweeps after the pivots, and without them
+POLISH, PLAIN = 2, 200  # sweeps after the pivots, and without them
 
 
 def solve(A: Any, b: Any, x: Any, low: float, high: Any) -> Any:

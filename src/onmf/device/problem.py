@@ -134,7 +134,7 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any,
     # Under Kullback-Leibler the chord's curvature is as good as the second derivative, and cheaper.
     divergence, f, stiffer = problem.divergence, problem.objective(H, Y), None
     newton, steep = divergence.convex and divergence.alpha_order != 1, (divergence.alpha_order or 0) > 1
-    for _ in range(2 * rounds if steep else rounds):
+    for _ in range(rounds + 2 * steep + divergence.robust):
         new, _ = problem.minimised(H, Y, newton, stiffer)
         fit = problem.fit(new)
         value = problem.objective(new, fit)
