@@ -315,7 +315,14 @@ CHANGES: dict[str, Any] = {
     "random_state": 1,
 }
 SAID = {"on_error": "skip", "callbacks": [print], "verbose": 2}  # what has an effect, but not on the numbers
-ELSEWHERE = {"fixed", "missing", "implicit", "coefficients", "shards"}  # tested over the registry in files of their own
+ELSEWHERE = {
+    "fixed",
+    "missing",
+    "implicit",
+    "coefficients",
+    "shards",
+    "device",
+}  # tested over the registry in files of their own
 
 
 def test_every_parameter_is_tried_below() -> None:

@@ -177,6 +177,7 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
     defaults = {
         "n_components",
         "divergence",
+        "device",
         "callbacks",
         "verbose",
         "method",
@@ -189,7 +190,8 @@ def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -
 
 
 def test_what_onmf_info_takes_for_usual_are_the_estimators_defaults() -> None:
-    assert OnlineNMF().get_params(deep=False) == USUAL | {"divergence": "kl", "callbacks": None, "verbose": 0}
+    unstored = {"device": None, "callbacks": None, "verbose": 0}
+    assert OnlineNMF().get_params(deep=False) == USUAL | {"divergence": "kl"} | unstored
 
 
 def test_callbacks_verbose_and_random_generators_are_not_stored(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "shuffle": (True, False, None, 1),
     "on_error": ("raise", "skip", "x", None),
     "shards": (None, 1, 8, 0, 1.5, "x"),
+    "device": (None, "tpu", 3),
     "transform_tol": (0, 1e-2, -1, np.inf, "x"),
     "transform_max_iter": (0, 7, None, "x"),
     "random_state": (None, 3, -1, "x", np.random.default_rng(0), 2**70),

@@ -85,7 +85,7 @@ def nmf_torch(X: Any, divergence: str, components: int) -> list[tuple[str, Cours
             seconds.dictionaries += course.dictionaries
         return name, seconds
 
-    run_nmf(host[:2000], components, **common, batch_max_iter=2)
+    run_nmf(host[:2000], components, **common, batch_max_iter=20)
     batch = rounds("nmf-torch, batch", lambda count: {"mode": "batch", "batch_max_iter": count}, (10, 50, 200))
     online = rounds("nmf-torch, online", lambda count: {"mode": "online", "online_max_pass": count}, (1, 3, 10))
     return [batch, online]

@@ -137,7 +137,9 @@ def main() -> None:
     docs = arguments.docs or arguments.folder
     (docs / "images").mkdir(parents=True, exist_ok=True)
     pictures = [f"images/{file.name}" for file in draw(races(records), docs / "images")]
-    (docs / "benchmarks.md").write_text(page(records, arguments.folder, pictures))
+    written = docs / "benchmarks.md"
+    _, heading, gpu = written.read_text().partition("## On a GPU") if written.exists() else ("", "", "")
+    written.write_text(page(records, arguments.folder, pictures) + (f"\n{heading}{gpu}" if heading else ""))
     print(f"wrote {docs / 'benchmarks.md'}")
 
 

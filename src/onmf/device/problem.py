@@ -32,7 +32,8 @@ class Problem:
     """Samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ."""
 
     def __init__(self, divergence: Divergence, X: Any, W: Any, box: Box, penalty: Penalty, present: Any = None) -> None:
-        self.divergence, self.X, self.W, self.box, self.penalty, self.present = divergence, X, W, box, penalty, present
+        self.divergence: Any = divergence  # a separable one
+        self.X, self.W, self.box, self.penalty, self.present = X, W, box, penalty, present
         self.shared = divergence.quadratic and present is None  # do all samples have one matrix?
         self._products: Any = None
 

@@ -157,6 +157,12 @@ class Twin:
         there = {"dtype": V.dtype, "device": V.device}
         return torch.as_tensor(W, **there), torch.as_tensor(unit, **there)
 
+    @property
+    def finite(self) -> bool:
+        """Is it made of numbers?"""
+        sums = torch.stack([each.sum(dtype=torch.float64) for each in (self.W, *self.memory.values())])
+        return bool(torch.isfinite(sums).all())
+
     def recombined(self, W: Any, T: Any) -> Twin:
         """With another dictionary, whose coefficients are T h where they were h: ``quadratics.recombined``."""
         W, T = (torch.as_tensor(each, dtype=self.W.dtype, device=self.W.device) for each in (W, T))
@@ -220,6 +226,11 @@ def twin_of(state: State, device: str) -> Twin:
     return Twin(to_device(state.W, device), state.C, memory, state.penalties)
 
 
+def _array(tensor: Any) -> Any:
+    """On the host, in memory of its own."""
+    return tensor.cpu().numpy() if tensor.is_cuda else tensor.numpy().copy()
+
+
 def state_of(twin: Twin, before: State, n: float, clock: float, steps: int) -> State:
     """The state on the host after n samples and so many steps; the device keeps its own until the state is gone."""
     memory = {}
@@ -229,8 +240,8 @@ def state_of(twin: Twin, before: State, n: float, clock: float, steps: int) -> S
             tensor = torch.cat([tensor[f].T.reshape(-1) for f in blocks])
         elif name in ("a", "b"):
             tensor = tensor.T.contiguous()
-        memory[name] = tensor.cpu().numpy().copy()
-    W = twin.W.cpu().numpy().copy()
+        memory[name] = _array(tensor)
+    W = _array(twin.W)
     quadratics.rebase(memory)
     state = replace(before, W=W, samples=before.samples + n, clock=clock, steps=before.steps + steps, memory=memory)
     if np.array_equal(memory["base"], before.memory["base"]):

@@ -192,14 +192,6 @@ class Divergence(Registered, kind="divergence"):
         """
         return self.model(X, Y)
 
-    def valued(self, xp: Any, x: Any, y: Any) -> Any:
-        """The divergence of each entry on an array namespace xp, of one that is ``separable``."""
-        raise NotImplementedError(f"{self.name} is not a sum over entries.")
-
-    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        """``model``, or ``newton_model``, on an array namespace xp, of one that is ``separable``."""
-        raise NotImplementedError(f"{self.name} is not a sum over entries.")
-
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
         """P and N of the multiplicative update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
 

@@ -69,10 +69,14 @@ class InUnits(Divergence):
         return self._first * slope, self._second * curvature
 
     def valued(self, xp: Any, x: Any, y: Any) -> Any:
-        return self.inner.valued(xp, self.unit * x, self.unit * y) / self.loss
+        """Of one that is separable."""
+        inner: Any = self.inner
+        return inner.valued(xp, self.unit * x, self.unit * y) / self.loss
 
     def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        slope, curvature = self.inner.modelled(xp, self.unit * X, self.unit * Y, newton)
+        """Of one that is separable."""
+        inner: Any = self.inner
+        slope, curvature = inner.modelled(xp, self.unit * X, self.unit * Y, newton)
         return self._first * slope, self._second * curvature
 
     def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:

@@ -32,7 +32,7 @@ class Separable(Divergence):
         return self.curvature(xp, x, y)
 
     def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        """dy and ``curvature``, or ``newton_curvature``."""
+        """``model``, or ``newton_model``: dy and ``curvature``, or ``newton_curvature``."""
         slope = self.dy(xp, X, Y)
         weight = (self.newton_curvature if newton else self.curvature)(xp, X, Y)
         return slope, chord(xp, lambda x, y: self.dy(xp, x, y), X, Y, slope) if weight is None else weight
@@ -44,6 +44,7 @@ class Separable(Divergence):
         return self.modelled(np, X, Y, newton=True)
 
     def valued(self, xp: Any, x: Any, y: Any) -> Any:
+        """``d``, as a divergence in other units has it, too."""
         return self.d(xp, x, y)
 
     @abstractmethod

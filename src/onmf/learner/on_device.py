@@ -25,7 +25,7 @@ from onmf.divergences import Divergence, Partial
 from onmf.divergences.base import TINY
 from onmf.divergences.partial import whole
 from onmf.learner import exchange
-from onmf.learner.chunks import BatchResult, rank_one_loss, require_finite
+from onmf.learner.chunks import BatchResult, rank_one_loss, unlearnable
 from onmf.learner.learned import Coverage, Learned
 from onmf.learner.lesson import Lesson, News, as_begun, as_floats, faults_of_batch
 from onmf.learner.recipe import Recipe, require_served
@@ -65,7 +65,10 @@ def learnt_on_device(
     with faults_of_batch(rows):
         result = _with_enough_memory(learning, device)
     unit = learned.divergence.loss_unit(units.scale)
-    require_finite(result, rows, unit)
+    if not learning.finite:
+        raise unlearnable("makes the dictionary infinite or NaN", rows)
+    if result.loss and not np.isfinite(result.loss * unit):
+        raise unlearnable("has a loss beyond the range of numbers", rows)
     largest = float(learning.largest)
     if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
         given, H = on_host(batch), result.H.cpu().numpy()
@@ -119,6 +122,7 @@ class _Learning:
     raised: int = 0
     largest: Any = 0.0  # of the coefficients
     usage: Usage = field(default_factory=Usage)
+    finite: bool = True  # are dictionary and statistics made of numbers?
 
     def run(self, smaller: int) -> BatchResult:
         """Learn from all chunks, so many times smaller than they would be."""
@@ -161,7 +165,7 @@ class _Learning:
             counts = None if weights is None else weights[part]
             divergence = _adapted(self._problem(divergence, twin, X, present), H, weight, counts)
         self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
-        self.usage = _usage(H_all, twin.W, self.weights)
+        self.usage, self.finite = _usage(H_all, twin.W, self.weights), twin.finite
         after = state_of(twin, state, clock - state.clock, clock, steps)
         inside: Divergence = Partial(divergence) if learned.partial else divergence
         return BatchResult(after, inside, float(losses) / (total or 1.0), float(first_loss), H_all)
