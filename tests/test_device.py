@@ -307,6 +307,13 @@ def test_sparse_data_are_learnt_as_dense_ones(device: str) -> None:
     np.testing.assert_allclose(streamed.components_, dense.components_, rtol=1e-9)
 
 
+def test_a_sparse_matrix_whose_indices_point_outside_is_refused(device: str) -> None:
+    X = scipy.sparse.csr_matrix(data(n=50))
+    X.indices[7] = 99
+    with pytest.raises(ValueError, match="The sparse matrix is damaged"):
+        quick(device).fit(X)
+
+
 def test_files_are_read_ahead_with_the_same_bits(device: str, tmp_path: Path) -> None:
     X = data(n=3000)
     np.save(tmp_path / "x.npy", X)

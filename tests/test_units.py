@@ -297,6 +297,7 @@ every_unit = pytest.mark.parametrize("unit", [0.03, 7.0])
 # What InUnits does not take from the divergence inside, and why.
 ITS_OWN = {
     "alpha_order": "promises the value of an alpha-divergence, which the loss unit changes",
+    "scaled_parameters": "names numbers of the object itself, and these are those of the inner one",
     "absolute_deviations": "promises the value of the l1 distance, which the loss unit changes",
     "partial": "Partial is around it, not inside",
     "special_case": "special cases are homogeneous",

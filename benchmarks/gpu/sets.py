@@ -94,11 +94,14 @@ def real(name: str, folder: Path | None) -> tuple[Any, Any]:
     return rest[np.random.default_rng(0).permutation(REPEATED) % len(rest)], held_out
 
 
-def cells(n: int) -> Any:
-    """Counts of 20,000 genes, 3 % of them above zero, of n cells with thirty programmes: compressed rows."""
+def cells(n: int, entries: int = 800) -> Any:
+    """Counts of 20,000 genes, 3 % of them above zero, of n cells with thirty programmes: compressed rows.
+
+    Fewer or more ``entries`` are drawn for other densities.
+    """
     import scipy.sparse
 
-    genes, programmes, entries = 20_000, 30, 800
+    genes, programmes = 20_000, 30
     rng = np.random.default_rng(0)
     popular = rng.dirichlet(np.full(genes, 0.05), programmes)
     own = [rng.choice(genes, size=40_000, p=each) for each in popular]

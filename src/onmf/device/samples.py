@@ -13,7 +13,7 @@ import torch
 from onmf._support.known import Known, Weighted
 from onmf._support.resident import Resident
 from onmf.divergences import Divergence
-from onmf.units import FLOOR, Units
+from onmf.units import FLOOR, Units, refuse_broken_structure
 
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
 ROOM = 0.5  # of a GPU's free memory that data may take to stay there
@@ -103,6 +103,7 @@ def moved(batch: Any, device: Any, dtype: Any = None) -> Rows:
         values, present = (to_device(part, device, dtype) for part in (known.X, known.present))
         return Rows(values, known.shape, present)
     if scipy.sparse.issparse(batch):
+        refuse_broken_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
         X = batch.tocsr()
         if not X.has_canonical_format:
             X = X.copy()
