@@ -21,6 +21,7 @@ from onmf._support.known import Known
 from onmf.device import placing
 from onmf.device.placing import device_of
 from onmf.divergences import Divergence, Partial
+from onmf.learner import cuts
 from onmf.methods import State, Surrogate, quadratics
 from onmf.problem import Penalties, Penalty, pose
 from onmf.sets import Box, DictionarySet
@@ -361,6 +362,42 @@ def test_tensors_are_taken_and_given(device: str) -> None:
 def test_bad_tensors_are_refused(given: Any, sentence: str, device: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quick(device).fit(given)
+
+
+def test_tensors_of_other_types_and_bad_ones_are_met_alike_everywhere(device: str) -> None:
+    X = data(n=200)
+    model = quick(device).fit(X.astype(np.float32))
+    for kind in (torch.int64, torch.bfloat16, torch.float16):
+        there = torch.as_tensor(X, device=device).to(kind)
+        assert quick(device).fit(there).components_.dtype == quick(device).partial_fit(there).components_.dtype
+        assert model.transform(there).dtype == torch.float32
+    for bad in (-1.0, np.nan, np.inf):
+        there = torch.tensor(X, device=device)
+        there[3, 2] = bad
+        with pytest.raises(onmf.DataError, match="at row 3, column 2"):
+            model.transform(there)
+    assert model.stationarity(torch.as_tensor(X)) == pytest.approx(model.stationarity(X), rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*are raised to:UserWarning")
+def test_zero_rows_count_where_they_are_raised_and_an_outlier_does_not_move_delta(device: str) -> None:
+    X = data("is", 300)
+    X[::2] = 0
+    models = [quick(each, divergence="is").fit(X) for each in (None, device)]
+    assert models[0]._learned.state.samples == models[1]._learned.state.samples == 300  # type: ignore[union-attr]
+    Y = data(n=1100)
+    Y[-1] *= 1e3
+    deltas = [quick(each, divergence="huber", shuffle=False, method="auto").fit(Y).delta_ for each in (None, device)]
+    assert deltas[1] == pytest.approx(deltas[0], rel=0.5)
+
+
+def test_batches_do_not_depend_on_whether_data_stay_on_the_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "MOST_BYTES_ON_DEVICE", 2000)
+    X = scipy.sparse.csr_matrix(data(n=2000) * (np.random.default_rng(0).random((2000, F)) < 0.3))
+    told: list[list[int]] = [[], []]
+    for given, seen in zip((X, onmf.streams.Rows(X)), told, strict=True):
+        quick(device, batch_size=None, callbacks=[lambda progress, seen=seen: seen.append(progress.samples)]).fit(given)
+    assert told[0] == told[1]
 
 
 def test_a_tensor_with_other_features_is_refused(device: str) -> None:

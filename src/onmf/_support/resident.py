@@ -20,8 +20,9 @@ class Resident:
         return len(self.rows), int(self.data.shape[1])
 
     @property
-    def nbytes(self) -> int:
-        return int(self.data.nbytes * len(self.rows) / max(self.data.shape[0], 1))
+    def sparse(self) -> bool:
+        """Are its rows compressed?"""
+        return self.data.starts is not None
 
     def __len__(self) -> int:
         return len(self.rows)

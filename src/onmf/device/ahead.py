@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from queue import Empty, Full, Queue
@@ -26,7 +26,7 @@ class _Failed:
         self.error = error
 
 
-def sent_ahead(batches: Iterator[Cut], device: str) -> Iterator[Cut]:
+def sent_ahead(batches: Iterator[Cut], device: str) -> Generator[Cut, None, None]:
     """The same batches, one of them ahead, read and moved by a thread of its own; its copies overlap with the work."""
     ready: Queue[Any] = Queue(maxsize=1)
     over = threading.Event()

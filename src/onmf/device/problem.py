@@ -9,7 +9,7 @@ All matrices of a chunk are one product, C @ (W (x) W), all right sides another,
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -210,7 +210,7 @@ def unpacked(M: Any, K: int) -> Any:
     return M.index_select(1, pairs(K, M.device)[2]).view(-1, K, K)
 
 
-@lru_cache(maxsize=16)
+@cache  # recordings read them where they are
 def pairs(K: int, device: Any) -> tuple[Any, Any, Any]:
     """The rows and columns of packed entries, and the packed place of every entry of a whole matrix."""
     first, second = torch.triu_indices(K, K, device=device)

@@ -32,7 +32,8 @@ class Recorded:
                     function(*self.inputs)
             here.wait_stream(aside)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # another thread may read ahead
+            # By this thread alone: another may be reading ahead.
+            with torch.cuda.graph(self.graph, stream=aside, capture_error_mode="thread_local"):
                 self.outputs = list(function(*self.inputs))
                 if fed_back:
                     for place, output in zip(self.inputs[-fed_back:], self.outputs[-fed_back:], strict=True):

@@ -35,11 +35,6 @@ class Rows:
     def device(self) -> Any:
         return self.values.device
 
-    @property
-    def nbytes(self) -> int:
-        parts = self.values, self.present, self.starts, self.columns
-        return sum(int(part.nbytes) for part in parts if part is not None)
-
     @cached_property
     def sound(self) -> bool:
         """Are there no NaN, infinite or negative entries?"""
@@ -132,7 +127,7 @@ def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
         part = given[first : first + rows]
         stage[: len(part)].copy_(part)
         there[first : first + len(part)].copy_(stage[: len(part)], non_blocking=True)
-        event.record()
+        event.record(torch.cuda.current_stream(device))
     torch.cuda.current_stream(device).synchronize()
     return there if dtype is None else there.to(dtype)
 
@@ -143,7 +138,7 @@ def fits(X: Any, device: str) -> bool:
         return False
     if torch.device(device).type != "cuda":
         return True
-    size = X.data.nbytes * 3 if scipy.sparse.issparse(X) else X.nbytes
+    size = X.data.nbytes * 6 if scipy.sparse.issparse(X) else X.nbytes
     return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
 
 
@@ -172,7 +167,7 @@ class Chunks:
 def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[Any, Any]:
     """``Units.inside`` of dense samples: clipped, in internal units, and raised into the divergence's domain."""
     if units.clip is not None:
-        X = torch.clamp(X, *units.clip)
+        X = torch.clamp(X, *(min(bound, torch.finfo(X.dtype).max) for bound in units.clip))
     X = X / units.scale
     if divergence.domain.x.closed:
         return X, 0

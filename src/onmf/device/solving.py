@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from onmf.divergences import Divergence
 from onmf.problem import Penalty
 from onmf.sets import Box
 from onmf.units import Units
+
+log = logging.getLogger("onmf")
 
 BLOCK = 8192  # samples solved side by side
 MOST_ENTRIES = 2**27
@@ -48,13 +51,36 @@ def solved(
     K, F = W.shape
     size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
     dictionary = to_device(W, device)
-    for first in range(0, X.shape[0], size):
+    first, scarce = 0, False
+    while first < X.shape[0]:
         rows = slice(first, min(first + size, X.shape[0]))
-        there = moved(X[rows], device, dictionary.dtype)
-        chunks = Chunks(
-            there, torch.arange(there.shape[0], device=there.device), units, divergences[0], dictionary.dtype
-        )
-        V, present = chunks[:]
-        problem = Problem(divergences[1], V, dictionary, box, penalty, present)
-        H, converged = precise(problem, *stop)
-        yield Solved(rows, H, problem.losses(problem.fit(H)), int((~converged).sum()), int(chunks.raised))
+        try:
+            found = _block(X[rows], dictionary, divergences, units, box, penalty, stop)
+        except torch.cuda.OutOfMemoryError:
+            if scarce:
+                raise MemoryError(
+                    f"the memory of {device} is full; free some of it, or leave device out to compute on the processor."
+                ) from None
+            size, scarce = max(1, size // 8), True
+            torch.cuda.empty_cache()
+            log.warning("The memory of %s is full; going on with an eighth of the samples at a time.", device)
+            continue
+        yield Solved(rows, *found)
+        first = rows.stop
+
+
+def _block(
+    X: Any,
+    W: Any,
+    divergences: tuple[Divergence, Divergence],
+    units: Units,
+    box: Box,
+    penalty: Penalty,
+    stop: tuple[float, int],
+) -> tuple[Any, Any, int, int]:
+    there = moved(X, W.device, W.dtype)
+    chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), units, divergences[0], W.dtype)
+    V, present = chunks[:]
+    problem = Problem(divergences[1], V, W, box, penalty, present)
+    H, converged = precise(problem, *stop)
+    return H, problem.losses(problem.fit(H)), int((~converged).sum()), int(chunks.raised)

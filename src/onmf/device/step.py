@@ -84,7 +84,10 @@ class Running:
 
     def _key(self, X: Any) -> Hashable:
         divergence, twin = self.rules.divergence, self._twin
-        kind = type(divergence) if divergence.scaled_parameters else divergence
+        kind: Hashable = divergence
+        if divergence.scaled_parameters:
+            others = divergence.parameters().items()
+            kind = type(divergence), *(each for each in others if each[0] not in divergence.scaled_parameters)
         rules = kind, self.rules.box, self.rules.penalty, twin.C
         return *rules, tuple(twin.memory), X.shape, len(twin.W), X.dtype, str(X.device)
 

@@ -17,8 +17,10 @@ def is_tensor(X: Any) -> bool:
 
 
 def as_array(X: Any) -> Any:
-    """The tensor as an array on the host."""
-    return X.detach().cpu().numpy()
+    """The tensor as an array on the host, in the type that it is computed with."""
+    import torch
+
+    return X.detach().to("cpu", torch.float64 if X.dtype == torch.float64 else torch.float32).numpy()
 
 
 def dtype_of(X: Any) -> np.dtype[Any]:

@@ -31,6 +31,12 @@ class Accelerated(NMF):
     def proportions(self, X: Any) -> Any:
         return _like(X, super().proportions(X))
 
+    def stationarity(self, X: Any) -> float:
+        return super().stationarity(_host(X))
+
+    def complete(self, X: Any, *, weights: Any = None) -> Any:
+        return _like(X, super().complete(_host(X), weights=weights))
+
     def inverse_transform(self, X: Any) -> Any:
         return _like(X, super().inverse_transform(as_array(X) if is_tensor(X) else X))
 
@@ -42,6 +48,9 @@ class Accelerated(NMF):
         require_samples(X, device, self.n_features_in_)
         if device is None or weights is not None or sample_weight is not None or self.missing is not None:
             return super()._checked(as_array(X), weights, sample_weight)
+        low, high = (float(each) for each in X.detach().aminmax())
+        if not (low >= 0 and high < np.inf):
+            refuse_bad_entries(as_array(X))
         return X.detach()
 
     def _solver_device(self) -> str | None:
@@ -80,7 +89,7 @@ class Accelerated(NMF):
             raise ValueError(f"this model is solved by the processor only: set_params(device=None), not {device!r}.")
         if isinstance(X, Known):
             require_weighed(fitted.divergence)
-        double = (X.dtype.itemsize if hasattr(X.dtype, "itemsize") else 4) == 8
+        double = str(X.dtype).endswith("float64")  # of arrays and of tensors
         W = fitted.state.W.astype(np.float64 if double else np.float32, copy=False)
         raised = unsolved = 0
         kinds, stop = (fitted.divergence, fitted.inside), (self.transform_tol, self.transform_max_iter)

@@ -76,7 +76,7 @@ class Streamed(Reported):
         device = device_of(self.device)
         if is_tensor(X):
             require_samples(X, device)
-            if device is not None and self._stays(X, weights):
+            if device is not None and X.is_cuda and self._stays(X, weights):
                 return self._on_device(X, device, dtype_of(X)), Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=True)

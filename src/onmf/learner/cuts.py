@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -81,7 +81,7 @@ def cuts(
     fault: Callable[[ValueError], None],
     size: Callable[[int], int],
     begins: int = 0,
-) -> Iterator[Cut]:
+) -> Generator[Cut, None, None]:
     """The batches from the row at which one ``begins``; ``fault`` is told of samples that are left out.
 
     ``size`` says how long the next one should be, told how many bytes a row takes. Where batches grow, they are made of
@@ -94,9 +94,10 @@ def cuts(
     if reading.skip_bad:
         blocks = _good(blocks, source.feature_names, fault)
     if reading.grows and source.batch_size is None:
-        blocks = _recut(blocks, size, begins)
+        blocks = _recut(blocks, size, begins, _nominal_bytes if reading.device else _row_bytes)
     elif (reading.skip_bad or source.weighted) and source.batch_size is None:
-        blocks = _recut(blocks, lambda _: block, begins)  # rows that are left out do not make batches shorter
+        # Rows that are left out do not make batches shorter.
+        blocks = _recut(blocks, lambda _: block, begins, _row_bytes)
     for places, batch in blocks:
         place = int(places["place"][0]) if len(places) else NOWHERE
         yield places["row"], batch, None if place == NOWHERE else place
@@ -146,16 +147,23 @@ def _good(batches: Numbered, names: Sequence[str] | None, fault: Callable[[Value
             yield places[kept], batch[kept]
 
 
-def _recut(blocks: Numbered, size: Callable[[int], int], begins: int) -> Numbered:
+def _recut(blocks: Numbered, size: Callable[[int], int], begins: int, row_bytes: Callable[[Any], int]) -> Numbered:
     """Batches of the sizes that are asked for, from the row at which one begins."""
     head = list(islice(blocks, 1))
     earlier = sum(int(np.count_nonzero(places["place"] < begins)) for places, _ in head) if begins else 0
-    return recut(chain(head, blocks), lambda rows: size(_row_bytes(rows)), earlier)
+    return recut(chain(head, blocks), lambda rows: size(row_bytes(rows)), earlier)
+
+
+def _nominal_bytes(batch: Any) -> int:
+    """Of a row on a device, by its length alone: batches must not depend on whether the data stay there."""
+    batch, _ = apart(batch)
+    sparse = batch.sparse if isinstance(batch, (Known, Resident)) else scipy.sparse.issparse(batch)
+    return max(1, int(batch.shape[1]) * int(batch.dtype.itemsize) // (16 if sparse else 1))
 
 
 def _row_bytes(batch: Any) -> int:
     batch, _ = apart(batch)
-    if isinstance(batch, (Known, Resident)):
+    if isinstance(batch, Known):
         return max(1, batch.nbytes // len(batch))
     entries = batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
     return max(1, int(entries) // batch.shape[0])

@@ -7,6 +7,7 @@ within a batch, as far as nothing has to be decided.
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,7 @@ FIRST_EXCHANGE, LAST_EXCHANGE = 3000, 200_000  # samples before it
 SMALLER = 4  # times, the chunks where memory runs out
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
+_alone = threading.Lock()
 _smaller: dict[str, int] = {}  # by how much chunks are smaller on devices whose memory has run out
 
 
@@ -62,7 +64,7 @@ def learnt_on_device(
     if not there.sound:
         refuse_bad_entries(on_host(batch), rows, learned.features.names)
     learning = _Learning(recipe, learned, there, numbers, weights, repeated, shards)
-    with faults_of_batch(rows):
+    with faults_of_batch(rows), _alone:  # recordings have one set of places for what they are given
         result = _with_enough_memory(learning, device)
     unit = learned.divergence.loss_unit(units.scale)
     if not learning.finite:
@@ -132,8 +134,8 @@ class _Learning:
         n, running = len(self.numbers), Running(Rules(divergence, self._box, method.penalty(state.penalties)), twin)
         H_all = torch.zeros((n, len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
         filled, numbers, weights = None, self.numbers, self.weights
-        empty = self.there.empty[numbers]
-        if bool(empty.any()):  # zeros say nothing
+        empty, lowest = self.there.empty[numbers], learned.units.clip[0] if learned.units.clip else 0.0
+        if divergence.domain.x.closed and not lowest and bool(empty.any()):  # zeros that stay zeros say nothing
             filled = torch.nonzero(~empty)[:, 0]
             numbers = numbers[filled]
             weights = None if weights is None else weights[filled.cpu().numpy()]
@@ -162,8 +164,7 @@ class _Learning:
         twin, total = running.twin, n if self.weights is None else float(self.weights.sum(dtype=np.float64))
         if adapt and steps:
             weight = averaged(method, divergence, clock, clock - state.clock)
-            counts = None if weights is None else weights[part]
-            divergence = _adapted(self._problem(divergence, twin, X, present), H, weight, counts)
+            divergence = self._adapted(divergence, twin, chunks, weight, weights)
         self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
         self.usage, self.finite = _usage(H_all, twin.W, self.weights), twin.finite
         after = state_of(twin, state, clock - state.clock, clock, steps)
@@ -182,8 +183,18 @@ class _Learning:
             raise ValueError(f"method {self.learned.method.name!r} runs on the processor only; leave device out.")
         return self.learned.method
 
-    def _problem(self, divergence: Divergence, twin: Twin, X: Any, present: Any) -> Problem:
-        return Problem(divergence, X, twin.W, self._box, Penalty(), present)
+    def _adapted(
+        self, divergence: Divergence, twin: Twin, chunks: Chunks, weight: float, weights: Array | None
+    ) -> Divergence:
+        """The divergence with its parameter moved by the residuals of some of the batch's samples."""
+        some = slice(None, None, max(1, len(chunks) * twin.W.shape[1] // SAMPLED))
+        raised = chunks.raised
+        X, present = chunks[some]
+        chunks.raised = raised
+        _, Y, _ = hurried(Problem(divergence, X, twin.W, self._box, Penalty(), present))
+        host, fit = X.cpu().numpy(), Y.cpu().numpy()
+        samples: Any = host if present is None else Known(host, present.cpu().numpy())
+        return divergence.adapted(samples, fit, weight, *(() if weights is None else (weights[some],)))
 
     def _size(self, method: Surrogate, clock: float, left: int, smaller: int) -> int:
         """Of the next chunk: a power of two, of which there are few, so that steps are recorded once for many."""
@@ -251,12 +262,3 @@ def averaged(method: Surrogate, divergence: Divergence, clock: float, n: float) 
     if method.tau is not None:
         return method.weight(divergence, clock, n)
     return Averaging(EXPONENT, DELAY, method.forgetting)(clock, n, UNIT)
-
-
-def _adapted(problem: Problem, H: Any, weight: float, counts: Array | None) -> Divergence:
-    """The divergence with its parameter moved by the residuals of some of the samples."""
-    n, F = problem.X.shape
-    some = slice(None, None, max(1, n * F // SAMPLED))
-    X, fit = problem.X[some].cpu().numpy(), problem.fit(H[some]).cpu().numpy()
-    samples: Any = X if problem.present is None else Known(X, problem.present[some].cpu().numpy())
-    return problem.divergence.adapted(samples, fit, weight, *(() if counts is None else (counts[some],)))

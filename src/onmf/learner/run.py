@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -104,50 +105,51 @@ def run(
                 from onmf.device.ahead import sent_ahead  # PyTorch is there, but not for everybody
 
                 batches = sent_ahead(batches, recipe.device)
-            for rows, batch, place in batches:
-                met = True
-                if learned is None:
-                    began = clock + read
-                count += 1
-                read += len(rows)
-                marks.add(batch)
-                if done is not None and count <= known:
-                    if count == known:
-                        marks.require(done, sought)
-                        passing_over = False
-                    continue
-                position = Position(
-                    number,
-                    count,
-                    before,
-                    leg.source.n_samples,
-                    mark=marks.all,
-                    last=marks.last,
-                    clock=clock,
-                    rows=read,
-                    length=len(rows),
-                    place=place,
-                    began=began,
-                    files=leg.files,
-                    files_before=leg.before,
-                    past=past,
-                )
-                try:
+            with closing(batches):
+                for rows, batch, place in batches:
+                    met = True
                     if learned is None:
-                        first = on_host(batch)
-                        refuse_bad_entries(as_floats(first), rows, features.names)
-                        begun = begin(recipe, first, features, drawing, source.n_samples, rows)
-                        begun = replace(begun, skipped=skipped, source=source.spec)
-                    else:
-                        begun = learned
-                    learned, progress = step(recipe, begun, batch, rows, position, total)
-                except DataError as error:
-                    if not reading.skip_bad:
-                        raise
-                    leave_out(error, position)
-                    continue
-                yield learned, progress
-                news = False
+                        began = clock + read
+                    count += 1
+                    read += len(rows)
+                    marks.add(batch)
+                    if done is not None and count <= known:
+                        if count == known:
+                            marks.require(done, sought)
+                            passing_over = False
+                        continue
+                    position = Position(
+                        number,
+                        count,
+                        before,
+                        leg.source.n_samples,
+                        mark=marks.all,
+                        last=marks.last,
+                        clock=clock,
+                        rows=read,
+                        length=len(rows),
+                        place=place,
+                        began=began,
+                        files=leg.files,
+                        files_before=leg.before,
+                        past=past,
+                    )
+                    try:
+                        if learned is None:
+                            first = on_host(batch)
+                            refuse_bad_entries(as_floats(first), rows, features.names)
+                            begun = begin(recipe, first, features, drawing, source.n_samples, rows)
+                            begun = replace(begun, skipped=skipped, source=source.spec)
+                        else:
+                            begun = learned
+                        learned, progress = step(recipe, begun, batch, rows, position, total)
+                    except DataError as error:
+                        if not reading.skip_bad:
+                            raise
+                        leave_out(error, position)
+                        continue
+                    yield learned, progress
+                    news = False
             if count < known:
                 raise SourceError(
                     f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
