@@ -773,7 +773,7 @@ def test_where_a_run_stands_is_refused_if_no_run_could_stand_there(
             onmf.load(tmp_path / "m")
 
 
-# What fresh eyes have found
+# Files and arguments at their edges
 
 
 def test_rows_that_cannot_be_read_keep_their_place_in_files_of_unknown_length(tmp_path: Path) -> None:
