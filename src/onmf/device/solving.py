@@ -33,54 +33,47 @@ class Solved:
     raised: int
 
 
-def solved(
-    X: Any,
-    W: Any,
-    divergences: tuple[Divergence, Divergence],
-    units: Units,
-    box: Box,
-    penalty: Penalty,
-    stop: tuple[float, int],
-    device: str,
-) -> Iterator[Solved]:
-    """The coefficients of X, an array, sparse matrix, ``Known`` samples or a tensor, in the dictionary W.
+@dataclass(frozen=True)
+class Solver:
+    """What coefficients are found by, whatever the samples."""
 
-    ``divergences`` are those in the data's units and in internal ones; ``stop`` is the tolerance, and how many
-    iterations there are at most.
-    """
-    K, F = W.shape
-    size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
-    dictionary = to_device(W, device)
-    first, scarce = 0, False
-    while first < X.shape[0]:
-        rows = slice(first, min(first + size, X.shape[0]))
-        try:
-            found = _block(X[rows], dictionary, divergences, units, box, penalty, stop)
-        except torch.cuda.OutOfMemoryError:
-            if scarce:
-                raise MemoryError(
-                    f"the memory of {device} is full; free some of it, or leave device out to compute on the processor."
-                ) from None
-            size, scarce = max(1, size // 8), True
-            torch.cuda.empty_cache()
-            log.warning("The memory of %s is full; going on with an eighth of the samples at a time.", device)
-            continue
-        yield Solved(rows, *found)
-        first = rows.stop
+    W: Any  # (K, F)
+    divergence: Divergence  # in the data's units
+    inside: Divergence  # in internal ones
+    units: Units
+    box: Box
+    penalty: Penalty
+    tol: float
+    max_iter: int
 
+    def solved(self, X: Any, device: str) -> Iterator[Solved]:
+        """The coefficients of X, an array, sparse matrix, ``Known`` samples or a tensor, block by block."""
+        K, F = self.W.shape
+        size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
+        W = to_device(self.W, device)
+        first, scarce = 0, False
+        while first < X.shape[0]:
+            rows = slice(first, min(first + size, X.shape[0]))
+            try:
+                found = self._block(X[rows], rows, W)
+            except torch.cuda.OutOfMemoryError:
+                if scarce:
+                    raise MemoryError(
+                        f"the memory of {device} is full; free some of it, or leave device out to compute on the "
+                        "processor."
+                    ) from None
+                size, scarce = max(1, size // 8), True
+                torch.cuda.empty_cache()
+                log.warning("The memory of %s is full; going on with an eighth of the samples at a time.", device)
+                continue
+            yield found
+            first = rows.stop
 
-def _block(
-    X: Any,
-    W: Any,
-    divergences: tuple[Divergence, Divergence],
-    units: Units,
-    box: Box,
-    penalty: Penalty,
-    stop: tuple[float, int],
-) -> tuple[Any, Any, int, int]:
-    there = moved(X, W.device, W.dtype)
-    chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), units, divergences[0], W.dtype)
-    V, present = chunks[:]
-    problem = Problem(divergences[1], V, W, box, penalty, present)
-    H, converged = precise(problem, *stop)
-    return H, problem.losses(problem.fit(H)), int((~converged).sum()), int(chunks.raised)
+    def _block(self, X: Any, rows: slice, W: Any) -> Solved:
+        there = moved(X, W.device, W.dtype)
+        chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), self.units, self.divergence, W.dtype)
+        V, present = chunks[:]
+        problem = Problem(self.inside, V, W, self.box, self.penalty, present)
+        H, converged = precise(problem, self.tol, self.max_iter)
+        losses = problem.losses(problem.fit(H))
+        return Solved(rows, H, losses, int((~converged).sum()), int(chunks.raised))

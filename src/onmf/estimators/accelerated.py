@@ -82,7 +82,7 @@ class Accelerated(NMF):
         return total / (X.shape[0] if counts is None else float(counts.sum())) * unit
 
     def _solved_on(self, device: str, X: Any) -> Iterator[Any]:
-        from onmf.device.solving import solved  # PyTorch is there, but not for everybody
+        from onmf.device.solving import Solver  # PyTorch is there, but not for everybody
 
         fitted, box = self._fitted, self._where[1]
         if not fitted.divergence.separable or not isinstance(box, Box):
@@ -92,8 +92,9 @@ class Accelerated(NMF):
         double = str(X.dtype).endswith("float64")  # of arrays and of tensors
         W = fitted.state.W.astype(np.float64 if double else np.float32, copy=False)
         raised = unsolved = 0
-        kinds, stop = (fitted.divergence, fitted.inside), (self.transform_tol, self.transform_max_iter)
-        for block in solved(X, W, kinds, fitted.units, box, self._penalty(), stop, device):
+        sets = fitted.units, box, self._penalty()
+        solver = Solver(W, fitted.divergence, fitted.inside, *sets, self.transform_tol, self.transform_max_iter)
+        for block in solver.solved(X, device):
             found, numbers = block.H, _numbers(block.rows)
             if not bool(found.sum().isfinite()) or bool(found.max() >= 0.5 * box.high):
                 given, H = _host(X[block.rows]), found.cpu().numpy()
