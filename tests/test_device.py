@@ -27,22 +27,21 @@ from onmf.problem import Penalties, Penalty, pose
 from onmf.sets import Box, DictionarySet
 from onmf.streams import Batches
 from tests.conftest import Run, example_id, examples, require_same_learning
+from tests.devices import DEVICES, GPU, F, K, data, quick
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
 from onmf.device import problem as problems  # noqa: E402 - they import PyTorch
 from onmf.device import samples  # noqa: E402
 from onmf.device import step as steps  # noqa: E402
-from onmf.device import twin as twins  # noqa: E402
+from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device.descent import descend  # noqa: E402
 from onmf.device.namespace import xp  # noqa: E402
+from onmf.device.surrogate import SurrogateTwin  # noqa: E402
 from onmf.device.twin import state_of, twin_of  # noqa: E402
 from onmf.learner import on_device  # noqa: E402
 
-DEVICES = ["cpu", *(["cuda:0"] if placing.unusable() is None else [])]
-GPU = pytest.mark.skipif(len(DEVICES) == 1, reason="there is no GPU")
 SEPARABLE = [each for each in examples() if each.separable]
-F, K = 12, 3
 
 torch.set_num_threads(1)  # processes share the cores
 
@@ -50,20 +49,6 @@ torch.set_num_threads(1)  # processes share the cores
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def data(divergence: Divergence | str = "kl", n: int = 400, dtype: Any = np.float64) -> Any:
-    rng = np.random.default_rng(5)
-    Y = rng.gamma(0.7, 1.0, (n, K)) @ rng.gamma(0.7, 1.0, (K, F)) + 0.05
-    found = divergences.get(divergence)
-    if not found.domain.x.closed:
-        return (Y * rng.gamma(8.0, 1 / 8.0, Y.shape)).astype(dtype)
-    return rng.poisson(6 * Y).astype(dtype)
-
-
-def quick(device: str | None, **settings: Any) -> OnlineNMF:
-    usual = {"n_components": K, "random_state": 0, "device": device, "method": "surrogate:tau=50"}
-    return OnlineNMF(**(usual | settings))
 
 
 # The kernel
@@ -161,7 +146,7 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 300)  # until nothing moves
-    monkeypatch.setattr(twins, "SWEEPS", 300)
+    monkeypatch.setattr(surrogates, "SWEEPS", 300)
     inner, rng = divergences.get(name), np.random.default_rng(2)
     divergence: Divergence = Partial(inner) if kind == "known" else inner
     X: Any = data(inner, 80) + 0.1
@@ -175,7 +160,7 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
         H = rng.uniform(0.1, 2.0, (40, K))
         some = X[part] if present is None else Known(X[part], present[part])
         expected = one_step(divergence, method, state, some, H, weights)
-        twin = twin_of(state, device)
+        twin = twin_of(SurrogateTwin, state, device)
         there = torch.as_tensor(H, device=device)
         held = None if present is None else torch.as_tensor(present[part], device=device)
         problem = problems.Problem(inner, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
@@ -203,15 +188,15 @@ def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_p
     divergence = "squared_l2" if kind == "shared" else "kl"
     model = quick(None, method=f"surrogate:max_memory={0 if kind == 'diagonal' else 2**30}", divergence=divergence)
     learned: Any = model.fit(X)._learned
-    twin = twin_of(learned.state, device)
+    twin = twin_of(SurrogateTwin, learned.state, device)
     back = state_of(twin, learned.state, 0, learned.state.clock, 0)
     for name, array in learned.state.memory.items():
         np.testing.assert_array_equal(back.memory[name], array)
     np.testing.assert_array_equal(back.W, learned.state.W)
-    assert twin_of(back, device) is twin  # which need not be sent again
+    assert twin_of(SurrogateTwin, back, device) is twin  # which need not be sent again
     T, W = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)), np.random.default_rng(4).uniform(0.1, 1.0, (K, F))
     expected = quadratics.recombined(learned.state.memory, T)
-    changed = state_of(twin.recombined(W, T), learned.state, 0, learned.state.clock, 0)
+    changed = state_of(twin.recombined(learned.inside_model, W, T), learned.state, 0, learned.state.clock, 0)
     for name, array in expected.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
 
@@ -427,10 +412,16 @@ def test_what_runs_on_the_processor_only_is_refused(settings: dict[str, Any], se
 
 def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
     X = data()
-    em = quick(None, method="em").fit(X)
+    curved = quick(None, method="sparse_surrogate").fit(X)
+    with pytest.raises(ValueError, match="method 'sparse_surrogate' runs on the processor only; leave device out"):
+        curved.set_params(device="cpu", method="auto").partial_fit(X)
+    assert curved.loss(X) == pytest.approx(curved.set_params(device=None).loss(X), rel=1e-3)
+    em = quick(None, method="em").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="begun with method 'em' and cannot continue with 'surrogate'"):
-        em.set_params(device="cpu", method="auto").partial_fit(X)
-    assert em.loss(X) == pytest.approx(em.set_params(device=None).loss(X), rel=1e-3)
+        em.set_params(method="surrogate").partial_fit(X)
+    assert em.set_params(method="auto").partial_fit(X).method_.name == "em"
+    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
+        quick("cpu", method="em", missing="nan").fit(np.where(X == 0, np.nan, X))
     shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="solved by the processor only: set_params"):
         shares.transform(X)

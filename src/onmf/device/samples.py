@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from onmf._support.known import Known, Weighted
 from onmf._support.resident import Resident
+from onmf.device.entries import Entries
 from onmf.divergences import Divergence
 from onmf.units import FLOOR, Units, refuse_broken_structure
 
@@ -76,6 +77,12 @@ class Rows:
         if self.longest:  # what is added beyond the end of a row is zero
             X.scatter_add_(1, self.columns[place].long() * stored, self.values[place] * stored)
         return X, None
+
+    def entries(self, rows: Any) -> Entries:
+        """Some of them, compressed."""
+        if self.starts is None:
+            return Entries.of_dense(self.values[rows])
+        return Entries.of_rows(self.values, self.columns, self.starts, rows, self.shape)
 
     def host(self, rows: Any) -> Any:
         """Some of them as NumPy or SciPy has them."""
@@ -162,6 +169,14 @@ class Chunks:
         X, raised = inside(X.to(self.dtype), present, self.units, self.divergence)
         self.raised = self.raised + raised
         return X, None if present is None else present.to(self.dtype)
+
+    def entries(self, part: slice) -> Entries:
+        """Samples by their entries above zero, for divergences whose data may contain zeros."""
+        if self.units.clip is not None and self.units.clip[0] > 0:  # nothing is zero then
+            return Entries.of_dense(self[part][0])
+        found = self.rows.entries(self.numbers[part])
+        values, _ = inside(found.values.to(self.dtype)[:, None], None, self.units, self.divergence)
+        return replace(found, values=values[:, 0])
 
 
 def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[Any, Any]:

@@ -11,10 +11,18 @@ import torch
 
 from onmf.device.problem import Problem, hurried
 from onmf.device.recording import Recorded, recordings
-from onmf.device.twin import Twin
+from onmf.device.running import Running
+from onmf.device.samples import Chunks
+from onmf.device.surrogate import SurrogateTwin
 from onmf.divergences import Divergence
+from onmf.methods.schedules import Averaging, Growing
+from onmf.methods.surrogate import Surrogate
 from onmf.problem import Penalty
 from onmf.sets import Box
+
+EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk
+EXPONENT, DELAY, UNIT = 0.65, 10.0, 1024  # of the weights
+MOST_ENTRIES = 2**28  # of the samples of a chunk, and of their matrices
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Rules:
     box: Box
     penalty: Penalty
 
-    def step(self, twin: Twin, X: Any, old: Any, new: Any, present: Any = None, weights: Any = None) -> Any:
+    def step(self, twin: SurrogateTwin, X: Any, old: Any, new: Any, present: Any = None, weights: Any = None) -> Any:
         """Coefficients H, the sum of the losses, and the twin after a chunk X in internal units.
 
         ``present`` are the weights of its entries, ``weights`` those of its samples (n, 1); what is averaged weighs
@@ -38,33 +46,60 @@ class Rules:
         return H, losses.sum(dtype=torch.float64), after
 
 
-class Running:
-    """A twin that is learnt on: chunks of usual sizes on a GPU by recordings, all others plainly."""
+class SurrogateRunning(Running):
+    """The surrogate: chunks of usual sizes on a GPU by recordings, all others plainly.
 
-    def __init__(self, rules: Rules, twin: Twin) -> None:
-        self.rules, self._twin = rules, twin
+    Chunks are larger than on the processor: a GPU solves thousands of samples in the time of a few.
+    """
+
+    kind = SurrogateTwin
+    method: Surrogate
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.rules = Rules(self.divergence, self.box, self.penalty)
         self._recorded: Recorded | None = None
-        self.records = twin.W.is_cuda and not twin.penalties and _is_recordable(rules.divergence)
+        self.records = self._twin.W.is_cuda and not self._twin.penalties and _is_recordable(self.divergence)
+
+    def size(self, left: int, smaller: int) -> int:
+        """A power of two, of which there are few, so that steps are recorded once for many."""
+        if self.method.tau is not None:
+            return min(self.method.tau, left)
+        K, F = self._twin.W.shape
+        most = min(max(EARLY(self.clock), LATE(self.clock)), MOST_ENTRIES // max(F, K * K))
+        most = max(1, most // smaller)
+        most = 1 << (most.bit_length() - 1)
+        return most if left >= most else left
+
+    def weight(self, clock: float, n: float) -> float:
+        """What a dictionary is worth depends on the number of its updates rather than of its samples, and large chunks
+        have little noise: the past can be forgotten sooner than where chunks are small.
+        """
+        if self.method.tau is not None:
+            return self.method.weight(self.divergence, clock, n)
+        return Averaging(EXPONENT, DELAY, self.method.forgetting)(clock, n, UNIT)
 
     @property
-    def twin(self) -> Twin:
+    def twin(self) -> SurrogateTwin:
         """As it is now, in tensors of its own."""
         if self._recorded is not None:
             W, *memory = (each.clone() for each in self._recorded.inputs[2 + self._parameters :])
-            self._twin = Twin(W, self._twin.C, dict(zip(self._twin.memory, memory, strict=True)), self._twin.penalties)
+            self._twin = replace(self._twin, W=W, memory=dict(zip(self._twin.memory, memory, strict=True)))
             self._recorded = None
         return self._twin
 
     @twin.setter
-    def twin(self, twin: Twin) -> None:
+    def twin(self, twin: SurrogateTwin) -> None:
         self._twin, self._recorded = twin, None
 
     @property
     def _parameters(self) -> int:
         return len(self.rules.divergence.scaled_parameters)
 
-    def step(self, X: Any, old: float, new: float, present: Any, weights: Any, usual: bool) -> tuple[Any, Any]:
-        """Coefficients and the sum of the losses of a chunk; what is given is overwritten by the next."""
+    def step(self, chunks: Chunks, part: slice, n: float, weights: Any) -> tuple[Any, Any]:
+        X, present = chunks[part]
+        rho, usual = self.weight(self.clock + n, n), len(X) & (len(X) - 1) == 0
+        old, new = 1 - rho, rho / n
         if not (usual and self.records and present is None and weights is None):
             H, loss, self._twin = self.rules.step(self.twin, X, old, new, present, weights)
             return H, loss
@@ -98,7 +133,7 @@ class Running:
         def function(X: Any, factors: Any, *rest: Any) -> list[Any]:
             values, (W, *memory) = rest[: len(names)], rest[len(names) :]
             mine = replace(rules, divergence=with_tensors(rules.divergence, dict(zip(names, values, strict=True))))
-            before = Twin(W, twin.C, dict(zip(places, memory, strict=True)), twin.penalties)
+            before = SurrogateTwin(W, twin.C, dict(zip(places, memory, strict=True)), twin.penalties)
             H, loss, after = mine.step(before, X, factors[0], factors[1])
             return [H, loss, after.W, *(after.memory[name] for name in places)]
 

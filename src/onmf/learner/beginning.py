@@ -105,7 +105,9 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     for name, unchanged in fixed.items():
         if not unchanged:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
-    method = (recipe.method if recipe.device is None else recipe.choice).continued(learned.method)
+    method = recipe.method.continued(learned.method)
+    if recipe.device is not None:
+        method.for_device()
     require_served(method, learned.inside, recipe)
     return replace(learned, method=method)
 

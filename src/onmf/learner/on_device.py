@@ -1,7 +1,6 @@
 """The same lesson with PyTorch: a batch goes to the device, or is there, and its chunks are learnt from there.
 
-Chunks are larger than on the processor: a GPU solves thousands of samples in the time of a few. Nothing is waited for
-within a batch, as far as nothing has to be decided.
+Nothing is waited for within a batch, as far as nothing has to be decided.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known, apart, as_dense
+from onmf._support.known import Known, apart
 from onmf._support.resident import on_host
+from onmf.device.em import EMRunning
 from onmf.device.problem import Problem, hurried, positive
 from onmf.device.recording import recordings
+from onmf.device.running import Running
 from onmf.device.samples import Chunks, Rows, chosen
-from onmf.device.step import Rules, Running
+from onmf.device.step import SurrogateRunning
 from onmf.device.twin import Twin, state_of, twin_of
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.base import TINY
@@ -31,17 +32,13 @@ from onmf.learner.learned import Coverage, Learned
 from onmf.learner.lesson import Lesson, News, as_begun, as_floats, faults_of_batch
 from onmf.learner.recipe import Recipe, require_served
 from onmf.learner.usage import Usage
-from onmf.methods.schedules import Averaging, Growing
-from onmf.methods.surrogate import Surrogate
+from onmf.methods import EM, Method, Surrogate
 from onmf.problem import Penalty
 from onmf.sets import Box, Sets
 from onmf.units import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
 
-EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk
-EXPONENT, DELAY, UNIT = 0.65, 10.0, 1024  # of the weights
-MOST_ENTRIES = 2**28  # of the samples of a chunk, and of their matrices
 FIRST_EXCHANGE, LAST_EXCHANGE = 3000, 200_000  # samples before it
 SMALLER = 4  # times, the chunks where memory runs out
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
@@ -78,7 +75,8 @@ def learnt_on_device(
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        first, _ = units.inside(as_dense(on_host(batch)).astype(learned.W.dtype, copy=False), learned.divergence, rows)
+        stored = method.stored(learned.inside_model, on_host(batch)).astype(learned.W.dtype, copy=False)
+        first, _ = units.inside(stored, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.partial else None
@@ -129,9 +127,10 @@ class _Learning:
     def run(self, smaller: int) -> BatchResult:
         """Learn from all chunks, so many times smaller than they would be."""
         recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
-        method, twin = self._method.on_shard(self.shards), twin_of(learned.state, str(recipe.device))
-        divergence, adapt = whole(learned.inside_model), method.adapts and learned.adaptive
-        n, running = len(self.numbers), Running(Rules(divergence, self._box, method.penalty(state.penalties)), twin)
+        method, divergence = learned.method.on_shard(self.shards), whole(learned.inside_model)
+        rules = running_of(method)
+        twin, adapt = twin_of(rules.kind, learned.state, str(recipe.device)), method.adapts and learned.adaptive
+        running, n = rules(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)
         H_all = torch.zeros((n, len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
         filled, numbers, weights = None, self.numbers, self.weights
         empty, lowest = self.there.empty[numbers], learned.units.clip[0] if learned.units.clip else 0.0
@@ -141,30 +140,27 @@ class _Learning:
             weights = None if weights is None else weights[filled.cpu().numpy()]
         weights = None if weights is None else weights.astype(state.W.dtype)
         chunks = Chunks(self.there, numbers, learned.units, learned.divergence, twin.W.dtype)
-        first, clock, steps, losses = 0, state.clock, 0, torch.zeros((), dtype=torch.float64, device=twin.W.device)
+        first, steps, losses = 0, 0, torch.zeros((), dtype=torch.float64, device=twin.W.device)
         first_loss: Any = 0.0
         while first < len(chunks):
-            size = self._size(method, clock, len(chunks) - first, smaller)
+            size = running.size(len(chunks) - first, smaller)
             part = slice(first, first + size)
-            if self._exchanges(method, divergence, clock, size):
+            if self._exchanges(method, divergence, running.clock, size):
                 running.twin = self._exchanged(method, divergence, running.twin, chunks, first, weights)
-            X, present = chunks[part]
             weight, count = float(size), None
             if weights is not None:
                 weight = float(weights[part].sum(dtype=np.float64))
-                count = torch.as_tensor(weights[part], device=X.device)[:, None]
-            clock, steps = clock + weight, steps + 1
-            rho = averaged(method, divergence, clock, weight)
-            H, loss = running.step(X, 1 - rho, rho / weight, present, count, size & (size - 1) == 0)
+                count = torch.as_tensor(weights[part], device=twin.W.device)[:, None]
+            H, loss = running.learnt(chunks, part, weight, count)
             losses += loss
             if first == 0:
                 first_loss = loss.clone() / weight
             H_all[part if filled is None else filled[part]] = H
-            first += size
-        twin, total = running.twin, n if self.weights is None else float(self.weights.sum(dtype=np.float64))
+            first, steps = first + size, steps + 1
+        twin, clock = running.twin, running.clock
+        total = n if self.weights is None else float(self.weights.sum(dtype=np.float64))
         if adapt and steps:
-            weight = averaged(method, divergence, clock, clock - state.clock)
-            divergence = self._adapted(divergence, twin, chunks, weight, weights)
+            divergence = self._adapted(divergence, twin, chunks, running.weight(clock, clock - state.clock), weights)
         self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
         self.usage, self.finite = _usage(H_all, twin.W, self.weights), twin.finite
         after = state_of(twin, state, clock - state.clock, clock, steps)
@@ -176,12 +172,6 @@ class _Learning:
         if not isinstance(self.recipe.H, Box):
             raise ValueError("coefficients on the simplex are found by the processor only; leave device out.")
         return self.recipe.H
-
-    @property
-    def _method(self) -> Surrogate:
-        if not isinstance(self.learned.method, Surrogate):
-            raise ValueError(f"method {self.learned.method.name!r} runs on the processor only; leave device out.")
-        return self.learned.method
 
     def _adapted(
         self, divergence: Divergence, twin: Twin, chunks: Chunks, weight: float, weights: Array | None
@@ -196,16 +186,7 @@ class _Learning:
         samples: Any = host if present is None else Known(host, present.cpu().numpy())
         return divergence.adapted(samples, fit, weight, *(() if weights is None else (weights[some],)))
 
-    def _size(self, method: Surrogate, clock: float, left: int, smaller: int) -> int:
-        """Of the next chunk: a power of two, of which there are few, so that steps are recorded once for many."""
-        if method.tau is not None:
-            return min(method.tau, left)
-        K, F = self.learned.state.W.shape
-        most = max(1, min(max(EARLY(clock), LATE(clock)), MOST_ENTRIES // max(F, K * K)) // smaller)
-        most = 1 << (most.bit_length() - 1)
-        return most if left >= most else left
-
-    def _exchanges(self, method: Surrogate, divergence: Divergence, clock: float, size: int) -> bool:
+    def _exchanges(self, method: Method, divergence: Divergence, clock: float, size: int) -> bool:
         if self.repeated or self.shards > 1 or not method.exchanges(divergence):
             return False
         if np.isfinite(method.horizon):
@@ -215,7 +196,7 @@ class _Learning:
         return FIRST_EXCHANGE <= clock <= LAST_EXCHANGE and next(fourths) < next(fourths)
 
     def _exchanged(
-        self, method: Surrogate, divergence: Divergence, twin: Twin, chunks: Chunks, first: int, weights: Array | None
+        self, method: Method, divergence: Divergence, twin: Twin, chunks: Chunks, first: int, weights: Array | None
     ) -> Twin:
         """The twin with an atom exchanged, if that is better; decided by ``learner.exchange`` on the host."""
         part = slice(first, first + exchange.taking_part(len(twin.W)))
@@ -240,7 +221,7 @@ class _Learning:
         W = twin.W.cpu().numpy()
         counts = None if weights is None else weights[part]
         found = exchange.proposed(method, inside, W, twin.C, twin.penalties, samples, solved, counts)
-        return twin if found is None else twin.recombined(*found)
+        return twin if found is None else twin.recombined(divergence, *found)
 
 
 def _usage(H: Any, W: Any, weights: Array | None) -> Usage:
@@ -253,12 +234,10 @@ def _usage(H: Any, W: Any, weights: Array | None) -> Usage:
     return Usage(sums)
 
 
-def averaged(method: Surrogate, divergence: Divergence, clock: float, n: float) -> float:
-    """The weight of n samples after which the clock stands there.
-
-    What a dictionary is worth depends on the number of its updates rather than of its samples, and large chunks have
-    little noise: the past can be forgotten sooner than where chunks are small.
-    """
-    if method.tau is not None:
-        return method.weight(divergence, clock, n)
-    return Averaging(EXPONENT, DELAY, method.forgetting)(clock, n, UNIT)
+def running_of(method: Method) -> type[Running]:
+    """What learns by a method on a device."""
+    if isinstance(method, Surrogate):
+        return SurrogateRunning
+    if type(method) is EM:
+        return EMRunning
+    raise ValueError(f"method {method.name!r} runs on the processor only; leave device out.")

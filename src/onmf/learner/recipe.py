@@ -12,7 +12,7 @@ from onmf.device.placing import named
 from onmf.divergences import Divergence
 from onmf.fixed import count, require_known
 from onmf.initial import require_init
-from onmf.methods import Choice, Method
+from onmf.methods import EM, Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.problem import NO_PENALTIES, Penalties
 from onmf.sets import Box, DictionarySet, Sets, Simplex
@@ -112,6 +112,11 @@ def require_served(method: Method, divergence: Divergence, recipe: Recipe, weigh
         raise ValueError(
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
             "use 'auto'."
+        )
+    if recipe.device is not None and divergence.partial and isinstance(method, EM):
+        raise ValueError(
+            f"method {method.name!r} learns from samples known in part on the processor only; use method 'auto', or "
+            "leave device out."
         )
     reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
     if reason is None and recipe.shares:

@@ -42,7 +42,7 @@ class Auto(Choice, name="auto"):
         return self._made(Surrogate)
 
     def for_device(self) -> Choice:
-        return self._made(Surrogate)
+        return OnDevice(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
 
     def continued(self, before: Method) -> Method:
         kinds = SparseSurrogate, EM, Surrogate
@@ -50,3 +50,11 @@ class Auto(Choice, name="auto"):
 
     def _made(self, kind: type[Surrogate] | type[EM]) -> Method:
         return kind(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+
+
+class OnDevice(Auto):
+    """The same where PyTorch computes: em wherever data are sparse, as the sparse surrogate is not there."""
+
+    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
+        few = divergence.alpha_order is not None and density < FEW_ENTRIES and not divergence.partial
+        return self._made(EM) if few else self._made(Surrogate).chosen(divergence, shape, density, n_samples)

@@ -108,8 +108,10 @@ class Choice(Constants, kind="method"):
         return self
 
     def for_device(self) -> Choice:
-        """The choice where PyTorch computes: the surrogate alone."""
-        raise ValueError(f"method {self.name!r} runs on the processor only; leave device out, or use method 'auto'.")
+        """The choice where PyTorch computes: the same, if it is there."""
+        raise ValueError(
+            f"method {self.name!r} runs on the processor only; leave device out, or begin with method 'auto'."
+        )
 
     @abstractmethod
     def continued(self, before: Method) -> Method:

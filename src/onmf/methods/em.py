@@ -26,7 +26,7 @@ from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
-from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Choice, Method, State, Statistics, Sums
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
@@ -79,6 +79,9 @@ class EM(Method, name="em"):
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
+
+    def for_device(self) -> Choice:
+        return self
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:

@@ -12,6 +12,7 @@ from onmf._support.known import Known
 from onmf.methods.base import State, Sums
 
 FLOOR = 0.01  # of a feature's mean that every atom keeps
+RARE = 0.3  # of a typical entry, shared by all samples so far, that a feature may have had unseen
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
 
@@ -57,10 +58,10 @@ def floor(memory: dict[str, Array]) -> Array:
     evidence = max(float(memory["evidence"][0]), 1.0)
     share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)
     if memory["D"].ndim == 1:
-        return (share * memory["size"] + 0.3 * typical / evidence) / max(float(memory["D"].sum()), tiny)
+        return (share * memory["size"] + RARE * typical / evidence) / max(float(memory["D"].sum()), tiny)
     mass = memory["D"].sum(axis=1)
     # What is added for rarity is not divided by the sums of a feature of which little is known.
-    return share * memory["size"] / np.maximum(mass, tiny) + 0.3 * typical / evidence / max(float(mass.max()), tiny)
+    return share * memory["size"] / np.maximum(mass, tiny) + RARE * typical / evidence / max(float(mass.max()), tiny)
 
 
 def evidence_between(before: State, after: State) -> dict[str, Array]:
