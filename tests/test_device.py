@@ -21,7 +21,7 @@ from onmf._support.known import Known
 from onmf.device import placing
 from onmf.device.placing import device_of
 from onmf.divergences import Divergence, Partial
-from onmf.learner import cuts
+from onmf.learner import cuts, exchange
 from onmf.methods import State, Surrogate, quadratics
 from onmf.problem import Penalties, Penalty, pose
 from onmf.sets import Box, DictionarySet
@@ -40,6 +40,7 @@ from onmf.device.namespace import xp  # noqa: E402
 from onmf.device.surrogate import SurrogateTwin  # noqa: E402
 from onmf.device.twin import state_of, twin_of  # noqa: E402
 from onmf.learner import on_device  # noqa: E402
+from onmf.learner.exchange_on_device import SamplesThere  # noqa: E402
 
 SEPARABLE = [each for each in examples() if each.separable]
 
@@ -199,6 +200,35 @@ def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_p
     changed = state_of(twin.recombined(learned.inside_model, W, T), learned.state, 0, learned.state.clock, 0)
     for name, array in expected.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["whole", "known", "sparse"])
+@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:1"])
+def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str, kind: str, device: str) -> None:
+    divergence, rng = divergences.get(name), np.random.default_rng(1)
+    X = data(name, 60)
+    if kind == "sparse":
+        if name != "kl":
+            pytest.skip("em learns none of the others")
+        X = X * (rng.random(X.shape) < 0.4)
+    present = rng.uniform(0.5, 1.5, X.shape) * (rng.random(X.shape) < 0.8) if kind == "known" else None
+    W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
+    given: Any = X if present is None else Known(X, present)
+    given = scipy.sparse.csr_matrix(X) if kind == "sparse" else given
+    inside = Partial(divergence) if kind == "known" else divergence
+    there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
+    some = SamplesThere(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
+    coefficients = torch.as_tensor(H, device=device)
+    for found, expected in zip(some.grams(coefficients, W), exchange._grams(inside, given, H, W), strict=True):
+        np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)
+    rows = slice(0, None, 2)
+    worst = int(np.argmax(X[rows].sum(axis=1)))  # some fit is too small there
+    new = some.lacking(rows, coefficients, W, worst)
+    wanted = exchange._lacking(inside, given[rows], H[rows], W, worst)
+    assert new is not None
+    assert wanted is not None
+    np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-12)
+    assert some.solved(rows, W)[1].sum() <= 1.01 * some.solved(rows, W * 0.5)[1].sum()
 
 
 # Learning

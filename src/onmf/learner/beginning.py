@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy
 
 from onmf import divergences
 from onmf._support import threads
@@ -61,7 +62,8 @@ def begin(
     require_fittable(known, recipe.n_components, C, inside)
     free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
     if recipe.device is not None:  # whose first batch is larger than a start needs
-        few = max(MOST_ENTRIES // shape[1], 5 * recipe.n_components)
+        entries = first.nnz if scipy.sparse.issparse(first) else first.shape[0] * shape[1]
+        few = max(MOST_ENTRIES * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
         first, weights = first[:few], None if weights is None else weights[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch

@@ -15,7 +15,7 @@ Nothing is drawn at random, and where no exchange happens nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ from onmf._support.arrays import Array, dense, row_sums
 from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import Penalties, pose
-from onmf.sets import Box, DictionarySet, Simplex
+from onmf.problem import pose
+from onmf.sets import Box, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -66,49 +66,73 @@ def exchanged(
     ``weights`` are those of the samples, if they differ.
     """
     X = as_dense(X) if isinstance(X, Known) else X
-    usual, penalty = method.coefficients(divergence), method.penalty(state.penalties)
-    solver = usual.stopping(usual.tol, EFFORT * usual.max_iter)
-
-    def solved(rows: slice, W: Array) -> tuple[Array, Array, Array]:
-        problem = pose(divergence, X[rows], W, box, penalty)
-        H = solver.solve(problem).H
-        objective = problem.objective(H, problem.fit(H))
-        return H, objective, objective / problem.scale
-
-    found = proposed(method, divergence, state.W, state.C, state.penalties, X, solved, weights)
+    found = proposed(method.exchanges(divergence), state, _OnHost(method, divergence, state, X, box), weights)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
-def proposed(
-    method: Method,
-    divergence: Divergence,
-    W: Array,
-    C: DictionarySet,
-    penalties: Penalties,
-    X: Any,
-    solved: Callable[[slice, Array], tuple[Array, Array, Array]],
-    weights: Array | None = None,
-) -> tuple[Array, Array] | None:
+class Samples(ABC):
+    """The samples that an exchange is made of and judged by, and what is asked of them; coefficients are theirs."""
+
+    number: int
+
+    @abstractmethod
+    def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
+        """Coefficients of some in a dictionary, their objectives, and these relative to the samples' scales."""
+
+    @abstractmethod
+    def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
+        """S = avg h h' and Q = W W' (K, K), in the metric of curvatures c_nf that are about a product of r_n and
+        d_f.
+        """
+
+    @abstractmethod
+    def lacking(self, rows: slice, H: Any, W: Array, worst: int) -> Array | None:
+        """u of the g u, g >= 0, nearest to x - y of some in the metric of the curvatures, from the worst-fitted of them
+        on; None if no fit is too small anywhere.
+        """
+
+
+class _OnHost(Samples):
+    def __init__(self, method: Method, divergence: Divergence, state: State, X: Any, box: Box | Simplex) -> None:
+        self.divergence, self.X, self.box, self.number = divergence, X, box, X.shape[0]
+        usual = method.coefficients(divergence)
+        self.solver, self.penalty = usual.stopping(usual.tol, EFFORT * usual.max_iter), method.penalty(state.penalties)
+
+    def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:
+        problem = pose(self.divergence, self.X[rows], W, self.box, self.penalty)
+        H = self.solver.solve(problem).H
+        objective = problem.objective(H, problem.fit(H))
+        return H, objective, objective / problem.scale
+
+    def grams(self, H: Array, W: Array) -> tuple[Array, Array]:
+        return _grams(self.divergence, self.X, H, W)
+
+    def lacking(self, rows: slice, H: Array, W: Array, worst: int) -> Array | None:
+        return _lacking(self.divergence, self.X[rows], H[rows], W, worst)
+
+
+def proposed(bar: float, state: Any, samples: Samples, weights: Array | None = None) -> tuple[Array, Array] | None:
     """A dictionary with an atom exchanged and the matrix T with which coefficients h become T h, if it is better.
 
-    ``solved`` gives coefficients of some of the samples in a dictionary, their objectives, and these relative to the
-    samples' scales.
+    ``bar`` is what the merger may cost (``Method.exchanges``); of the state its dictionary W, its set and its penalties
+    are looked at.
     """
-    if X.shape[0] < FEWEST or len(W) - C.fixed < 2:
+    W, C, penalties = state.W, state.C, state.penalties
+    if samples.number < FEWEST or len(W) - C.fixed < 2:
         return None
-    H, before, misfit = solved(slice(None), W)
-    S, Q = _grams(divergence, X, H, W)
+    H, before, misfit = samples.solved(slice(None), W)
+    S, Q = samples.grams(H, W)
     pair, cost, merged, mixing = _cheapest_merger(S, Q, W, C.fixed)
-    if cost > method.exchanges(divergence) * float((np.diag(S) * np.diag(Q)).mean()):
+    if cost > bar * float((np.diag(S) * np.diag(Q)).mean()):
         return None
     made_of, judges = slice(0, None, 2), slice(1, None, 2)
-    new = _lacking(divergence, X[made_of], H[made_of], W, int(np.argmax(misfit[made_of])))
+    new = samples.lacking(made_of, H, W, int(np.argmax(misfit[made_of])))
     if new is None:
         return None
     changed = W.copy()
     changed[pair] = merged, new
     changed = C.project(changed)
-    _, after, _ = solved(judges, changed)
+    _, after, _ = samples.solved(judges, changed)
     before, counts = before[judges], 1.0 if weights is None else weights[judges]
     number = len(after) if weights is None else float(weights[judges].sum())
     dearer = number * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
@@ -117,7 +141,7 @@ def proposed(
 
 
 def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:
-    """u of the g u, g >= 0, nearest to x - y in the metric of the curvatures; None if no fit is too small anywhere."""
+    """``Samples.lacking``."""
     seen = np.flatnonzero(np.asarray(X.sum(axis=0)).ravel())  # where there are no entries, no fit is too small
     X = Known(X.X[:, seen], X.present[:, seen]) if isinstance(X, Known) else dense(X[:, seen])
     slope, C = divergence.model(X, H @ W[:, seen])
@@ -132,9 +156,14 @@ def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> 
         u /= u.max()
     new = np.zeros_like(W[0])
     new[seen] = u
+    return with_background(divergence, new, W)
+
+
+def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
+    """A new atom with a little of the mean one where the fit must not be zero, and a largest weight of one."""
     if not divergence.domain.y.closed:
         profile = W.mean(axis=0)
-        new += BACKGROUND * new.mean() / profile.mean() * profile
+        new = new + BACKGROUND * new.mean() / profile.mean() * profile
     return new / new.max()
 
 
@@ -164,7 +193,7 @@ def _cheapest_merger(S: Array, Q: Array, W: Array, fixed: int) -> tuple[list[int
 
 
 def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, Array]:
-    """S = avg h h' and Q = W W' (K, K), in the metric of curvatures c_nf that are about a product of r_n and d_f."""
+    """``Samples.grams``."""
     r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
     if not divergence.quadratic and scipy.sparse.issparse(X):  # curvature is at the non-zeros alone: sums, not logs
         y = pose(divergence, X, W).fit(H)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from onmf.device.samples import Chunks, Rows, chosen
 from onmf.device.step import SurrogateRunning
 from onmf.device.twin import Twin, state_of, twin_of
 from onmf.divergences import Divergence, Partial
-from onmf.divergences.base import TINY
 from onmf.divergences.partial import whole
 from onmf.learner import exchange
 from onmf.learner.chunks import BatchResult, rank_one_loss, unlearnable
+from onmf.learner.exchange_on_device import SamplesThere
 from onmf.learner.learned import Coverage, Learned
 from onmf.learner.lesson import Lesson, News, as_begun, as_floats, faults_of_batch
 from onmf.learner.recipe import Recipe, require_served
@@ -189,7 +189,7 @@ class _Learning:
     def _exchanges(self, method: Method, divergence: Divergence, clock: float, size: int) -> bool:
         if self.repeated or self.shards > 1 or not method.exchanges(divergence):
             return False
-        if np.isfinite(method.horizon):
+        if isinstance(method, EM) or np.isfinite(method.horizon):
             return exchange.due(self.recipe.n_components, clock, clock + size, method.horizon)
         # Less often than on the processor: an exchange takes as long as the chunks of several thousand samples.
         fourths = (int(np.log2(max(each, 1.0))) // 2 for each in (clock, clock + size))
@@ -198,29 +198,16 @@ class _Learning:
     def _exchanged(
         self, method: Method, divergence: Divergence, twin: Twin, chunks: Chunks, first: int, weights: Array | None
     ) -> Twin:
-        """The twin with an atom exchanged, if that is better; decided by ``learner.exchange`` on the host."""
+        """The twin with an atom exchanged, if that is better."""
         part = slice(first, first + exchange.taking_part(len(twin.W)))
         raised = chunks.raised
         X, present = chunks[part]
         chunks.raised = raised  # they will be counted when they are learnt from
-        penalty = method.penalty(twin.penalties)
-
-        def solved(rows: slice, W: Array) -> tuple[Array, Array, Array]:
-            dictionary = torch.as_tensor(W, device=X.device)
-            some = None if present is None else present[rows]
-            problem = Problem(divergence, X[rows], dictionary, self._box, penalty, some)
-            H, Y, _ = hurried(problem)
-            objective = problem.objective(H, Y)
-            scale = problem.losses(torch.clamp(2 * X[rows], min=TINY))
-            h, f, relative = (part.cpu().numpy() for part in (H, objective, objective / scale))
-            return h, f, relative
-
-        host = X.cpu().numpy()
-        samples: Any = host if present is None else Known(host, present.cpu().numpy())
-        inside: Divergence = divergence if present is None else Partial(divergence)
-        W = twin.W.cpu().numpy()
-        counts = None if weights is None else weights[part]
-        found = exchange.proposed(method, inside, W, twin.C, twin.penalties, samples, solved, counts)
+        some = SamplesThere(
+            divergence, X, present, self._box, method.penalty(twin.penalties), few=isinstance(method, EM)
+        )
+        state, counts = replace(twin, W=twin.W.cpu().numpy()), None if weights is None else weights[part]
+        found = exchange.proposed(method.exchanges(divergence), state, some, counts)
         return twin if found is None else twin.recombined(divergence, *found)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from onmf.streams.base import Numbered, OnBad, Source, SourceError, require_matrix, require_unchanged
 from onmf.streams.native import native
+from onmf.streams.permutation import Permutation
 
 
 class Rows(Source):
@@ -26,9 +27,10 @@ class Rows(Source):
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
         n = len(self)
-        order = None if rng is None else rng.permutation(n)
+        order = None if rng is None else Permutation(n, rng)
         for start in range(first, n, size):
-            rows = np.arange(start, min(start + size, n)) if order is None else order[start : start + size]
+            stop = min(start + size, n)
+            rows = np.arange(start, stop) if order is None else order.part(start, stop)
             yield rows, self._read(slice(start, start + size) if order is None else rows)
 
     def _read(self, rows: Any) -> Any:
