@@ -48,7 +48,7 @@ def test_sums_over_entries_are_products_of_matrices(device: str) -> None:
     part = torch.as_tensor(H[:4], device=device)
     for entries in (some, Entries.of_dense(torch.as_tensor(X[numbers].toarray(), device=device))):
         np.testing.assert_allclose(entries.summed(entries.values, part).cpu(), X[numbers].T @ H[:4], rtol=1e-12)
-        np.testing.assert_allclose(entries.totals().cpu(), X[numbers].sum(axis=1).A1, rtol=1e-12)
+        np.testing.assert_allclose(entries.totals.cpu(), X[numbers].sum(axis=1).A1, rtol=1e-12)
     nothing = samples.moved(X, device).entries(torch.as_tensor([7], device=device))
     assert not nothing.summed(nothing.values, part[:1]).any()
 
@@ -64,7 +64,7 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
     entries = samples.moved(X, device).entries(torch.arange(X.shape[0], device=device))
     steps = Steps(order, order * penalty.l1, order * penalty.l2, Box().low, Box().high, 7)
     Wt, start = torch.as_tensor(W.T.copy(), device=device), torch.as_tensor(H, device=device)
-    found, fits = steps.made(entries, Wt, start)
+    found, fits = steps.made(entries, Wt, Wt.sum(dim=0), start)
     np.testing.assert_allclose(found.cpu(), expected, rtol=1e-6)
     np.testing.assert_allclose(fits.cpu(), problem.fit(expected), rtol=1e-6)
 

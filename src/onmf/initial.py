@@ -146,10 +146,11 @@ def _far_from_each_other(
     with it the units of the data, must not decide. Places that are ``taken`` count like rows that were chosen before. A
     row may count as several; whole ``counts`` lead to the rows that so many copies of them would.
     """
+    across = places.T.tocsr() if scipy.sparse.issparse(places) else places.T  # once, not in every product
     squares = np.asarray((places.multiply(places) if scipy.sparse.issparse(places) else places**2).sum(axis=1)).ravel()
 
     def distances(others: Any, lengths: Array) -> Array:
-        products = others @ places.T
+        products = others @ across
         apart: Array = lengths[:, None] + squares - 2 * dense(products)
         return np.where(apart > 1e-9 * squares, apart, 0.0)  # anything nearer is the same point, up to rounding
 

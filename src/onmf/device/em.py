@@ -40,23 +40,22 @@ class EMTwin(Twin):
         counted = H if weights is None else H * weights
         memory = before | evidence
         memory["D"] = D = old * before["D"] + new * counted.sum(dim=0)
-        memory["squares"] = old * before["squares"] + new * (counted * H).sum(dim=0)
-        Wt = self.W.T
-        N = old * before["N"] + new * X.summed(ratio, counted) * (Wt if order == 1 else Wt**order)
+        memory["squares"] = squares = old * before["squares"] + new * (counted * H).sum(dim=0)
+        N = old * before["N"] + new * X.summed(ratio, counted) * _power(self.W.T, order)
         low = floor(memory)
-        divisor = torch.clamp(D, min=torch.finfo(D.dtype).tiny) + order * self.penalties.l1_dictionary
-        roots = N / divisor if order == 1 else (N / divisor) ** (1 / order)
-        Wt_new = torch.maximum(roots, low[:, None])
+        divisor = torch.clamp(D, min=torch.finfo(D.dtype).tiny)
+        divisor = divisor + order * self.penalties.l1_dictionary if self.penalties else divisor
+        Wt = torch.maximum(_power(N / divisor, 1 / order), low[:, None])
         if self.penalties:
-            Wt_new, s = self._priced(order, Wt_new, N, divisor, low, memory)
+            Wt, s = self._priced(order, Wt, N, divisor, low, memory)
         else:
-            s = Wt_new.amax(dim=0)
-        s = torch.cat([torch.ones_like(s[:fixed]), s[fixed:]])
-        if not self.penalties:
-            Wt_new = Wt_new / s
-        W = torch.cat([self.W[:fixed], Wt_new.T[fixed:]])
-        memory["N"] = N if order == 1 else N * s ** (1 - order)
-        memory |= {"D": D * s, "squares": memory["squares"] * s * s, "log_unit": memory["log_unit"] + torch.log(s)}
+            s = Wt.amax(dim=0)
+        if fixed:
+            s = torch.cat([torch.ones_like(s[:fixed]), s[fixed:]])
+        W = (Wt if self.penalties else Wt / s).T
+        W = torch.cat([self.W[:fixed], W[fixed:]]) if fixed else W
+        memory |= {"N": N if order == 1 else N * s ** (1 - order), "D": D * s, "squares": squares * s * s}
+        memory["log_unit"] = memory["log_unit"] + torch.log(s)
         return replace(self, W=feasible(W, self.C), memory=memory)
 
     def _priced(self, order: float, Wt: Any, N: Any, divisor: Any, low: Any, memory: Tensors) -> tuple[Any, Any]:
@@ -86,6 +85,10 @@ class EMTwin(Twin):
         D, squares = self.memory["D"] @ T.T, (T * T) @ self.memory["squares"]
         N = (W.T ** order_of(divergence) * D).contiguous()
         return replace(self, W=W, memory=self.memory | {"N": N, "D": D, "squares": squares})
+
+
+def _power(x: Any, order: float) -> Any:
+    return x if order == 1 else x**order
 
 
 def floor(memory: Tensors) -> Any:
@@ -119,10 +122,10 @@ class EMRunning(Running):
         rho, steps = self.weight(self.clock + n, n), self._steps()
         for _ in range(self.method.visits(self.clock)):
             Wt = self.twin.W.T.contiguous()
-            H, Y = steps.made(X, Wt, self._start(X, Wt.sum(dim=0), H))
-            loss = self._loss(X, H, Y, Wt, weights) if loss is None else loss
-            ratio = X.values / Y
-            ratio = ratio if self.order == 1 else ratio**self.order
+            mass = Wt.sum(dim=0)
+            H, Y = steps.made(X, Wt, mass, self._start(X, mass, H))
+            loss = self._loss(X, H, Y, mass, weights) if loss is None else loss
+            ratio = _power(X.values / Y, self.order)
             here = replace(before, W=self.twin.W)  # its own share of the statistics is replaced in every visit
             self.twin = here.after(self.order, X, H, ratio, evidence, old=1 - rho, new=rho / n, weights=weights)
         return H, loss
@@ -135,7 +138,7 @@ class EMRunning(Running):
 
     def _start(self, X: Entries, mass: Any, H: Any) -> Any:
         """``Problem.start``: H where its fit has some of the sample's mass, else the same for all atoms."""
-        totals = X.totals()
+        totals = X.totals
         uniform = (totals / positive(mass.sum()))[:, None].expand(-1, len(mass))
         if H is not None:
             uniform = torch.where((H @ mass >= CARRIES * totals)[:, None], H, uniform)
@@ -143,11 +146,11 @@ class EMRunning(Running):
             uniform = torch.where(mass > 0, uniform, torch.zeros_like(mass))
         return torch.clamp(uniform, self.box.low, self.box.high)
 
-    def _loss(self, X: Entries, H: Any, Y: Any, Wt: Any, weights: Any) -> Any:
+    def _loss(self, X: Entries, H: Any, Y: Any, mass: Any, weights: Any) -> Any:
         """At the entries, and the slope at zero times the fit's sum over the zeros."""
         slope = self.divergence.slope_at_zero or 0.0
         separable: Any = self.divergence
-        entries, carried = separable.valued(xp, X.values, Y) - slope * Y, slope * (H @ Wt.sum(dim=0))
+        entries, carried = separable.valued(xp, X.values, Y) - slope * Y, slope * (H @ mass)
         if weights is not None:
             entries, carried = entries * weights[X.rows, 0], carried * weights[:, 0]
         return entries.sum(dtype=torch.float64) + carried.sum(dtype=torch.float64)

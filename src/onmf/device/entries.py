@@ -18,7 +18,7 @@ try:
 except ImportError:  # ``placing`` says so where it is needed
     triton = None
 
-BLOCK = 1024  # numbers that a program has before it at a time
+BLOCK = 512  # numbers that a program has before it at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,7 @@ class Entries:
         order, starts = self._by_features
         return sums(starts, self.rows[order], values[order], H)
 
+    @cached_property
     def totals(self) -> Any:
         """The sum of each sample's: (n,)."""
         one = torch.ones((1, 1), dtype=self.values.dtype, device=self.values.device)

@@ -35,9 +35,11 @@ class Steps:
     high: float
     count: int
 
-    def made(self, X: Entries, Wt: Any, H: Any) -> tuple[Any, Any]:
-        """The coefficients after them, from H (n, K), and their fits at the entries; Wt is (F, K)."""
-        mass = Wt.sum(dim=0)
+    def made(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:
+        """The coefficients after them, from H (n, K), and their fits at the entries.
+
+        Wt is (F, K), and ``mass`` the sums of its columns.
+        """
         return self._on_gpu(X, Wt, mass, H) if H.is_cuda else self._plainly(X, Wt, mass, H)
 
     def _plainly(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:

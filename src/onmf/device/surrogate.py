@@ -139,7 +139,7 @@ class SurrogateTwin(Twin):
             largest = torch.where(largest > quadratics.NEGLIGIBLE * unit, largest, unit)
             memory["unit"] = torch.cat([unit[:fixed], largest[fixed:]])
             W = V / memory["unit"][:, None]
-        return replace(self, W=feasible(W, self.C), memory=memory)
+        return replace(self, W=feasible(W.contiguous(), self.C), memory=memory)
 
     def _matrices(self, memory: Tensors) -> Any:
         """The A of every feature (F, K, K), or the one of all (1, K, K)."""

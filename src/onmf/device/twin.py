@@ -59,11 +59,10 @@ class Twin(ABC):
 def feasible(W: Any, C: DictionarySet) -> Any:
     """The projection on C of weights that are not negative: what a feature lacks is shared out evenly."""
     free = torch.clamp(W[C.fixed :], max=C.high)
-    W = torch.cat([W[: C.fixed], free])
-    if not C.eps or not len(free):
-        return W
-    lacking = torch.clamp(C.eps - W.sum(dim=0), min=0) / len(free)
-    return torch.cat([W[: C.fixed], free + lacking])
+    if C.eps and len(free):
+        carried = free.sum(dim=0) + W[: C.fixed].sum(dim=0) if C.fixed else free.sum(dim=0)
+        free = free + torch.clamp(C.eps - carried, min=0) / len(free)
+    return torch.cat([W[: C.fixed], free]) if C.fixed else free
 
 
 _kept: dict[int, tuple[Any, Twin]] = {}  # of states that live: what is learnt on need not be sent again

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known, apart
+from onmf._support.known import Known, apart, as_dense
 from onmf._support.resident import on_host
 from onmf.device.em import EMRunning
 from onmf.device.problem import Problem, hurried, positive
@@ -41,6 +41,7 @@ log = logging.getLogger("onmf")
 
 FIRST_EXCHANGE, LAST_EXCHANGE = 3000, 200_000  # samples before it
 SMALLER = 4  # times, the chunks where memory runs out
+FEW = 256  # samples that tell what any dictionary should beat
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
 _alone = threading.Lock()
@@ -75,8 +76,8 @@ def learnt_on_device(
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        stored = method.stored(learned.inside_model, on_host(batch)).astype(learned.W.dtype, copy=False)
-        first, _ = units.inside(stored, learned.divergence, rows)
+        some = as_dense(on_host(batch[:FEW])).astype(learned.W.dtype, copy=False)
+        first, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.partial else None
