@@ -33,17 +33,18 @@ NEGATIVE = 1e-6  # of the largest slope at the start
 POLISH, PLAIN = 2, 200  # sweeps after the pivots, and without them
 
 
-def solve(A: Any, b: Any, x: Any, low: float, high: Any) -> Any:
+def solve(A: Any, b: Any, x: Any, low: float, high: Any, polish: bool = True) -> Any:
     """The minima (P, K); A is (P, K, K), or (1, K, K) for all. Without pivots, x is where to begin.
 
-    Upper bounds are met by clipping, and by what coordinate descent makes of it.
+    Upper bounds are met by clipping, and by what coordinate descent makes of it, if there is ``polish``.
     """
     K = b.shape[1]
     if K > LARGEST:
         return descend(A, b, x, low, high, PLAIN)
     A, b = A.contiguous(), b.contiguous()
     found = _on_gpu(A, b, low) if b.is_cuda else _plainly(A, b, low)
-    return descend(A, b, torch.minimum(found, bound(high, found)), low, high, POLISH)
+    found = torch.minimum(found, bound(high, found))
+    return descend(A, b, found, low, high, POLISH) if polish else found
 
 
 def _plainly(A: Any, b: Any, low: float) -> Any:

@@ -79,20 +79,24 @@ class Problem:
             torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
         return M
 
-    def minimised(self, H: Any, Y: Any, newton: bool = False, stiffer: Any = None) -> tuple[Any, Any]:
-        """Where the quadratic models at H are least, and the slopes of the objective at H.
+    def minimised(self, H: Any, Y: Any, newton: bool = False, stiffer: Any = None, polish: bool = True) -> Any:
+        """Where the quadratic models at H, which has the fits Y, are least.
 
-        ``stiffer`` are factors (n, 1) of the curvatures, if there are any.
+        ``stiffer`` are factors (n, 1) of the curvatures, if there are any; without ``polish``, rounding is not mended.
         """
-        slope, C = self.model(Y, newton)
-        C = C if stiffer is None else C * stiffer
-        gradient = slope @ self.W.T
-        T = self.X if self.shared else C * Y - slope
-        b = T @ self.W.T
-        if self.penalty:
-            gradient = gradient + self.penalty.l2 * H + self.penalty.l1
-            b = b - self.penalty.l1
-        return solve(self.matrices(C), b, H, self.box.low, self.high), gradient
+        if self.shared:
+            C, b = None, self.X @ self.W.T
+        else:
+            slope, C = self.model(Y, newton)
+            C = C if stiffer is None else C * stiffer
+            b = -(torch.addcmul(slope, C, Y, value=-1) @ self.W.T)
+        b = b - self.penalty.l1 if self.penalty else b
+        return solve(self.matrices(C), b, H, self.box.low, self.high, polish)
+
+    def gradient(self, H: Any, Y: Any) -> Any:
+        """The slopes of the objective in h: (n, K)."""
+        gradient = self.model(Y)[0] @ self.W.T
+        return gradient + self.penalty.l2 * H + self.penalty.l1 if self.penalty else gradient
 
     @property
     def mass(self) -> Any:
@@ -126,17 +130,19 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any,
 
     A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
     """
+    divergence = problem.divergence
     H = problem.start() if H is None else H
-    Y = problem.fit(H)
     if problem.shared:  # the model is the loss
-        H, _ = problem.minimised(H, Y)
+        H = problem.minimised(H, None)
         Y = problem.fit(H)
         return H, Y, problem.losses(Y)
+    Y = problem.fit(H)
     # Under Kullback-Leibler the chord's curvature is as good as the second derivative, and cheaper.
-    divergence, f, stiffer = problem.divergence, problem.objective(H, Y), None
+    f, stiffer = problem.objective(H, Y), None
     newton, steep = divergence.convex and divergence.alpha_order != 1, (divergence.alpha_order or 0) > 1
-    for _ in range(rounds + 2 * steep + divergence.robust):
-        new, _ = problem.minimised(H, Y, newton, stiffer)
+    rounds += 2 * steep + divergence.robust
+    for number in range(rounds):
+        new = problem.minimised(H, Y, newton, stiffer, polish=number == rounds - 1)
         fit = problem.fit(new)
         value = problem.objective(new, fit)
         better = value <= f  # which NaN is not
@@ -161,7 +167,7 @@ def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
     for _ in range(max_iter):
         some, h, y = problem.rows(left), H[left], Y[left]
         f = some.objective(h, y)
-        trial, G = some.minimised(h, y, newton)
+        trial, G = some.minimised(h, y, newton), some.gradient(h, y)
         noise = 16 * eps * scale[left]
         promised = (G * (h - trial)).sum(dim=1)
         enough = torch.minimum(_remaining_gain(some, h, G), f) <= max(tol, 10 * eps) * scale[left]

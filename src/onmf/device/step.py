@@ -21,6 +21,7 @@ from onmf.problem import Penalty
 from onmf.sets import Box
 
 EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk
+ROBUST = Growing(64, 0.06, 1024)  # in place of EARLY: what outliers hide takes more updates to be seen
 EXPONENT, DELAY, UNIT = 0.65, 10.0, 1024  # of the weights
 MOST_ENTRIES = 2**28  # of the samples of a chunk, and of their matrices
 
@@ -66,7 +67,8 @@ class SurrogateRunning(Running):
         if self.method.tau is not None:
             return min(self.method.tau, left)
         K, F = self._twin.W.shape
-        most = min(max(EARLY(self.clock), LATE(self.clock)), MOST_ENTRIES // max(F, K * K))
+        early = ROBUST if self.divergence.robust else EARLY
+        most = min(max(early(self.clock), LATE(self.clock)), MOST_ENTRIES // max(F, K * K))
         most = max(1, most // smaller)
         most = 1 << (most.bit_length() - 1)
         return most if left >= most else left

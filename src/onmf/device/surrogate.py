@@ -71,13 +71,12 @@ class SurrogateTwin(Twin):
         if "S" in before:
             memory["S"] = old * before["S"] + new * (counted.T @ H)
         if "S" in before and "a" not in before:
-            T = problem.X if weights is None else problem.X * weights
+            b = (problem.X if weights is None else problem.X * weights).T @ H
         else:
             G, C = problem.model(Y)
             if weights is not None:
                 G, C = G * weights, C * weights
-            T = -G if "a" in before else C * Y - G
-        b = T.T @ H
+            b = -((G if "a" in before else torch.addcmul(G, C, Y, value=-1)).T @ H)
         if "A" in before:
             memory["A"] = old * before["A"] + new * (C.T @ packed(H.T).T)
         if "a" in before:

@@ -165,7 +165,7 @@ class Huber(Separable, name="huber"):
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """y - x, clipped to [-delta, delta]."""
         delta = self._known_delta
-        return xp.minimum(xp.maximum(y - x, -delta), delta)
+        return xp.clip(y - x, -delta, delta)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """min(1, delta/|r|), that of the chord: the model majorises the loss."""
