@@ -20,6 +20,8 @@ from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of,
 from onmf import OnlineNMF, __version__
 
 NEAR = 1.07  # of the true dictionary's loss
+SEEDS = 0, 1, 2  # of the times to a loss, whose median counts
+DENSITIES = {230: 120_000, 800: 100_000, 3600: 40_000, 5600: 30_000}  # entries drawn per cell, and cells
 
 
 def fitted(X: Any, divergence: str, components: int, **settings: Any) -> tuple[OnlineNMF, judge.Course, float]:
@@ -40,10 +42,13 @@ def synthetic(divergence: str, n: int, reference: dict[str, Any]) -> dict[str, A
     fitted(X[:30_000], name, K)  # kernels are compiled, and handles made
     _, course, seconds = fitted(X, name, K)
     losses = course.losses(name, held_out, "cuda")
+    cpu = reference["synthetic"][divergence]
+    times = [judge.first_at(course.seconds, losses, cpu["loss"])]
+    for seed in SEEDS[1:]:
+        times.append(fitted(X, name, K, random_state=seed)[1].reached(name, held_out, "cuda", cpu["loss"]))
     host = X.cpu().numpy()
     _, _, from_host = fitted(host, name, K)
     del host
-    cpu = reference["synthetic"][divergence]
     return {
         "samples_per_second": n / seconds,
         "from_host": n / from_host,
@@ -54,7 +59,8 @@ def synthetic(divergence: str, n: int, reference: dict[str, Any]) -> dict[str, A
         "samples_to_near": _samples_at(course, losses, NEAR * true_loss),
         "cpu_seconds": cpu["seconds"],
         "cpu_end": cpu["loss"] / cpu["true_loss"],
-        "seconds_to_cpu_loss": judge.first_at(course.seconds, losses, cpu["loss"]),
+        "seconds_to_cpu_loss": judge.middle(times),
+        "of_all_seeds": times,
         "course": _course(course, losses, true_loss),
     }
 
@@ -70,12 +76,17 @@ def public(name: str, folder: Path | None, reference: dict[str, Any]) -> dict[st
     fitted(X[:30_000], divergence, components)
     _, course, seconds = fitted(X, divergence, components, max_passes=15)
     losses, cpu = course.losses(divergence, held_out, "cuda"), reference["real"][name]
+    times = [judge.first_at(course.seconds, losses, cpu["loss"])]
+    for seed in SEEDS[1:]:
+        again = fitted(X, divergence, components, max_passes=15, random_state=seed)[1]
+        times.append(again.reached(divergence, held_out, "cuda", cpu["loss"]))
     return {
         "seconds_of_15_passes": seconds,
         "loss": losses[-1],
         "cpu_seconds": cpu["seconds"],
         "cpu_loss": cpu["loss"],
-        "seconds_to_cpu_loss": judge.first_at(course.seconds, losses, cpu["loss"]),
+        "seconds_to_cpu_loss": judge.middle(times),
+        "of_all_seeds": times,
         "course": _course(course, losses, 1.0),
     }
 
@@ -117,6 +128,25 @@ def single_cells(n: int) -> dict[str, Any]:
     return {"cells_per_second": n / seconds, "density": X.nnz / (X.shape[0] * X.shape[1])}
 
 
+def densities() -> list[dict[str, Any]]:
+    """Sparse counts by em on compressed rows, and by the surrogate on chunks made dense."""
+    rows = []
+    for entries, n in DENSITIES.items():
+        X = cells(n, entries)
+        held_out, X = np.asarray(X[-1000:].todense()), X[:-1000]
+        row: dict[str, Any] = {"density": X.nnz / (X.shape[0] * X.shape[1]), "cells": X.shape[0]}
+        for method in ("em", "surrogate"):
+            fitted(X[:8000], "kl", 30, method=method)
+            _, course, seconds = fitted(X, "kl", 30, method=method)
+            losses = course.losses("kl", held_out, "cuda")
+            row[method] = {"seconds": seconds, "loss": losses[-1], "course": _course(course, losses, 1.0)}
+        slow, end = row["surrogate"]["course"], row["em"]["loss"]
+        row["surrogate_there"] = next((entry[1] for entry in slow if entry[2] <= end), None)
+        rows.append(row)
+        torch.cuda.empty_cache()
+    return rows
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,7 +155,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2_000_000)
     parser.add_argument("--peer-samples", type=int, default=100_000)
     parser.add_argument("--cells", type=int, default=400_000)
-    parser.add_argument("--only", default="synthetic,real,cells,peers,roofline")
+    parser.add_argument("--only", default="synthetic,real,cells,densities,peers,roofline")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     reference, only = json.loads(HERE.read_text()), arguments.only.split(",")
@@ -155,6 +185,7 @@ def main() -> None:
     for name in REAL:
         part(f"real.{name}", lambda n=name: public(n, arguments.data, reference))  # type: ignore[misc]
     part("cells", lambda: single_cells(arguments.cells))
+    part("densities", densities)
     for divergence in ("kl", "squared_l2", "is"):
         part(f"peers.{divergence}", lambda d=divergence: against_peers(d, arguments.peer_samples))  # type: ignore[misc]
     part("roofline", lambda: roofline.table(1024, 1000, K) + roofline.table(4096, 1000, K))

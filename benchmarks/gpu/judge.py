@@ -49,6 +49,16 @@ class Course:
     def losses(self, divergence: str, held_out: Any, device: str) -> list[float]:
         return [loss(W, divergence, held_out, device) for W in self.dictionaries]
 
+    def reached(self, divergence: str, held_out: Any, device: str, target: float) -> float | None:
+        """When it first had the target, or None; what comes later is not scored."""
+        scores = (loss(W, divergence, held_out, device) for W in self.dictionaries)
+        return next((second for second, score in zip(self.seconds, scores, strict=False) if score <= target), None)
+
+
+def middle(found: list[float | None]) -> float | None:
+    """The median, never being later than any time."""
+    return sorted(found, key=lambda each: np.inf if each is None else each)[len(found) // 2]
+
 
 def first_at(seconds: list[float], losses: list[float], target: float) -> float | None:
     """When a run first had the target, or None."""

@@ -16,6 +16,7 @@ import torch
 
 from onmf.device.namespace import xp
 from onmf.device.pivoting import solve
+from onmf.device.products import summed_product
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.problem import Penalty
@@ -74,7 +75,7 @@ class Problem:
 
     def matrices(self, C: Any) -> Any:
         """Those of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
-        M = self.products.clone() if self.shared else unpacked(C @ self.products.T, len(self.W))
+        M = self.products.clone() if self.shared else unpacked(summed_product(C, self.products.T), len(self.W))
         if self.penalty.l2:
             torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
         return M
