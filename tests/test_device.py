@@ -38,7 +38,6 @@ from onmf.device import step as steps  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device.descent import descend  # noqa: E402
 from onmf.device.namespace import xp  # noqa: E402
-from onmf.device.products import summed_product  # noqa: E402
 from onmf.device.surrogate import SurrogateTwin  # noqa: E402
 from onmf.device.twin import state_of, twin_of  # noqa: E402
 from onmf.learner import on_device  # noqa: E402
@@ -588,14 +587,3 @@ def test_the_kernel_and_the_plain_loop_agree() -> None:
             for device in ("cpu", "cuda:0")
         ]
         np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-4)
-
-
-@GPU
-def test_products_on_tensor_cores_differ_from_plain_ones_by_rounding() -> None:
-    draw = torch.Generator("cuda").manual_seed(0)
-    A, B = (torch.rand(shape, generator=draw, device="cuda") for shape in ((300, 1000), (1000, 130)))
-    B = B.T.contiguous().T
-    found, expected = summed_product(A, B), A.double() @ B.double()
-    assert 0 < float((found - expected).norm() / expected.norm()) < 1e-4
-    np.testing.assert_array_equal(found.cpu(), summed_product(A, B).cpu())
-    torch.testing.assert_close(summed_product(A.double(), B.double()), expected)

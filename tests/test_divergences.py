@@ -358,6 +358,16 @@ def test_a_curvature_per_sample_is_the_same_for_all_features(divergence: Diverge
 
 
 @every_property
+def test_a_model_that_is_said_to_majorise_lies_above_the_loss(divergence: Divergence, rng: np.random.Generator) -> None:
+    if not divergence.majorised:
+        return
+    X, Y, other = (wide(rng, 300).reshape(-1, 1) for _ in range(3))
+    slope, curvature = divergence.model(X, Y)
+    above = divergence.value(X, Y) + (slope * (other - Y) + 0.5 * curvature * np.square(other - Y))[:, 0]
+    assert (divergence.value(X, other) <= above + 1e-9 * magnitude(divergence, X, other)).all()
+
+
+@every_property
 def test_the_weights_of_old_models_fall_fast_enough_to_forget_and_slowly_enough_to_average(
     divergence: Divergence,
 ) -> None:
@@ -387,6 +397,7 @@ def test_the_properties_belong_to_these_divergences() -> None:
     assert having("absolute_deviations") == {"l1"}
     assert having("curvature_per_sample") == {"l2", "squared_l2"}
     assert having("robust") == {"huber", "l1"}
+    assert having("majorised") == {"huber"}
     assert {d.name for d in examples() if d.metric is not None} == {"mahalanobis"}
 
 

@@ -16,7 +16,6 @@ import torch
 
 from onmf.device.namespace import xp
 from onmf.device.pivoting import solve
-from onmf.device.products import summed_product
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.problem import Penalty
@@ -75,7 +74,7 @@ class Problem:
 
     def matrices(self, C: Any) -> Any:
         """Those of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
-        M = self.products.clone() if self.shared else unpacked(summed_product(C, self.products.T), len(self.W))
+        M = self.products.clone() if self.shared else unpacked(C @ self.products.T, len(self.W))
         if self.penalty.l2:
             torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
         return M
@@ -138,10 +137,15 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any,
         Y = problem.fit(H)
         return H, Y, problem.losses(Y)
     Y = problem.fit(H)
+    rounds += 2 * ((divergence.alpha_order or 0) > 1) + divergence.robust
+    if divergence.majorised:  # no step leads up
+        for number in range(rounds):
+            H = problem.minimised(H, Y, polish=number == rounds - 1)
+            Y = problem.fit(H)
+        return H, Y, problem.losses(Y)
     # Under Kullback-Leibler the chord's curvature is as good as the second derivative, and cheaper.
     f, stiffer = problem.objective(H, Y), None
-    newton, steep = divergence.convex and divergence.alpha_order != 1, (divergence.alpha_order or 0) > 1
-    rounds += 2 * steep + divergence.robust
+    newton = divergence.convex and divergence.alpha_order != 1
     for number in range(rounds):
         new = problem.minimised(H, Y, newton, stiffer, polish=number == rounds - 1)
         fit = problem.fit(new)

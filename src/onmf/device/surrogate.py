@@ -16,7 +16,6 @@ import torch
 from onmf._support.arrays import Array
 from onmf.device.descent import descend
 from onmf.device.problem import Problem, packed, pairs, positive, unpacked
-from onmf.device.products import summed_product
 from onmf.device.samples import to_device
 from onmf.device.twin import Tensors, Twin, feasible
 from onmf.divergences import Divergence, Partial
@@ -79,7 +78,7 @@ class SurrogateTwin(Twin):
                 G, C = G * weights, C * weights
             b = -((G if "a" in before else torch.addcmul(G, C, Y, value=-1)).T @ H)
         if "A" in before:
-            memory["A"] = old * before["A"] + new * summed_product(C.T.contiguous(), packed(H.T).T)
+            memory["A"] = old * before["A"] + new * (C.T @ packed(H.T).T)
         if "a" in before:
             # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
             S, a = counted.T @ H, C.T @ (H * H)

@@ -55,6 +55,11 @@ class Divergence(Registered, kind="divergence"):
         return False
 
     @property
+    def majorised(self) -> bool:
+        """Does the quadratic of ``model`` lie above the loss everywhere? Then no step to its minimum leads up."""
+        return False
+
+    @property
     def slope_at_zero(self) -> float | None:
         """s if the divergence is a sum over entries with d(0, y) = s y, so that sparse data cost O(nnz); else None."""
         return None

@@ -61,6 +61,7 @@ class Partial(Divergence):
 for _name in (
     *("name", "aliases", "domain", "smooth", "smooth_unless_exact", "convex", "robust", "metric", "alpha_order"),
     *("absolute_deviations", "averaging_exponent", "adaptive", "degree", "multiplicative_slope", "separable"),
+    "majorised",
 ):
     setattr(Partial, _name, property(attrgetter(f"inner.{_name}")))
 

@@ -142,7 +142,7 @@ class InUnits(Divergence):
 for _name in (
     *("name", "aliases", "domain", "smooth", "smooth_unless_exact", "convex", "robust", "sees_ratios", "quadratic"),
     *("curvature_per_sample", "averaging_exponent", "adaptive", "degree", "multiplicative_slope"),
-    *("separable", "weighs_entries"),
+    *("separable", "weighs_entries", "majorised"),
 ):
     setattr(InUnits, _name, property(attrgetter(f"inner.{_name}")))
 

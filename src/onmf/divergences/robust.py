@@ -153,6 +153,7 @@ class Huber(Separable, name="huber"):
 
     convex = True
     robust = True
+    majorised = True
     lipschitz = 1.0
     degree = 2.0
 
@@ -172,10 +173,16 @@ class Huber(Separable, name="huber"):
         delta = self._known_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
+    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+        """The slope is c (y - x) with the curvature c."""
+        delta, R = self._known_delta, Y - X
+        C = delta / xp.maximum(xp.abs(R), delta)
+        return C * R, C
+
     scaled_parameters = ("delta",)
 
     def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        """The slope is c (y - x) with the curvature c."""
+        """As ``modelled``, with the weights of the entries."""
         delta, R = self._known_delta, Y - X.values
         C = np.abs(R)
         C = np.divide(delta, np.maximum(C, delta, out=C), out=C)

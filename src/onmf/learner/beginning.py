@@ -24,7 +24,7 @@ from onmf.learner.usage import Usage
 from onmf.problem import pose
 from onmf.units import Units
 
-MOST_ENTRIES = 2**18  # of the samples that a start is made of, where a GPU waits for it
+MOST_ENTRIES = 2**19  # of the samples that a start is made of, where a GPU waits for it
 
 
 def begin(
