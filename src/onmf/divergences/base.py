@@ -54,10 +54,7 @@ class Divergence(Registered, kind="divergence"):
         """Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h."""
         return False
 
-    @property
-    def majorised(self) -> bool:
-        """Does the quadratic of ``model`` lie above the loss everywhere? Then no step to its minimum leads up."""
-        return False
+    majorised: bool = False  # does the quadratic of ``model`` lie above the loss everywhere? Then no step leads up
 
     @property
     def slope_at_zero(self) -> float | None:

@@ -97,6 +97,8 @@ class Sums:
 class Choice(Constants, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
+    on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
+
     @abstractmethod
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         """The method for a dictionary of this shape (K, F), and for data of this density (the share of entries that are
@@ -109,6 +111,8 @@ class Choice(Constants, kind="method"):
 
     def for_device(self) -> Choice:
         """The choice where PyTorch computes: the same, if it is there."""
+        if self.on_device:
+            return self
         raise ValueError(
             f"method {self.name!r} runs on the processor only; leave device out, or begin with method 'auto'."
         )

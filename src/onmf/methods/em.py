@@ -26,7 +26,7 @@ from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.divergences import Divergence
-from onmf.methods.base import PENALISED_EFFORT, Choice, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.priced import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
@@ -45,10 +45,10 @@ WORK = 8e4  # weights that a thread divides at a time
 class EM(Method, name="em"):
     """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
 
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit.
-    Left to itself (None) the coefficient solver makes five steps, and two and four times as many once chunks weigh
-    little: W settles where the coefficients as they are found want it, a little off in loss if they are found in haste.
-    Early on haste costs little, since the dictionary moves on anyway.
+    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to
+    itself (None) the solver makes five, and two and four times as many once chunks weigh little: W settles where the
+    coefficients as they are found want it, a little off in loss if they are found in haste. Early on haste costs
+    little, since the dictionary moves on anyway.
     """
 
     tau: int | None = None
@@ -59,6 +59,7 @@ class EM(Method, name="em"):
     skips_empty: ClassVar[bool] = True
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     keeps_known: ClassVar[bool] = True
+    on_device: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
     chunks_per_round: ClassVar[int] = 8
@@ -79,9 +80,6 @@ class EM(Method, name="em"):
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
-
-    def for_device(self) -> Choice:
-        return self
 
     def refuses(self, divergence: Divergence) -> str | None:
         if divergence.alpha_order is not None:

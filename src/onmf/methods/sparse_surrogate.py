@@ -27,7 +27,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.known import Known
 from onmf.divergences import Divergence
-from onmf.methods.base import Choice, Method, State, Statistics, Sums
+from onmf.methods.base import State, Statistics, Sums
 from onmf.methods.em import EM, coefficient_sums, order_of, square_sums, visits_worth
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.scales import carried, falling, resized
@@ -53,15 +53,13 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
+    on_device: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         if isinstance(batch, Known):
             return batch if batch.sparse else _at_known(batch)
         return batch if scipy.sparse.issparse(batch) else scipy.sparse.csr_matrix(batch)
-
-    def for_device(self) -> Choice:
-        return Method.for_device(self)  # em is there alone
 
     def visits(self, clock: float) -> int:
         """Once 200 samples weigh little, Newton's step needs no second look at more of them."""

@@ -35,7 +35,7 @@ from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
 from onmf.divergences import Divergence, Partial
 from onmf.methods import coupled, priced, quadratics
-from onmf.methods.base import PENALISED_EFFORT, Choice, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.problem import Problem, takes_sparse
@@ -70,6 +70,7 @@ class Surrogate(Method, name="surrogate"):
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
     keeps_known: ClassVar[bool] = True
+    on_device: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
     not_additive: ClassVar[str] = ""
@@ -90,9 +91,6 @@ class Surrogate(Method, name="surrogate"):
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
         known = self.sparse is not None or not (_takes_sparse(divergence) or divergence.partial)
         return self if known else replace(self, sparse=density < FEW_ENTRIES)
-
-    def for_device(self) -> Choice:
-        return self
 
     def refuses_shares(self, divergence: Divergence) -> str | None:
         return None
