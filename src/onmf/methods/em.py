@@ -97,10 +97,8 @@ class EM(Method, name="em"):
 
     def stored(self, divergence: Divergence, batch: Any) -> Any:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
-        if isinstance(batch, Known):
-            return batch
-        few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
-        return scipy.sparse.csr_matrix(batch) if few else batch
+        as_it_is = isinstance(batch, Known) or scipy.sparse.issparse(batch) or density(batch) >= FEW_ENTRIES
+        return batch if as_it_is else scipy.sparse.csr_matrix(batch)
 
     def coefficients(self, divergence: Divergence) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter or STEPS)
