@@ -357,9 +357,16 @@ def test_tensors_are_taken_and_given(device: str) -> None:
     assert tuple(model.inverse_transform(H).shape) == (300, F)
     assert model.proportions(there).sum(dim=1).cpu().numpy() == pytest.approx(1.0, abs=1e-5)
     assert model.loss(there) == pytest.approx(model.loss(X), rel=1e-6)
-    np.testing.assert_array_equal(
-        quick(device).partial_fit(there).components_, quick(device).partial_fit(X).components_
-    )
+    by_batches, by_arrays = (quick(device).partial_fit(part[:150]).partial_fit(part[150:]) for part in (there, X))
+    np.testing.assert_array_equal(by_batches.components_, by_arrays.components_)
+    assert (by_batches.n_features_in_, by_batches.n_samples_seen_) == (F, 300)
+    with pytest.raises(ValueError, match="X has 5 features, but the model was learnt from 12"):
+        by_batches.partial_fit(there[:, :5])
+    spoilt = there.clone()
+    spoilt[3, 2] = np.nan
+    with pytest.raises(onmf.DataError, match="NaN in the data at row 3, column 2"):
+        by_batches.partial_fit(spoilt)
+    assert by_batches.n_samples_seen_ == 300
     on_processor = quick(None).fit(torch.as_tensor(X))  # tensors of the processor are arrays
     np.testing.assert_array_equal(on_processor.components_, quick(None).fit(X).components_)
     assert isinstance(on_processor.transform(torch.as_tensor(X)), torch.Tensor)

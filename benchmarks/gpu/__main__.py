@@ -188,7 +188,7 @@ def main() -> None:
     part("densities", densities)
     for divergence in ("kl", "squared_l2", "is"):
         part(f"peers.{divergence}", lambda d=divergence: against_peers(d, arguments.peer_samples))  # type: ignore[misc]
-    part("roofline", lambda: roofline.table(1024, 1000, K) + roofline.table(4096, 1000, K))
+    part("roofline", lambda: roofline.table(4096, 1000, K) + roofline.sparse_table(1600, 20_000, 30, 576))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from onmf import divergences
 from onmf.device import pivoting
 from onmf.device import problem as problems
 from onmf.device.descent import descend
+from onmf.device.multiplicative import Steps
 from onmf.device.problem import Problem
+from onmf.device.samples import Rows
 from onmf.problem import NO_PENALTY
 from onmf.sets import Box
 
@@ -118,17 +120,50 @@ def _targets(problem: Problem, Y: Any) -> Any:
     return C * Y - slope
 
 
+def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[Part]:
+    """Of a chunk of n samples with so many entries each, as em learns from it."""
+    draw = torch.Generator("cuda").manual_seed(0)
+    columns = torch.rand((2 * n, F), generator=draw, device="cuda").topk(entries, dim=1).indices.sort(dim=1).values
+    starts = torch.arange(0, 2 * n * entries + 1, entries, device="cuda")
+    values = 1 + torch.poisson(torch.ones(2 * n * entries, device="cuda"), generator=draw)
+    stored = Rows(values, (2 * n, F), starts=starts, columns=columns.ravel().int(), longest=entries)
+    some = torch.arange(0, 2 * n, 2, device="cuda")
+    X, m, big = stored.entries(some), n * entries, 4.0
+    Wt, H = (torch.rand(shape, generator=draw, device="cuda") for shape in ((F, K), (n, K)))
+    mass, made = Wt.sum(dim=0), Steps(1.0, 0.0, 0.0, 1e-8, 1e8, steps)
+    gathered = big * m * (K + 2)  # atoms, or coefficients, that mostly lie in the cache
+    return [
+        Part("sorting entries by features", seconds_of(lambda: torch.sort(X.columns, stable=True)), 0, 32.0 * m),
+        Part(
+            f"{steps} multiplicative steps",
+            seconds_of(lambda: made.made(X, Wt, mass, H)),
+            4.0 * steps * m * K,
+            steps * gathered,
+        ),
+        Part("sums over entries by features", seconds_of(lambda: X.summed(X.values, H)), 2.0 * m * K, gathered),
+    ]
+
+
+def sparse_table(n: int, F: int, K: int, entries: int) -> list[str]:
+    """As Markdown."""
+    return _table(sparse_parts(n, F, K, entries), f"{n} samples with {entries} of F = {F} entries, K = {K}")
+
+
 def table(n: int, F: int, K: int) -> list[str]:
     """As Markdown."""
+    return _table(parts(n, F, K), f"{n} samples, F = {F}, K = {K}")
+
+
+def _table(found: list[Part], chunk: str) -> list[str]:
     bandwidth, rate = ceilings()
     lines = [
         f"Ceilings: {bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.1f} TFLOP/s in single-precision products. "
-        f"A chunk of {n} samples, F = {F}, K = {K}.",
+        f"A chunk of {chunk}.",
         "",
         "| part | microseconds | of the bandwidth | of the arithmetic |",
         "|---|---|---|---|",
     ]
-    for part in parts(n, F, K):
+    for part in found:
         moved, done = part.moved / part.seconds / bandwidth, part.operations / part.seconds / rate
         lines.append(f"| {part.name} | {1e6 * part.seconds:.0f} | {100 * moved:.0f} % | {100 * done:.0f} % |")
     return lines

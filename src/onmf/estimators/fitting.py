@@ -11,10 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import learner
 from onmf._support.checks import require_whole
 from onmf._support.known import as_learnt
+from onmf._support.resident import on_host
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
 from onmf.device.placing import device_of
-from onmf.device.tensors import as_array, is_tensor, require_samples
+from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
 from onmf.estimators.distributing import is_distributed
 from onmf.estimators.going_on import Beginning
 from onmf.estimators.streamed import Streamed
@@ -99,7 +100,9 @@ class Fitting(Streamed):
     def _learn_batch(self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None) -> None:
         rows = given_rows(weights[0])
         if is_tensor(X):
-            require_samples(X, recipe.device)
+            require_samples(X, recipe.device, None if known is None else known.state.W.shape[1])
+            if recipe.device is not None and self._stays(weights):
+                return self._learn_there(X, recipe, known)
             X = as_array(X)
         try:
             X, features = self._validated(X, reset=known is None)
@@ -120,6 +123,17 @@ class Fitting(Streamed):
             return self._skip(error)
         self._learned = learned if known else replace(learned, skipped=self._unlearned)
         return self._tell(learned, progress)
+
+    def _learn_there(self, X: Any, recipe: Recipe, known: Learned | None) -> None:
+        """Learn from a tensor where it is, or on the device that was named."""
+        _, batch = next(iter(self._on_device(X, str(recipe.device), dtype_of(X)).batches(len(X))))
+        begun = known
+        if begun is None:
+            rng = generators(self.random_state)[0]
+            begun = learner.begin(recipe, on_host(batch), learner.Features(X.shape[1]), rng, None)
+        learned, progress = learner.step(recipe, begun, batch)
+        self._learned = learned if known else replace(learned, skipped=self._unlearned)
+        self._tell(learned, progress)
 
     def _tell(self, learned: Learned, progress: Progress) -> None:
         if progress.raised:

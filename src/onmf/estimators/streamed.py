@@ -76,12 +76,12 @@ class Streamed(Reported):
         device = device_of(self.device)
         if is_tensor(X):
             require_samples(X, device)
-            if device is not None and X.is_cuda and self._stays(X, weights):
+            if device is not None and X.is_cuda and self._stays(weights):
                 return self._on_device(X, device, dtype_of(X)), Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=True)
         warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
-        if device is not None and self._stays(X, weights):
+        if device is not None and self._stays(weights):
             from onmf.device.samples import fits  # PyTorch is there, but not for everybody
 
             if fits(X, device):
@@ -91,8 +91,8 @@ class Streamed(Reported):
             refuse_bad_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
 
-    def _stays(self, X: Any, weights: tuple[Any, Any]) -> bool:
-        """Can X be learnt from where it is, or is there more to look at than its entries?"""
+    def _stays(self, weights: tuple[Any, Any]) -> bool:
+        """Can data be learnt from where they are, or is there more to look at than their entries?"""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
 
