@@ -542,7 +542,7 @@ import numpy as np
 import scipy.sparse
 from onmf import OnlineNMF
 X = np.random.default_rng(0).gamma(1.0, 1.0, (200, 6)).astype(np.float32)
-few = OnlineNMF(2, device="cpu", random_state=0).fit(scipy.sparse.random(4500, 40, 0.1, "csr", random_state=0))
+few = OnlineNMF(2, device="cpu", random_state=0).fit(scipy.sparse.random(4500, 40, 0.05, "csr", random_state=0))
 print(few.method_.name)
 for divergence in ("kl", "is", "squared_l2", "huber"):
     model = OnlineNMF(2, divergence=divergence, device="cpu", random_state=0, max_passes=2).fit(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -37,26 +38,31 @@ class Rows:
         return self.values.device
 
     @cached_property
+    def _extremes(self) -> tuple[float, float]:
+        """The least and the largest entry."""
+        low, high = torch.stack(torch.aminmax(self.values)).tolist() if self.values.numel() else (0.0, 0.0)
+        return low, high
+
+    @property
     def sound(self) -> bool:
         """Are there no NaN, infinite or negative entries?"""
-        if not self.values.numel():
-            return True
-        low, high = torch.aminmax(self.values)
-        return bool((low >= 0) & torch.isfinite(high))
+        low, high = self._extremes
+        return low >= 0 and high < math.inf
 
     @cached_property
     def zeros(self) -> bool:
         """Has it entries that are zero, among those that count?"""
-        zero = self.values == 0
-        if self.starts is not None:
-            return self.values.numel() < self.shape[0] * self.shape[1] or bool(zero.any())
-        return bool((zero if self.present is None else zero & (self.present > 0)).any())
+        if self.present is not None:
+            return bool(((self.values == 0) & (self.present > 0)).any())
+        return self.values.numel() < self.shape[0] * self.shape[1] or self._extremes[0] == 0
 
     @cached_property
     def empty(self) -> Any:
         """Which samples have no entry above zero."""
+        if self.starts is None and not self.zeros:
+            return torch.zeros(self.shape[0], dtype=torch.bool, device=self.device)
         if self.starts is None:
-            return ~((self.values if self.present is None else self.values * self.present) > 0).any(dim=1)
+            return (self.values if self.present is None else self.values * self.present).amax(dim=1) <= 0
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
         return counts.index_add_(0, self._row_of_each(), (self.values > 0).to(torch.int64)) == 0
 

@@ -11,6 +11,7 @@ from onmf.methods.em import EM
 from onmf.methods.sparse_surrogate import SparseSurrogate
 from onmf.methods.surrogate import Surrogate
 
+FEW_ON_DEVICE = 0.08  # the same where PyTorch computes: beyond, chunks made dense are learnt from sooner
 VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvature of their own
 
 
@@ -53,8 +54,8 @@ class Auto(Choice, name="auto"):
 
 
 class OnDevice(Auto):
-    """The same where PyTorch computes: em wherever data are sparse, as the sparse surrogate is not there."""
+    """The same where PyTorch computes: em below 8 %, else the surrogate; the sparse surrogate is not there."""
 
     def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        few = divergence.alpha_order is not None and density < FEW_ENTRIES and not divergence.partial
+        few = divergence.alpha_order is not None and density < FEW_ON_DEVICE and not divergence.partial
         return self._made(EM) if few else self._made(Surrogate).chosen(divergence, shape, density, n_samples)
