@@ -24,7 +24,7 @@ from onmf.learner.usage import Usage
 from onmf.problem import pose
 from onmf.units import Units
 
-MOST_ENTRIES = 2**19  # of the samples that a start is made of, where a GPU waits for it
+MOST_ENTRIES, ROBUST = 2**18, 2**19  # of the samples that a start is made of, where a GPU waits for it
 
 
 def begin(
@@ -63,7 +63,8 @@ def begin(
     free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
     if recipe.device is not None:  # whose first batch is larger than a start needs
         entries = first.nnz if scipy.sparse.issparse(first) else first.shape[0] * shape[1]
-        few = max(MOST_ENTRIES * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
+        most = ROBUST if divergence.robust else MOST_ENTRIES
+        few = max(most * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
         first, weights = first[:few], None if weights is None else weights[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
