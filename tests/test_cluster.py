@@ -19,6 +19,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 
 import onmf
 from onmf import Checkpoint, OnlineNMF
@@ -32,12 +33,19 @@ X = samples(9000)
 PHASES = ("opened", "facts", "setting", "exchanged", "learnt", "merged", "finished", "begun", "alone")
 
 
+FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
+with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
+    get_mp_context().set_forkserver_preload(
+        ["distributed", "dask.array", "onmf", "onmf.distributed.tasks", "onmf.kernels"]
+    )
+
+
 @contextmanager
 def cluster(workers: int, **settings: Any) -> Iterator[Client]:
     """A cluster of so many processes of one thread; ``settings`` are Dask's."""
     usual = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
     with (
-        dask.config.set(usual | settings),
+        dask.config.set(usual | FORKED | settings),
         LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
         ) as found,
