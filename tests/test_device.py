@@ -573,7 +573,12 @@ def test_partitions_of_dask_are_learnt_on_the_devices_of_workers() -> None:
     X = data(n=4200)
     with dask.config.set(scheduler="sync"):
         model = quick("cpu", method="auto").fit(da.from_array(X, chunks=(700, F)))
+        shards = [
+            quick(each, method="em", init="uniform", batch_size=400).fit(da.from_array(X, chunks=(700, F)))
+            for each in (None, "cpu")
+        ]
     assert model.loss(X[:500]) <= 1.02 * quick(None).fit(X).loss(X[:500])
+    np.testing.assert_allclose(shards[1].components_, shards[0].components_, rtol=1e-6)
 
 
 @GPU
