@@ -414,6 +414,28 @@ def test_zero_rows_count_where_they_are_raised_and_an_outlier_does_not_move_delt
     assert deltas[1] == pytest.approx(deltas[0], rel=0.5)
 
 
+@pytest.mark.filterwarnings("ignore:nothing was known of 2 samples:UserWarning")
+def test_samples_of_which_nothing_is_known_or_that_are_empty_teach_nothing(device: str) -> None:
+    X = data(n=400) + 1
+    unknown = X.copy()
+    unknown[[5, 77]] = np.nan
+    learned: list[Any] = [quick(each, missing="nan").fit(unknown)._learned for each in (None, device)]
+    assert [each.state.samples for each in learned] == [398, 398]
+    late, init = np.where(np.arange(400)[:, None] < 300, 0.0, X), np.random.default_rng(0).uniform(0.1, 1.0, (K, F))
+    model: Any = quick(device, init=init, batch_size=400, shuffle=False).fit(late)
+    assert 0 < model._learned.loss_to_beat < np.inf
+
+
+def test_upper_bounds_on_coefficients_lead_no_step_up(device: str) -> None:
+    rng = np.random.default_rng(1)
+    W, divergence = torch.as_tensor(rng.uniform(0.0, 1.0, (5, 30)), device=device), divergences.get("huber:0.3")
+    X = torch.as_tensor(rng.gamma(0.7, 1.0, (200, 5)) @ rng.uniform(0.0, 1.0, (5, 30)), device=device)
+    problem = problems.Problem(divergence, X, W, Box(0.0, 0.5), Penalty())
+    H, _, losses = problems.hurried(problem)
+    assert float(H.max()) <= 0.5
+    assert bool((losses <= problem.losses(problem.fit(problem.start())) + 1e-9).all())
+
+
 def test_batches_do_not_depend_on_whether_data_stay_on_the_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "MOST_BYTES_ON_DEVICE", 2000)
     X = scipy.sparse.csr_matrix(data(n=2000) * (np.random.default_rng(0).random((2000, F)) < 0.3))
@@ -458,8 +480,12 @@ def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
     with pytest.raises(ValueError, match="begun with method 'em' and cannot continue with 'surrogate'"):
         em.set_params(method="surrogate").partial_fit(X)
     assert em.set_params(method="auto").partial_fit(X).method_.name == "em"
+    holes = np.where(X == 0, np.nan, X)
     with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
-        quick("cpu", method="em", missing="nan").fit(np.where(X == 0, np.nan, X))
+        quick("cpu", method="em", missing="nan").fit(holes)
+    begun = quick(None, method="em", missing="nan").fit(holes).set_params(device="cpu")
+    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
+        begun.partial_fit(holes)
     shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="solved by the processor only: set_params"):
         shares.transform(X)

@@ -74,7 +74,7 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
 def test_em_learns_what_it_learns_on_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "due", lambda *_: False)  # the device looks for exchanges less often
+    monkeypatch.setattr(exchange, "due", lambda *_: False)  # there they are judged by more exact coefficients
     X = sparse_counts(900)
     settings: dict[str, Any] = {"divergence": name, "method": "em", "batch_size": 400, "max_passes": 2}
     if kind == "fixed":
@@ -94,6 +94,19 @@ def test_em_learns_what_it_learns_on_the_processor(
         np.testing.assert_allclose(states[1].state.memory[entry], array, rtol=1e-6, atol=1e-12)
     assert states[1].history.entries[-1][2] == pytest.approx(states[0].history.entries[-1][2], rel=1e-6)
     assert states[1].method == states[0].method
+
+
+def test_a_model_from_a_file_exchanges_the_same_atoms(device: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.csr_matrix(
+        rng.poisson(rng.gamma(0.3, 1, (3000, 6)) @ rng.gamma(0.3, 1, (6, 200)) * 0.1).astype(np.float32)
+    )
+    init = rng.uniform(0.1, 1, (6, 200)).astype(np.float32)
+    init[1:5] = init[0]  # which of them are merged, rounding decides
+    here = quick(device, n_components=6, method="em", init=init).partial_fit(X[:200])
+    onmf.save(here, tmp_path / "model")
+    read = onmf.load(tmp_path / "model").set_params(device=device)
+    np.testing.assert_array_equal(read.partial_fit(X[200:900]).components_, here.partial_fit(X[200:900]).components_)
 
 
 def test_auto_takes_em_where_data_are_sparse_and_the_model_goes_on_anywhere(device: str, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def floor(memory: Tensors) -> Any:
 class EMRunning(Running):
     """em, as on the processor."""
 
-    kind = EMTwin
+    kept = EMTwin
     method: EM
 
     @property
@@ -139,12 +139,12 @@ class EMRunning(Running):
     def _start(self, X: Entries, mass: Any, H: Any) -> Any:
         """``Problem.start``: H where its fit has some of the sample's mass, else the same for all atoms."""
         totals = X.totals
-        uniform = (totals / positive(mass.sum()))[:, None].expand(-1, len(mass))
+        start = (totals / positive(mass.sum()))[:, None].expand(-1, len(mass))
         if H is not None:
-            uniform = torch.where((H @ mass >= CARRIES * totals)[:, None], H, uniform)
+            start = torch.where((H @ mass >= CARRIES * totals)[:, None], H, start)
         if self.penalty:
-            uniform = torch.where(mass > 0, uniform, torch.zeros_like(mass))
-        return torch.clamp(uniform, self.box.low, self.box.high)
+            start = torch.where(mass > 0, start, torch.zeros_like(mass))
+        return torch.clamp(start, self.box.low, self.box.high)
 
     def _loss(self, X: Entries, H: Any, Y: Any, mass: Any, weights: Any) -> Any:
         """At the entries, and the slope at zero times the fit's sum over the zeros."""

@@ -109,6 +109,11 @@ class Problem:
         return (self.X if self.present is None else self.X * self.present).sum(dim=1)
 
     @property
+    def unbounded(self) -> bool:
+        """Is the upper bound on coefficients one that is not meant to be reached?"""
+        return self.present is None and self.box.high >= Box().high
+
+    @property
     def high(self) -> Any:
         """What coefficients may not exceed; of samples known in part, what an atom can carry of them."""
         if self.present is None:
@@ -138,7 +143,7 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any,
         return H, Y, problem.losses(Y)
     Y = problem.fit(H)
     rounds += 2 * ((divergence.alpha_order or 0) > 1) + divergence.robust
-    if divergence.majorised:  # no step leads up
+    if divergence.majorised and problem.unbounded:  # no step leads up
         for number in range(rounds):
             H = problem.minimised(H, Y, polish=number == rounds - 1)
             Y = problem.fit(H)

@@ -18,7 +18,7 @@ class Running(ABC):
     ``divergence`` is in internal units, of whole samples; ``repeated`` says that an earlier pass has had the samples.
     """
 
-    kind: type[Twin]
+    kept: type[Twin]  # what it keeps on the device
 
     def __init__(
         self, method: Method, divergence: Divergence, box: Box, state: State, twin: Any, repeated: bool

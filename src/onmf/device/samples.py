@@ -59,7 +59,7 @@ class Rows:
     @cached_property
     def empty(self) -> Any:
         """Which samples have no entry above zero."""
-        if self.starts is None and not self.zeros:
+        if self.starts is None and self.present is None and not self.zeros:
             return torch.zeros(self.shape[0], dtype=torch.bool, device=self.device)
         if self.starts is None:
             return (self.values if self.present is None else self.values * self.present).amax(dim=1) <= 0

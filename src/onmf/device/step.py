@@ -53,7 +53,7 @@ class SurrogateRunning(Running):
     Chunks are larger than on the processor: a GPU solves thousands of samples in the time of a few.
     """
 
-    kind = SurrogateTwin
+    kept = SurrogateTwin
     method: Surrogate
 
     def __init__(self, *given: Any, **named: Any) -> None:

@@ -99,14 +99,8 @@ class Fitting(Streamed):
 
     def _learn_batch(self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None) -> None:
         rows = given_rows(weights[0])
-        if is_tensor(X):
-            require_samples(X, recipe.device, None if known is None else known.state.W.shape[1])
-            if recipe.device is not None and self._stays(weights):
-                return self._learn_there(X, recipe, known)
-            X = as_array(X)
         try:
-            X, features = self._validated(X, reset=known is None)
-            X = as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit)
+            batch, features = self._taken(X, weights, recipe, known)
         except ValueError as error:
             if known is None or self.on_error == "raise":
                 raise
@@ -114,9 +108,10 @@ class Fitting(Streamed):
         try:
             begun = known
             if begun is None:
-                refuse_bad_entries(X, rows, features.names)
-                begun = learner.begin(recipe, X, features, generators(self.random_state)[0], None, rows)
-            learned, progress = learner.step(recipe, begun, X, rows)
+                host = on_host(batch)
+                refuse_bad_entries(host, rows, features.names)
+                begun = learner.begin(recipe, host, features, generators(self.random_state)[0], None, rows)
+            learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
             if self.on_error == "raise":
                 raise
@@ -124,16 +119,18 @@ class Fitting(Streamed):
         self._learned = learned if known else replace(learned, skipped=self._unlearned)
         return self._tell(learned, progress)
 
-    def _learn_there(self, X: Any, recipe: Recipe, known: Learned | None) -> None:
-        """Learn from a tensor where it is, or on the device that was named."""
-        _, batch = next(iter(self._on_device(X, str(recipe.device), dtype_of(X)).batches(len(X))))
-        begun = known
-        if begun is None:
-            rng = generators(self.random_state)[0]
-            begun = learner.begin(recipe, on_host(batch), learner.Features(X.shape[1]), rng, None)
-        learned, progress = learner.step(recipe, begun, batch)
-        self._learned = learned if known else replace(learned, skipped=self._unlearned)
-        self._tell(learned, progress)
+    def _taken(
+        self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None
+    ) -> tuple[Any, learner.Features]:
+        """One batch as it is learnt from, a tensor on the device that was named, and its features."""
+        if is_tensor(X):
+            require_samples(X, recipe.device, None if known is None else known.state.W.shape[1])
+            if recipe.device is not None and self._stays(weights):
+                _, batch = next(iter(self._on_device(X, recipe.device, dtype_of(X)).batches(len(X))))
+                return batch, learner.Features(X.shape[1])
+            X = as_array(X)
+        X, features = self._validated(X, reset=known is None)
+        return as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit), features
 
     def _tell(self, learned: Learned, progress: Progress) -> None:
         if progress.raised:

@@ -65,8 +65,9 @@ def begin(
         entries = first.nnz if scipy.sparse.issparse(first) else first.shape[0] * shape[1]
         most = ROBUST if divergence.robust else MOST_ENTRIES
         few = max(most * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
-        first, weights = first[:few], None if weights is None else weights[:few]
-    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=weights, unit=unit)
+        first = first[:few]
+    counts = None if weights is None else weights[: first.shape[0]]
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=counts, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
@@ -111,7 +112,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     method = recipe.method.continued(learned.method)
     if recipe.device is not None:
         method.for_device()
-    require_served(method, learned.inside, recipe)
+    require_served(method, learned.inside_model, recipe)
     return replace(learned, method=method)
 
 

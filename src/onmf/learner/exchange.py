@@ -25,8 +25,8 @@ from onmf._support.arrays import Array, dense, row_sums
 from onmf._support.known import Known, as_dense
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import pose
-from onmf.sets import Box, Simplex
+from onmf.problem import Penalties, pose
+from onmf.sets import Box, DictionarySet, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -66,7 +66,8 @@ def exchanged(
     ``weights`` are those of the samples, if they differ.
     """
     X = as_dense(X) if isinstance(X, Known) else X
-    found = proposed(method.exchanges(divergence), state, _OnHost(method, divergence, state, X, box), weights)
+    samples = _OnHost(method, divergence, state, X, box)
+    found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, samples, weights)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
@@ -111,13 +112,13 @@ class _OnHost(Samples):
         return _lacking(self.divergence, self.X[rows], H[rows], W, worst)
 
 
-def proposed(bar: float, state: Any, samples: Samples, weights: Array | None = None) -> tuple[Array, Array] | None:
+def proposed(
+    bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Samples, weights: Array | None = None
+) -> tuple[Array, Array] | None:
     """A dictionary with an atom exchanged and the matrix T with which coefficients h become T h, if it is better.
 
-    ``bar`` is what the merger may cost (``Method.exchanges``); of the state its dictionary W, its set and its penalties
-    are looked at.
+    ``bar`` is what the merger may cost (``Method.exchanges``).
     """
-    W, C, penalties = state.W, state.C, state.penalties
     if samples.number < FEWEST or len(W) - C.fixed < 2:
         return None
     H, before, misfit = samples.solved(slice(None), W)

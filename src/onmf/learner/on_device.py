@@ -1,19 +1,20 @@
 """The same lesson with PyTorch: a batch goes to the device, or is there, and its chunks are learnt from there.
 
-Nothing is waited for within a batch, as far as nothing has to be decided.
+Within a batch the host waits for the device where something has to be decided, and where it must know how much memory
+entries take.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import FEW_ENTRIES, Array
 from onmf._support.known import Known, apart, as_dense
 from onmf._support.resident import on_host
 from onmf.device.em import EMRunning
@@ -76,7 +77,8 @@ def learnt_on_device(
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        some = as_dense(on_host(batch[:FEW])).astype(learned.W.dtype, copy=False)
+        filled = torch.nonzero(~there.empty[numbers])[:FEW, 0].cpu().numpy()
+        some = as_dense(on_host(batch[filled])).astype(learned.W.dtype, copy=False)
         first, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
@@ -129,9 +131,9 @@ class _Learning:
         """Learn from all chunks, so many times smaller than they would be."""
         recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
         method, divergence = learned.method.on_shard(self.shards), whole(learned.inside_model)
-        rules = running_of(method)
-        twin, adapt = twin_of(rules.kind, learned.state, str(recipe.device)), method.adapts and learned.adaptive
-        running, n = rules(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)
+        kind = running_of(method)
+        twin, adapt = twin_of(kind.kept, learned.state, str(recipe.device)), method.adapts and learned.adaptive
+        running, n = kind(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)
         H_all = torch.zeros((n, len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
         filled, numbers, weights = None, self.numbers, self.weights
         empty, lowest = self.there.empty[numbers], learned.units.clip[0] if learned.units.clip else 0.0
@@ -204,11 +206,12 @@ class _Learning:
         raised = chunks.raised
         X, present = chunks[part]
         chunks.raised = raised  # they will be counted when they are learnt from
-        some = SamplesThere(
-            divergence, X, present, self._box, method.penalty(twin.penalties), few=isinstance(method, EM)
-        )
-        state, counts = replace(twin, W=twin.W.cpu().numpy()), None if weights is None else weights[part]
-        found = exchange.proposed(method.exchanges(divergence), state, some, counts)
+        compressed = chunks.rows.starts is not None or float((X > 0).double().mean()) < FEW_ENTRIES
+        few = isinstance(method, EM) and compressed
+        some = SamplesThere(divergence, X, present, self._box, method.penalty(twin.penalties), few)
+        # In one layout, whatever the twin's: a model read from a file goes on to the bit.
+        W, counts = np.ascontiguousarray(twin.W.cpu().numpy()), None if weights is None else weights[part]
+        found = exchange.proposed(method.exchanges(divergence), W, twin.C, twin.penalties, some, counts)
         return twin if found is None else twin.recombined(divergence, *found)
 
 

@@ -114,7 +114,7 @@ class Choice(Constants, kind="method"):
         if self.on_device:
             return self
         raise ValueError(
-            f"method {self.name!r} runs on the processor only; leave device out, or begin with method 'auto'."
+            f"method {self.name!r} runs on the processor only; leave device out, or begin on the device with 'auto'."
         )
 
     @abstractmethod

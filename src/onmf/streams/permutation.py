@@ -18,18 +18,18 @@ class Permutation:
     """
 
     def __init__(self, n: int, rng: np.random.Generator) -> None:
+        self._rng, self._shuffled, self._bucket = rng, 0, 0
         if n < MANY:
-            self._order, self._ends = rng.permutation(n), np.zeros(0, dtype=np.int64)
+            self._order, self._shuffled = rng.permutation(n), n
         else:
             buckets = rng.integers(0, BUCKETS, n, dtype=np.uint8)
             self._order = np.argsort(buckets, kind="stable")
             self._ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS))
-        self._rng, self._shuffled, self._next = rng, 0 if n >= MANY else n, 0
 
     def part(self, start: int, stop: int) -> Counts:
         """Those from ``start`` to ``stop`` in this order."""
         while self._shuffled < stop:
-            end = int(self._ends[self._next])
+            end = int(self._ends[self._bucket])
             self._rng.shuffle(self._order[self._shuffled : end])
-            self._shuffled, self._next = end, self._next + 1
+            self._shuffled, self._bucket = end, self._bucket + 1
         return self._order[start:stop]
