@@ -2,8 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
-# What is imported is compiled then; compiling all that is installed takes half a minute.
-INSTALL := pip install -q --disable-pip-version-check --no-compile
 
 SIZE ?= full
 
@@ -54,24 +52,24 @@ soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and 
 
 .venv/plots.done: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m $(INSTALL) -e '.[plots]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[plots]'
 	touch $@
 
 .venv/dev.done: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m $(INSTALL) -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	touch $@ .venv/plots.done
 
 .venv-lowest/done: pyproject.toml tests/lowest_versions.py
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_versions.py --list > .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m $(INSTALL) -r .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m $(INSTALL) --no-deps -e .
+	.venv-lowest/bin/python -m pip install -q --disable-pip-version-check -r .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	touch $@
 
 .venv-bench/done: pyproject.toml
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m $(INSTALL) -e '.[bench]'
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -e '.[bench]'
 	touch $@
 
 clean:  ## remove what the other targets made
