@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -59,6 +60,8 @@ def client() -> Iterator[Client]:
     """Two workers that serve all tests which kill none of them."""
     with cluster(2) as found:
         yield found
+    gc.collect()  # a client that never connected restores, when it goes, what it had found: that this cluster computes
+    dask.config.config.pop("scheduler", None)
 
 
 @pytest.fixture(scope="module")
