@@ -29,6 +29,11 @@ from onmf.device.twin import state_of, twin_of  # noqa: E402
 torch.set_num_threads(1)  # processes share the cores
 
 
+def rounding(device: str) -> float:
+    """How far a result may be off: kernels in Triton take plain numbers, such as prices, in single precision."""
+    return 1e-9 if device == "cpu" else 1e-6
+
+
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -65,8 +70,8 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
     steps = Steps(order, order * penalty.l1, order * penalty.l2, Box().low, Box().high, 7)
     Wt, start = torch.as_tensor(W.T.copy(), device=device), torch.as_tensor(H, device=device)
     found, fits = steps.made(entries, Wt, Wt.sum(dim=0), start)
-    np.testing.assert_allclose(found.cpu(), expected, rtol=1e-6)
-    np.testing.assert_allclose(fits.cpu(), problem.fit(expected), rtol=1e-6)
+    np.testing.assert_allclose(found.cpu(), expected, rtol=rounding(device))
+    np.testing.assert_allclose(fits.cpu(), problem.fit(expected), rtol=rounding(device))
 
 
 @pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:1.7"])
@@ -87,12 +92,12 @@ def test_em_learns_what_it_learns_on_the_processor(
     given = X.toarray() if kind == "dense" else X
     init = np.random.default_rng(4).uniform(0.1, 1.0, (2 if kind == "fixed" else 3, F))
     both = [quick(each, init=init, **settings).fit(given, sample_weight=weights) for each in (None, device)]
-    np.testing.assert_allclose(both[1].components_, both[0].components_, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(both[1].components_, both[0].components_, rtol=rounding(device), atol=1e-12)
     states: list[Any] = [model._learned for model in both]
     assert states[0].state.memory.keys() == states[1].state.memory.keys()
     for entry, array in states[0].state.memory.items():
-        np.testing.assert_allclose(states[1].state.memory[entry], array, rtol=1e-6, atol=1e-12)
-    assert states[1].history.entries[-1][2] == pytest.approx(states[0].history.entries[-1][2], rel=1e-6)
+        np.testing.assert_allclose(states[1].state.memory[entry], array, rtol=rounding(device), atol=1e-12)
+    assert states[1].history.entries[-1][2] == pytest.approx(states[0].history.entries[-1][2], rel=rounding(device))
     assert states[1].method == states[0].method
 
 

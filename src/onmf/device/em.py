@@ -148,9 +148,9 @@ class EMRunning(Running):
 
     def _loss(self, X: Entries, H: Any, Y: Any, mass: Any, weights: Any) -> Any:
         """At the entries, and the slope at zero times the fit's sum over the zeros."""
-        slope = self.divergence.slope_at_zero or 0.0
-        separable: Any = self.divergence
-        entries, carried = separable.valued(xp, X.values, Y) - slope * Y, slope * (H @ mass)
+        divergence: Any = self.divergence
+        slope = divergence.slope_at_zero
+        entries, carried = divergence.valued(xp, X.values, Y) - slope * Y, slope * (H @ mass)
         if weights is not None:
             entries, carried = entries * weights[X.rows, 0], carried * weights[:, 0]
         return entries.sum(dtype=torch.float64) + carried.sum(dtype=torch.float64)
