@@ -17,7 +17,7 @@ import scipy.sparse
 from sklearn.decomposition import NMF
 
 from onmf import BatchNMF
-from onmf.problem import uniform_start
+from onmf.coefficients.problem import uniform_start
 
 ITERATIONS = 50
 BETA = {"is": 0.0, "beta:0.5": 0.5, "kl": 1.0, "beta:1.5": 1.5, "squared_l2": 2.0}

@@ -15,9 +15,9 @@ import time
 import numpy as np
 
 from onmf import divergences
-from onmf.datasets.synthetic import NOISE_OF, Planted
+from onmf.coefficients.problem import pose
+from onmf.data.examples import NOISE_OF, Planted
 from onmf.methods import Settings, coefficient_solver
-from onmf.problem import pose
 
 SAMPLES = 100
 RUNS = (("auto", 1e-3, 100), ("auto", 1e-3, 1000), ("auto", 1e-4, 5000))

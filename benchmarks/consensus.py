@@ -2,7 +2,7 @@
 
     python benchmarks/consensus.py
 
-Simulated cells (``onmf.datasets.cells``), three draws each: few programmes and more, many counts per cell and few. Ten
+Simulated cells (``onmf.data.examples``), three draws each: few programmes and more, many counts per cell and few. Ten
 runs of five passes, default settings. Printed are the stability at the planted number of programmes K, at two less to
 two more, and the mean cosine of planted programmes with the atoms matched with them: the median of ten single runs,
 the worst of them, and the consensus.
@@ -18,7 +18,8 @@ from scipy.optimize import linear_sum_assignment
 
 import onmf
 from onmf._support.arrays import Array
-from onmf.datasets.cells import Cells, simulate
+from onmf.data import examples
+from onmf.data.examples import Cells
 from onmf.selection.stability import directions
 
 CASES = ((5, 500), (5, 100), (8, 500), (8, 100))  # programmes, counts per cell
@@ -37,7 +38,7 @@ def main() -> None:
     print(" K  depth  draw  stability at K-2 ... K+2             single (worst)   consensus  seconds")
     for (K, depth), draw in ((case, draw) for case in CASES for draw in range(DRAWS)):
         started = time.process_time()
-        cells = simulate(NUMBER, GENES, K, depth, draw)
+        cells = examples.cells(NUMBER, GENES, K, depth, draw)
         found = {k: onmf.consensus(cells.counts, k, SEEDS, random_state=draw) for k in range(K - 2, K + 3)}
         runs = [onmf.OnlineNMF(K, max_passes=5, random_state=seed).fit(cells.counts) for seed in range(SEEDS)]
         alike = [likeness(run.components_, cells) for run in runs]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from onmf import OnlineNMF
-from onmf.datasets.synthetic import NOISE_OF, Planted
+from onmf.data.examples import NOISE_OF, Planted
 from onmf.distributed import partitioned, rounds
 
 SAMPLES, SHARDS, ENOUGH = 200_000, 8, 0.7  # seconds of a round that counts

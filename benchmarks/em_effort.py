@@ -14,13 +14,13 @@ import warnings
 from pathlib import Path
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.datasets import bbc
-from onmf.experiments.contestants import MOST_ITERATIONS
-from onmf.experiments.corpora import documents
-from onmf.experiments.topics import PASSES, SIZES
-from onmf.experiments.trial import uniform_start
+from onmf.data import repeat
 from onmf.methods import EM, evidence
-from onmf.streams import repeat
+from reproduction.contestants import MOST_ITERATIONS
+from reproduction.corpora import documents
+from reproduction.datasets import bbc
+from reproduction.topics import PASSES, SIZES
+from reproduction.trial import uniform_start
 
 
 def main() -> None:

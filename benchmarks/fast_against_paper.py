@@ -14,10 +14,10 @@ import warnings
 import numpy as np
 
 from onmf import OnlineNMF, divergences
-from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.experiments.contestants import canonical
-from onmf.experiments.judge import Scorer
+from onmf.data.examples import NOISE_OF, Planted
 from onmf.methods import Surrogate
+from reproduction.contestants import canonical
+from reproduction.judge import Scorer
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ import scipy.sparse
 
 from benchmarks.fuzz_models import peak
 from onmf import OnlineNMF
-from onmf.streams import open_source
+from onmf.data import open_source
 
 N, F = 40, 6
 X = np.random.default_rng(0).integers(0, 9, (N, F)) + 0.5

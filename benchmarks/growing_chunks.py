@@ -28,8 +28,8 @@ MARKS = 0.7, 0.8, 0.9, 1.0  # of the samples
 def curve(divergence: str, method: str, n: int, seed: int) -> list[tuple[int, float, float]]:
     """(samples, seconds, held-out loss) on the way."""
     from onmf import OnlineNMF
-    from onmf.datasets.synthetic import NOISE_OF, Planted
-    from onmf.experiments.judge import Scorer
+    from onmf.data.examples import NOISE_OF, Planted
+    from reproduction.judge import Scorer
 
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(seed)

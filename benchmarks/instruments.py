@@ -1,4 +1,4 @@
-"""Two instruments heard apart by ``onmf.audio.separate``, blindly and with the notes of one of them known.
+"""Two instruments heard apart by ``onmf.separate``, blindly and with the notes of one of them known.
 
     python -m benchmarks.instruments
 
@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from onmf import DomainWarning, OnlineNMF
+from onmf import DomainWarning, OnlineNMF, separate
 from onmf._support.arrays import Array
-from onmf.audio import separate
-from onmf.streams import open_source
+from onmf.data import open_source
 
 RATE, SECONDS, MIXTURES = 16000, 12.0, 5
 PIANO, CLARINET = (261.6, 329.6, 392.0, 523.3), (220.0, 293.7, 349.2)

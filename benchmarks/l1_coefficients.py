@@ -20,9 +20,9 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from onmf.coefficients import InteriorPoint, Newton, Polyak
-from onmf.datasets.synthetic import Planted
+from onmf.coefficients.problem import pose, uniform_start
+from onmf.data.examples import Planted
 from onmf.divergences import L1, Huber
-from onmf.problem import pose, uniform_start
 
 SAMPLES = 90
 SHAPES = ((200, 40), (1000, 40), (64, 16))

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse
 
 from onmf import OnlineNMF
-from onmf.datasets import movielens
+from reproduction.datasets import movielens
 
 FEATURES, ATOMS, SHARE = 100, 10, 0.5
 PASSES = 5

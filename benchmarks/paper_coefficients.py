@@ -15,8 +15,8 @@ import warnings
 import numpy as np
 
 from onmf import OnlineNMF
-from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.experiments.judge import Scorer
+from onmf.data.examples import NOISE_OF, Planted
+from reproduction.judge import Scorer
 
 DIVERGENCES = ("is", "kl", "hellinger", "alpha:2", "beta:0.5", "beta:1.5", "beta:3", "l2")
 ARMIJO, FAST = "paper:c=1,solver=armijo", "paper:c=1"

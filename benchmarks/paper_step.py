@@ -20,12 +20,12 @@ import scipy.sparse
 from benchmarks.races.data import SOURCES
 from benchmarks.races.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
-from onmf.datasets import movielens
-from onmf.experiments.corpora import CORPORA, documents
-from onmf.experiments.judge import Scorer
-from onmf.experiments.topics import SIZES
-from onmf.experiments.trial import huber
 from onmf.methods import adaptive, averages
+from reproduction.corpora import CORPORA, documents
+from reproduction.datasets import movielens
+from reproduction.judge import Scorer
+from reproduction.topics import SIZES
+from reproduction.trial import huber
 
 READ = 200  # samples at a time
 

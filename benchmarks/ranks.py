@@ -18,8 +18,8 @@ from itertools import product
 import numpy as np
 
 import onmf
-from onmf.datasets import bbc
-from onmf.datasets.text import leading_words
+from reproduction.datasets import bbc
+from reproduction.datasets.text import leading_words
 
 SAMPLES, FEATURES, SHAPE = 2000, 100, 0.5
 RANKS, MEANS = (3, 5, 10, 20), (100, 20, 5, 2)

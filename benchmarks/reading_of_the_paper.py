@@ -15,9 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from onmf import OnlineNMF
-from onmf.datasets.synthetic import CLIP, NOISE_OF, Planted
-from onmf.experiments.contestants import canonical
+from onmf.data.examples import CLIP, NOISE_OF, Planted
 from onmf.methods import Canonical, Paper
+from reproduction.contestants import canonical
 
 HELD_OUT = 200
 MARKS = (0.0, 0.05, 0.25, 1.0)  # shares of the run at which the held-out loss is measured

@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse
 
 from onmf import OnlineNMF
-from onmf.datasets import newsgroups
-from onmf.datasets.synthetic import NOISE_OF, Planted
-from onmf.datasets.text import leading_words
-from onmf.experiments.judge import Scorer
+from onmf.data.examples import NOISE_OF, Planted
+from reproduction.datasets import newsgroups
+from reproduction.datasets.text import leading_words
+from reproduction.judge import Scorer
 
 SAMPLES, HELD_OUT, PARTITIONS = 100_000, 600, 64
 SHARDS = (8, 64)

@@ -76,7 +76,7 @@ def vorbis(sound: Array) -> Array:
 
 
 def spectra(sound: Array, hop: int) -> Array:
-    """As onmf.streams.audio makes them."""
+    """As onmf.data.audio makes them."""
     frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::hop]
     return np.square(np.abs(scipy.fft.rfft(frames * scipy.signal.get_window("hann", WINDOW), axis=1)))
 
@@ -87,7 +87,7 @@ def sounds() -> Iterator[tuple[str, Array]]:
     yield "orchestra, low-pass", spectra(low_pass(sound), 512)
     yield "orchestra, Vorbis", spectra(vorbis(sound), 512)
     if os.environ.get("ONMF_DATA"):
-        from onmf.datasets import piano
+        from reproduction.datasets import piano
 
         x = scipy.io.loadmat(piano.PUBLIC_SET.open(None).path("piano_Mary.mat"))["x"].ravel()
         x = scipy.signal.resample(x, int(len(x) * RATE / 16_000))

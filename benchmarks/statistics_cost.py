@@ -18,12 +18,12 @@ from statistics import median
 
 import numpy as np
 
+from onmf.coefficients.kernels import pack
+from onmf.coefficients.problem import pose
 from onmf.divergences import KullbackLeibler
-from onmf.kernels import pack
 from onmf.methods import Surrogate
 from onmf.methods.quadratics import blocks
-from onmf.problem import pose
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 REPEATS = 41
 

@@ -18,9 +18,9 @@ import scipy.sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from onmf import OnlineNMF
-from onmf.datasets import bbc, newsgroups
-from onmf.experiments.topic_quality import cluster
-from onmf.topics import coherence, leading
+from onmf.insight.topics import coherence, leading
+from reproduction.datasets import bbc, newsgroups
+from reproduction.topic_quality import cluster
 
 SEEDS = 3
 

@@ -18,10 +18,10 @@ from scipy.optimize import linear_sum_assignment
 
 from onmf import OnlineNMF
 from onmf.coefficients import Newton
-from onmf.datasets import samson
+from onmf.coefficients.problem import pose
 from onmf.divergences import SquaredL2
-from onmf.problem import pose
-from onmf.sets import Simplex
+from onmf.model.sets import Simplex
+from reproduction.datasets import samson
 
 DIVERGENCES = ("squared_l2", "kl", "huber", "l1")
 SEEDS = range(5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onmf import OnlineNMF, divergences
-from onmf.device import placing
+from onmf.device import choose_device as placing
 from onmf.divergences import Divergence
 
 DEVICES = ["cpu", *(["cuda:0"] if placing.unusable() is None else [])]

@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF, methods
+from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
-from onmf.learner.chunks import BatchResult, learn
+from onmf.learner.algorithm import BatchResult, learn
 from onmf.methods import Choice, Method, State
-from onmf.problem import pose
-from onmf.sets import Box, DictionarySet
+from onmf.model.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, example_id, examples
 
 K = 3

@@ -60,7 +60,7 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-    from onmf.plots import gallery
+    from onmf.insight.plots import gallery
 
     with tempfile.TemporaryDirectory() as folder:
         gallery([("X", X / X.max())]).savefig(f"{folder}/x.png")

@@ -13,15 +13,15 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF, Progress, load, methods, save
+from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
 from onmf.methods.adaptive import FACTORS
 from onmf.methods.averages import SHARE, WIDEST, WINDOW, Averages, Slopes
 from onmf.methods.steps import Step
+from onmf.model.sets import DictionarySet
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
-from onmf.problem import pose
-from onmf.sets import DictionarySet
 from tests.conftest import F, example_id, examples, mahalanobis, require_same_learning
 from tests.learning import K, assert_same_bits, data, memory, streamed
 

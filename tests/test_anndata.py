@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.plots.given import fits_of
-from onmf.streams import Batches, SourceError, open_source
+from onmf.data import Batches, SourceError, open_source
+from onmf.insight.plots.given import fits_of
 from tests.conftest import require_same_learning
 
 anndata = pytest.importorskip("anndata")
@@ -80,7 +80,7 @@ def test_genes_that_are_missing_are_refused_by_their_names() -> None:
 def test_cells_in_a_file_and_cells_without_a_matrix_are_refused_with_the_cure(tmp_path: Path) -> None:
     cells().write_h5ad(tmp_path / "x.h5ad")
     backed = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")
-    with pytest.raises(TypeError, match=r"backed by .*x\.h5ad; pass onmf.streams.open_source"):
+    with pytest.raises(TypeError, match=r"backed by .*x\.h5ad; pass onmf.data.open_source"):
         model().fit(backed)
     backed.file.close()
     with pytest.raises(TypeError, match="has no X; pass one of its layers"):

@@ -22,16 +22,15 @@ import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf._support.version import __version__
 from onmf.cli import main as cli
-from onmf.datasets.cells import simulate
-from onmf.outputs.h5ad import H5ad
-from onmf.streams import SourceError, open_source
+from onmf.data import SourceError, examples, open_source
+from onmf.data.sinks.h5ad import H5ad
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
 h5py = pytest.importorskip("h5py")
 
 K, GENES, CELLS = 3, 30, 80
-PLANTED = simulate(CELLS, GENES, K)
+PLANTED = examples.cells(CELLS, GENES, K)
 NAMED_OR_NOT = ("?index=obs_names", "")
 COMPONENTS = [f"component_{k}" for k in range(K)]
 
@@ -197,10 +196,10 @@ def test_a_model_without_names_goes_by_the_order_of_the_genes_and_one_of_other_f
 KILLED = """
 import os, resource, signal, sys
 import onmf.cli.main as cli
-import h5py, numba, onmf.estimators.annotating, onmf.estimators.files, onmf.kernels  # once, not in every child
+import h5py, numba, onmf.estimators.annotating, onmf.estimators.files, onmf.coefficients.kernels  # once
 from onmf.persistence import file
-from onmf.streams import h5ad as reader
-from onmf.outputs import h5ad as writer
+from onmf.data import h5ad as reader
+from onmf.data.sinks import h5ad as writer
 
 reader.require_harmless = lambda *_: None  # a process of its own, which takes a second
 old = open("x.h5ad", "rb").read()
@@ -361,7 +360,7 @@ def test_what_cannot_be_annotated_is_refused_with_the_cure(place: Path, model: O
 
 
 def test_simulated_cells_are_made_by_their_programmes() -> None:
-    many = simulate(4000, 30, 3, depth=1000, seed=1)
+    many = examples.cells(4000, 30, 3, depth=1000, seed=1)
     assert many.counts.shape == (4000, 30)
     np.testing.assert_allclose(many.programmes.sum(axis=1), 1)
     np.testing.assert_allclose(many.usages.sum(axis=1), 1)

@@ -24,13 +24,13 @@ import scipy.sparse
 import onmf
 from onmf import Checkpoint, DataError, OnlineNMF, Sets
 from onmf.cli import main as cli
+from onmf.data import Batches, SourceError, open_source, prefetch, shuffle, take
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
 from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
 from onmf.methods.schedules import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
-from onmf.streams import Batches, SourceError, open_source, prefetch, shuffle, take
 
 from .conftest import LogCosh, Soft, require_same_learning
 

@@ -24,9 +24,9 @@ import onmf
 from onmf import OnlineNMF, load
 from onmf.cli import main as cli
 from onmf.cli import terminal
-from onmf.experiments import demo
-from onmf.initial import INITS
+from onmf.cli.demo import photograph as demo
 from onmf.learner import Progress
+from onmf.learner.initial_dictionary import INITS
 from onmf.methods import Canonical, Paper
 from tests.conftest import Run
 
@@ -254,7 +254,7 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
 def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
     assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo", "experiments"))
     said = invoke("fit", "--help")
-    schemes = [scheme.name for scheme in onmf.streams.schemes()]
+    schemes = [scheme.name for scheme in onmf.data.schemes()]
     assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
 
 

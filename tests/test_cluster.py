@@ -24,8 +24,8 @@ from distributed.utils import get_mp_context
 
 import onmf
 from onmf import Checkpoint, OnlineNMF
+from onmf.data import SourceError
 from onmf.distributed import partitioned, tasks, window
-from onmf.streams import SourceError
 from tests.conftest import Run, require_same_learning
 from tests.test_rounds import F, K, samples, spoilt
 
@@ -37,7 +37,7 @@ PHASES = ("opened", "facts", "setting", "exchanged", "learnt", "merged", "finish
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
     get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf", "onmf.distributed.tasks", "onmf.kernels"]
+        ["distributed", "dask.array", "onmf", "onmf.distributed.tasks", "onmf.coefficients.kernels"]
     )
 
 
@@ -423,7 +423,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     arguments: list[str], words: str, folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("onmf.cli.dasked.PATIENCE", "1s")
+    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", "1s")
     Path("x.csv").write_text("1,2\n3,4\n")
     Path("x.npy.zarr").mkdir()
     onmf.save(quick(max_passes=1).fit(X[:300]), "m0")

@@ -20,14 +20,15 @@ import pytest
 import typer
 
 import onmf
-from onmf import OnlineNMF, coefficients, divergences, streams
+from onmf import OnlineNMF, coefficients, divergences
+from onmf import data as streams
 from onmf.cli import main as cli
 from onmf.cli import module
 from onmf.cli.as_json import print_json
+from onmf.data import registry as sources
 from onmf.divergences import Divergence
 from onmf.methods import Choice
-from onmf.streams import registry as sources
-from onmf.units import DataError
+from onmf.model.units import DataError
 from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")
@@ -369,7 +370,7 @@ def test_a_module_may_be_called_like_one_of_pythons_import_its_neighbours_and_de
     Path("neighbour.py").write_text("WIDTH = 5\n")
     Path("json.py").write_text(
         "from neighbour import WIDTH\n"
-        "import numpy as np\nfrom onmf.streams import Rows, register\n"
+        "import numpy as np\nfrom onmf.data import Rows, register\n"
         "@register('raw', ['.f64'])\ndef raw(path):\n    return Rows(np.fromfile(path).reshape(-1, WIDTH))\n"
     )
     X.tofile("x.f64")

@@ -12,15 +12,14 @@ from scipy.optimize import linear_sum_assignment
 
 import onmf
 from onmf import OnlineNMF, consensus
-from onmf.datasets.cells import simulate
+from onmf.data import Batches, SourceError, examples, open_source
 from onmf.selection.clusters import clustered, different, lonelinesses
 from onmf.selection.consensus import Run
 from onmf.selection.stability import directions
-from onmf.streams import Batches, SourceError, open_source
 
 PLANTED = 5
-CELLS = simulate(300, 120, PLANTED, depth=500)
-SMALL = sp.csr_matrix(simulate(150, 40, 3, depth=300).counts)
+CELLS = examples.cells(300, 120, PLANTED, depth=500)
+SMALL = sp.csr_matrix(examples.cells(150, 40, 3, depth=300).counts)
 QUICK: dict[str, Any] = {"seeds": 4, "max_passes": 2, "random_state": 0}
 
 
@@ -42,7 +41,7 @@ def test_stability_falls_for_a_wrong_number_of_components() -> None:
 
 
 def test_where_single_runs_differ_the_consensus_is_closer_to_the_truth_than_their_median() -> None:
-    noisy = simulate(300, 120, 8, depth=100)
+    noisy = examples.cells(300, 120, 8, depth=100)
     runs = [OnlineNMF(8, max_passes=5, random_state=seed).fit(noisy.counts) for seed in range(8)]
     single = np.median([likeness(run.components_, noisy.programmes) for run in runs])
     found = consensus(noisy.counts, 8, 8, random_state=0)

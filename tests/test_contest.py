@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf.experiments.contest import Contestant, Course, Task, race, seconds_to, warm_up
-from onmf.experiments.contestants import OL, Batch, Lefevre, Online
-from onmf.streams import Rows, Source
+from onmf.data import Rows, Source
+from reproduction.contest import Contestant, Course, Task, race, seconds_to, warm_up
+from reproduction.contestants import OL, Batch, Lefevre, Online
 
 
 class Pacer(Contestant):

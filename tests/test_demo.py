@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onmf.experiments import demo, demo_sound, demo_topics
+from onmf.cli.demo import photograph as demo
+from onmf.cli.demo import sound as demo_sound
+from onmf.cli.demo import topics as demo_topics
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,15 @@ import scipy.sparse
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
 from onmf._support.known import Known
-from onmf.device import placing
-from onmf.device.placing import device_of
+from onmf.coefficients.problem import Penalties, Penalty, pose
+from onmf.data import Batches
+from onmf.device import choose_device as placing
+from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence, Partial
-from onmf.learner import cuts, exchange
+from onmf.learner import batching as cuts
+from onmf.learner import exchange
 from onmf.methods import State, Surrogate, quadratics
-from onmf.problem import Penalties, Penalty, pose
-from onmf.sets import Box, DictionarySet
-from onmf.streams import Batches
+from onmf.model.sets import Box, DictionarySet
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
 
@@ -37,9 +38,9 @@ from onmf.device import samples  # noqa: E402
 from onmf.device import step as steps  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device.descent import descend  # noqa: E402
+from onmf.device.device_state import state_of, twin_of  # noqa: E402
 from onmf.device.namespace import xp  # noqa: E402
 from onmf.device.surrogate import SurrogateTwin  # noqa: E402
-from onmf.device.twin import state_of, twin_of  # noqa: E402
 from onmf.learner import on_device  # noqa: E402
 from onmf.learner.exchange_on_device import SamplesThere  # noqa: E402
 
@@ -320,7 +321,7 @@ def test_sparse_data_are_learnt_as_dense_ones(device: str) -> None:
     dense, sparse = quick(device).fit(X), quick(device).fit(scipy.sparse.csr_matrix(X))
     np.testing.assert_allclose(sparse.components_, dense.components_, rtol=1e-9)
     np.testing.assert_allclose(sparse.transform(scipy.sparse.csr_array(X)), dense.transform(X), rtol=1e-6, atol=1e-9)
-    streamed = quick(device).fit(onmf.streams.Rows(scipy.sparse.csr_matrix(X)))
+    streamed = quick(device).fit(onmf.data.Rows(scipy.sparse.csr_matrix(X)))
     np.testing.assert_allclose(streamed.components_, dense.components_, rtol=1e-9)
 
 
@@ -334,15 +335,15 @@ def test_a_sparse_matrix_whose_indices_point_outside_is_refused(device: str) -> 
 def test_files_are_read_ahead_with_the_same_bits(device: str, tmp_path: Path) -> None:
     X = data(n=3000)
     np.save(tmp_path / "x.npy", X)
-    model = quick(device, method="auto").fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    model = quick(device, method="auto").fit(onmf.data.open_source(tmp_path / "x.npy"))
     np.testing.assert_array_equal(model.components_, quick(device, method="auto").fit(X).components_)
-    stopped = quick(device, callbacks=[lambda _: True]).fit(onmf.streams.open_source(tmp_path / "x.npy"))
+    stopped = quick(device, callbacks=[lambda _: True]).fit(onmf.data.open_source(tmp_path / "x.npy"))
     assert stopped.n_samples_seen_ == 1024
     X[2000, 3] = np.nan
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(onmf.DataError, match="NaN in the data at row 2000, column 3"):
-        quick(device, shuffle=False).fit(onmf.streams.open_source(tmp_path / "x.npy"))
-    skipped = quick(device, on_error="skip").fit(onmf.streams.open_source(tmp_path / "x.npy"))
+        quick(device, shuffle=False).fit(onmf.data.open_source(tmp_path / "x.npy"))
+    skipped = quick(device, on_error="skip").fit(onmf.data.open_source(tmp_path / "x.npy"))
     assert (skipped.n_skipped_, skipped.n_samples_seen_) == (1, 2999)
 
 
@@ -440,7 +441,7 @@ def test_batches_do_not_depend_on_whether_data_stay_on_the_device(device: str, m
     monkeypatch.setattr(cuts, "MOST_BYTES_ON_DEVICE", 2000)
     X = scipy.sparse.csr_matrix(data(n=2000) * (np.random.default_rng(0).random((2000, F)) < 0.3))
     told: list[list[int]] = [[], []]
-    for given, seen in zip((X, onmf.streams.Rows(X)), told, strict=True):
+    for given, seen in zip((X, onmf.data.Rows(X)), told, strict=True):
         quick(device, batch_size=None, callbacks=[lambda progress, seen=seen: seen.append(progress.samples)]).fit(given)
     assert told[0] == told[1]
 
@@ -584,7 +585,7 @@ def test_the_command_line_computes_on_the_device(device: str, run_main: Run, tmp
     common = ["fit", tmp_path / "x.npy", "-k", K, "--seed", 0, "--method", "surrogate:tau=50"]
     status, _, err = run_main(*common, "--device", device, "--out", tmp_path / "m")
     assert status == 0, err
-    source = onmf.streams.open_source(tmp_path / "x.npy")
+    source = onmf.data.open_source(tmp_path / "x.npy")
     np.testing.assert_array_equal(onmf.load(tmp_path / "m").components_, quick(device).fit(source).components_)
     out = tmp_path / "h.npy"
     status, _, err = run_main("transform", tmp_path / "m", tmp_path / "x.npy", "--device", device, "--out", out)

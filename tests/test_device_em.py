@@ -12,19 +12,19 @@ import scipy.sparse
 import onmf
 from onmf import divergences
 from onmf.coefficients import Multiplicative
+from onmf.coefficients.problem import Penalty, pose
 from onmf.learner import exchange
-from onmf.problem import Penalty, pose
-from onmf.sets import Box
+from onmf.model.sets import Box
 from tests.conftest import require_same_learning
 from tests.devices import DEVICES, F, K, data, quick
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
 from onmf.device import samples  # noqa: E402 - they import PyTorch
+from onmf.device.device_state import state_of, twin_of  # noqa: E402
 from onmf.device.em import EMTwin  # noqa: E402
 from onmf.device.entries import Entries  # noqa: E402
 from onmf.device.multiplicative import Steps  # noqa: E402
-from onmf.device.twin import state_of, twin_of  # noqa: E402
 
 torch.set_num_threads(1)  # processes share the cores
 

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 import onmf
 from onmf import OnlineNMF, coefficients, divergences, methods
 from onmf.cli import main as cli
+from onmf.coefficients.problem import pose
+from onmf.data import open_source
+from onmf.data import registry as sources
 from onmf.divergences import Divergence
 from onmf.methods import Choice
-from onmf.problem import pose
-from onmf.streams import open_source
-from onmf.streams import registry as sources
 
 PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta", "is", "squared_l2")
 ROOT = Path(__file__).parent.parent

@@ -9,11 +9,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, OnlineNMF
+from onmf.coefficients.kernels import averaged_steps, packed_product
+from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
-from onmf.kernels import averaged_steps, packed_product
 from onmf.methods import Guan, Lefevre, Method, State, Wang
-from onmf.problem import pose
-from onmf.sets import DictionarySet, project_on_simplex
+from onmf.model.sets import DictionarySet, project_on_simplex
 
 K, F = 8, 40
 C = DictionarySet()

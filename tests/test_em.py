@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from onmf.coefficients.problem import pose
 from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, em
-from onmf.problem import pose
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 from tests.learning import F, K, learnt, memory, mixed, quick, sparse_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")

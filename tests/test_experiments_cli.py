@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from onmf.cli import main as cli
-from onmf.datasets.folder import VARIABLE
-from onmf.experiments import faces, synthetic, topics
+from reproduction import faces, synthetic, topics
+from reproduction.datasets.folder import VARIABLE
 
 ONMF = Path(sys.executable).with_name("onmf")
 CHROMIUM = shutil.which("chromium")

@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf.datasets import docstrings
-from onmf.datasets.synthetic import Planted
-from onmf.datasets.text import Texts
-from onmf.experiments.corpora import documents
-from onmf.experiments.images import (
-    FreshNoise,
-    Subject,
-    brightness_in_shadow,
-    contaminated,
-    halved,
-    quality,
-    stand_ins,
-)
-from onmf.experiments.synthetic import NAMES, Data, PlantedSource
-from onmf.experiments.topic_quality import cluster
-from onmf.experiments.trial import Copies, Trial
-from onmf.topics import coherence, leading
+from onmf.data import examples
+from onmf.data.examples import Planted, Texts
+from onmf.insight.topics import coherence, leading
+from reproduction.corpora import documents
+from reproduction.images import FreshNoise, Subject, brightness_in_shadow, contaminated, halved, quality, stand_ins
+from reproduction.synthetic import NAMES, Data, PlantedSource
+from reproduction.topic_quality import cluster
+from reproduction.trial import Copies, Trial
 
 TEXTS = Texts(
     scipy.sparse.csr_array(np.array([[3.0, 1, 0, 0], [2, 0, 1, 0], [0, 0, 4, 2], [0, 1, 2, 5]])),
@@ -60,7 +51,7 @@ def test_the_judges_samples_are_learnt_from_or_not():
 
 
 def test_documents_follow_the_papers_steps():
-    found = documents(docstrings.load(), 50, 4000, 600, 40, seed=3)
+    found = documents(examples.docstrings(), 50, 4000, 600, 40, seed=3)
     V, order, n = found.source.X, found.source.order, len(found.texts.labels)
     assert found.snr == pytest.approx(30, abs=0.3)
     assert V.shape == (n, 50)
@@ -96,16 +87,16 @@ def test_copies_are_read_in_their_order():
 
 
 def test_the_standard_librarys_texts_have_five_packages():
-    found = docstrings.load()
+    found = examples.docstrings()
     assert set(found.labels) == set(range(5))
     assert found.counts.shape == (len(found.labels), len(found.words))
     assert len(found.labels) > 400
 
 
 def test_without_the_librarys_sources_the_stand_in_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(examples.sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(FileNotFoundError, match="full installation"):
-        docstrings.load()
+        examples.docstrings()
 
 
 def test_three_tenths_of_the_pixels_are_noisy(rng):

@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from onmf.experiments.claims import HOLDS, Claim
-from onmf.experiments.experiment import Experiment
-from onmf.experiments.faces import Faces
-from onmf.experiments.folder import Folder, Result
-from onmf.experiments.report import Report, heading, paragraph, table
-from onmf.experiments.sensitivity import Sensitivity
-from onmf.experiments.synthetic import Data, Synthetic
-from onmf.experiments.topics import Topics
+from reproduction.claims import HOLDS, Claim
+from reproduction.experiment import Experiment
+from reproduction.faces import Faces
+from reproduction.folder import Folder, Result
+from reproduction.report import Report, heading, paragraph, table
+from reproduction.sensitivity import Sensitivity
+from reproduction.synthetic import Data, Synthetic
+from reproduction.topics import Topics
 
 
 def test_a_finished_part_is_not_found_again(tmp_path):

@@ -7,16 +7,16 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF, divergences
+from onmf.data import Rows
 from onmf.estimators.base import Progress
-from onmf.experiments import contestants
-from onmf.experiments.contest import Task
-from onmf.experiments.contestants import MOST_ITERATIONS, canonical
-from onmf.experiments.folder import Result
-from onmf.experiments.judge import Scorer
-from onmf.experiments.synthetic import Data
-from onmf.experiments.trial import Copies, Problem, Trial, empirical_losses
 from onmf.methods import Canonical, Paper
-from onmf.streams import Rows
+from reproduction import contestants
+from reproduction.contest import Task
+from reproduction.contestants import MOST_ITERATIONS, canonical
+from reproduction.folder import Result
+from reproduction.judge import Scorer
+from reproduction.synthetic import Data
+from reproduction.trial import Copies, Problem, Trial, empirical_losses
 
 
 def small_problem(divergence: str = "kl", n: int = 400, judged: int = 60) -> Problem:

@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from onmf.experiments import comparison, sensitivity
-from onmf.experiments.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim, still_falling
-from onmf.experiments.faces import Contaminated, Faces
-from onmf.experiments.images import Subject
-from onmf.experiments.judge import Scorer
-from onmf.experiments.sensitivity import Sensitivity
-from onmf.experiments.synthetic import NAMES, Synthetic
-from onmf.experiments.topics import corpus_claims
+from onmf.data import Rows
 from onmf.methods import Adaptive, Canonical
-from onmf.streams import Rows
+from reproduction import comparison, sensitivity
+from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim, still_falling
+from reproduction.faces import Contaminated, Faces
+from reproduction.images import Subject
+from reproduction.judge import Scorer
+from reproduction.sensitivity import Sensitivity
+from reproduction.synthetic import NAMES, Synthetic
+from reproduction.topics import corpus_claims
 
 
 def facts(seconds: float, *course: tuple[float, float], **more: object) -> dict:

@@ -22,12 +22,12 @@ from PIL import Image
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, Sets
+from onmf.data import Batches, Numbered, Rows, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle
 from onmf.learner.position import digest
 from onmf.methods import Surrogate
 from onmf.methods.schedules import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
-from onmf.streams import Batches, Numbered, Rows, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle
 
 from .conftest import require_same_learning
 from .test_checkpoints import CrashError, command, crashing, cut_short, resumed
@@ -146,7 +146,7 @@ def test_batches_limited_by_memory_are_cut_alike_wherever_reading_begins(
     tmp_path: Path, grown: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long a batch becomes depends on how dense the block is that it begins in."""
-    monkeypatch.setattr(sys.modules["onmf.learner.cuts"], "MOST_BYTES", 18_000)
+    monkeypatch.setattr(sys.modules["onmf.learner.batching"], "MOST_BYTES", 18_000)
     dense = np.arange(3 * N) // 170 % 2 == 0
     data = scipy.sparse.csr_matrix(np.tile(X, (3, 1)) * (dense[:, None] | (np.arange(6) < 4)))
     settings = GROWING | {"shuffle": False, "method": "surrogate"}

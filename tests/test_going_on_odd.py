@@ -11,7 +11,7 @@ import pytest
 
 import onmf
 from onmf import DataError, OnlineNMF
-from onmf.streams import Batches, Rows, SourceError, open_source
+from onmf.data import Batches, Rows, SourceError, open_source
 
 from .conftest import require_same_learning
 from .test_checkpoints import command, cut_short, resumed

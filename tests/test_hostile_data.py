@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF
-from onmf.streams import (
+from onmf.data import (
     Batches,
     Rows,
     Source,
@@ -31,8 +31,8 @@ from onmf.streams import (
     shuffle,
     take,
 )
-from onmf.streams.base import Numbered, OnBad
-from onmf.units import good_rows, refuse_broken_structure
+from onmf.data.base import Numbered, OnBad
+from onmf.model.units import good_rows, refuse_broken_structure
 
 h5py = pytest.importorskip("h5py")
 

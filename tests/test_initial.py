@@ -10,7 +10,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onmf.initial import INITS, initial_dictionary
+from onmf.learner.initial_dictionary import INITS, initial_dictionary
 
 every_init = pytest.mark.parametrize("init", INITS)
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import OnlineNMF
 from onmf.cli import main as cli
-from onmf.streams import Rows, open_source
+from onmf.data import Rows, open_source
 
 K, N = 3, 60
 NAMES = ["iron", "copper, pure", "tin", "lead", "zinc"]

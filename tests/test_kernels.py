@@ -11,8 +11,7 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import InteriorPoint
-from onmf.divergences import L1
-from onmf.kernels import (
+from onmf.coefficients.kernels import (
     accumulate,
     blend,
     divide,
@@ -28,7 +27,8 @@ from onmf.kernels import (
     sampled_product,
     sweep,
 )
-from onmf.problem import Penalty, pose
+from onmf.coefficients.problem import Penalty, pose
+from onmf.divergences import L1
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 every_order = pytest.mark.parametrize("order", [1, 0.5, 2, 0.3])

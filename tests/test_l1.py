@@ -7,10 +7,10 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import InteriorPoint
+from onmf.coefficients.kernels import interior
+from onmf.coefficients.problem import Penalty, pose
 from onmf.divergences import L1
-from onmf.kernels import interior
-from onmf.problem import Penalty, pose
-from onmf.sets import Box
+from onmf.model.sets import Box
 from tests.conftest import example_id, examples
 
 F, K = 12, 4

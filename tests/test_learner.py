@@ -16,13 +16,13 @@ import scipy.sparse
 import scipy.stats
 
 from onmf import OnlineNMF, Sets, load, save
+from onmf.data import Rows, rebatch
 from onmf.divergences import Divergence, Huber
 from onmf.methods import EM, Canonical, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging, Growing
-from onmf.sets import DictionarySet
-from onmf.streams import Rows, rebatch
-from onmf.units import DataError
+from onmf.model.sets import DictionarySet
+from onmf.model.units import DataError
 from tests.conftest import mahalanobis
 from tests.learning import (
     METHODS,
@@ -260,7 +260,7 @@ def test_a_source_with_batches_of_its_own_keeps_them(monkeypatch: pytest.MonkeyP
 
 def test_growing_batches_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Surrogate, "growing", Growing(30, 0.25, 5000))
-    monkeypatch.setattr(importlib.import_module("onmf.learner.cuts"), "MOST_BYTES", 300 * 3 * 8)
+    monkeypatch.setattr(importlib.import_module("onmf.learner.batching"), "MOST_BYTES", 300 * 3 * 8)
     assert max(batches_of(4000)) == 300
 
 

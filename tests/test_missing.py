@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, load, save
+from onmf.data import Batches
 from onmf.divergences import Divergence
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from onmf.streams import Batches
 from tests.conftest import F, LogCosh, example_id, examples, require_same_learning
 from tests.learning import METHODS, PAIRS, K, assert_same_bits, data, mixed, quick
 

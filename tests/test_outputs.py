@@ -19,10 +19,11 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import onmf
-from onmf import BatchNMF, OnlineNMF, outputs
+from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
-from onmf.streams import Batches, Rows, Source, SourceError, open_source, register, registry, repeat, shuffle
-from onmf.streams.base import Numbered, OnBad
+from onmf.data import Batches, Rows, Source, SourceError, open_source, register, registry, repeat, shuffle
+from onmf.data import sinks as outputs
+from onmf.data.base import Numbered, OnBad
 
 K, F, N = 3, 7, 250
 X = np.random.default_rng(0).gamma(2.0, 1.0, (N, K)) @ np.random.default_rng(1).random((K, F))

@@ -11,10 +11,10 @@ import pytest
 
 from onmf import OnlineNMF, Sets, coefficients
 from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
+from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper, State
-from onmf.problem import pose
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 from tests.conftest import F, every_divergence
 from tests.learning import DIVERGENCES, K, learnt
 

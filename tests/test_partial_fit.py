@@ -12,10 +12,10 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, DomainWarning, OnlineNMF, Progress, Sets
+from onmf.data import Rows
 from onmf.divergences import Huber, Mahalanobis
 from onmf.methods import EM, Canonical, Paper, Surrogate
-from onmf.sets import DictionarySet
-from onmf.streams import Rows
+from onmf.model.sets import DictionarySet
 from tests.conftest import F
 from tests.small import both_methods, data, quick
 

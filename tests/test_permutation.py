@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onmf.streams import permutation
-from onmf.streams.permutation import Permutation
+from onmf.data import permutation
+from onmf.data.permutation import Permutation
 
 
 @pytest.mark.parametrize("many", [1, 10**6], ids=["by buckets", "at once"])

@@ -21,7 +21,7 @@ import pytest
 import scipy.sparse
 
 import onmf
-from onmf.streams import Source, SourceError, open_source
+from onmf.data import Source, SourceError, open_source
 
 X = np.random.default_rng(3).integers(0, 9, (23, 4)).astype(float)
 NAMES = ["a", "b", "c", "d"]

@@ -18,13 +18,14 @@ import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
-from onmf import BatchNMF, OnlineNMF, RankSelection, plots
-from onmf.plots import gallery, tiles
-from onmf.plots.given import axis_of, frame_seconds
-from onmf.plots.noise import _power
-from onmf.plots.palette import COLOURS, HEAT, look
-from onmf.plots.runs import running_mean
-from onmf.streams import open_source
+from onmf import BatchNMF, OnlineNMF, RankSelection
+from onmf.data import open_source
+from onmf.insight import plots
+from onmf.insight.plots import gallery, tiles
+from onmf.insight.plots.given import axis_of, frame_seconds
+from onmf.insight.plots.noise import _power
+from onmf.insight.plots.palette import COLOURS, HEAT, look
+from onmf.insight.plots.runs import running_mean
 
 PNG = b"\x89PNG\r\n\x1a\n"
 N, F = 240, 144  # 12 x 12 pixels

@@ -14,7 +14,7 @@ from benchmarks.races.contestants import CONTESTANTS
 from benchmarks.races.data import SOURCES, Samples
 from benchmarks.races.programme import plan
 from benchmarks.races.results import MINIBATCH, races
-from onmf.experiments.judge import Scorer
+from reproduction.judge import Scorer
 
 LOSSES = {  # with their derivatives in y
     "kl": lambda x, y: ((x * np.log(x / y) - x + y).sum(), 1 - x / y),

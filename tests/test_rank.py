@@ -17,13 +17,13 @@ import onmf
 from onmf import OnlineNMF, RankSelection, select_rank
 from onmf._support.known import Known, Weighted, apart
 from onmf.cli.main import app
+from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis
 from onmf.estimators.held_out import held_out_losses
 from onmf.methods import EM
 from onmf.selection.rank import Trial, _judged, _suited, _turned
 from onmf.selection.speckle import Speckle
 from onmf.selection.stability import stability
-from onmf.streams import Batches, Rows, Source, SourceError, shuffle
 from tests.conftest import example_id
 from tests.small import EXAMPLES
 

@@ -26,13 +26,13 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF, divergences
 from onmf.cli import main as cli
-from onmf.reporting import charts, page
-from onmf.reporting.advice import advice, still_falls
-from onmf.reporting.assessing import assess
-from onmf.reporting.residuals import assumed_power, residuals
-from onmf.reporting.running import MOST_BINS, Bins, Extremes, Reservoir
-from onmf.reporting.terms import Terms
-from onmf.streams import Rows, open_source
+from onmf.data import Rows, open_source
+from onmf.insight.report import charts, page
+from onmf.insight.report.advice import advice, still_falls
+from onmf.insight.report.assessing import assess
+from onmf.insight.report.residuals import assumed_power, residuals
+from onmf.insight.report.running import MOST_BINS, Bins, Extremes, Reservoir
+from onmf.insight.report.terms import Terms
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</td><script>alert(1)</script>&'\""

@@ -24,18 +24,18 @@ from hypothesis import strategies as st
 
 import onmf
 from onmf import BatchNMF, Checkpoint, DataError, OnlineNMF
+from onmf.data import Rows, SourceError, open_source
 from onmf.distributed import partitioned, tasks
 from onmf.distributed.blocks import Facts
 from onmf.distributed.partitions import Sealed
 from onmf.distributed.pieces import Open, heads, pieces_of_round
 from onmf.distributed.rounds import START
 from onmf.distributed.sources import starts
-from onmf.learner.lesson import learnt
-from onmf.learner.recipe import Recipe
+from onmf.learner.config import Recipe
 from onmf.learner.rounds import SHARE, Setting, alone, finished, shard, size_of_round, together
+from onmf.learner.update import learnt
 from onmf.methods import EM, SparseSurrogate, Surrogate
 from onmf.persistence import file
-from onmf.streams import Rows, SourceError, open_source
 from tests.conftest import mahalanobis, require_same_learning
 
 F, K = 12, 3

@@ -13,11 +13,12 @@ import scipy.signal
 from typer.testing import CliRunner
 
 import onmf
-from onmf import BatchNMF, OnlineNMF, Sets
-from onmf.audio import files, frames, separate
-from onmf.audio.separating import Separation
+from onmf import BatchNMF, OnlineNMF, Sets, separate
 from onmf.cli import main as cli
-from onmf.streams import open_source
+from onmf.data import open_source
+from onmf.insight import recordings as files
+from onmf.insight import separation as frames
+from onmf.insight.separation import Separation
 
 soundfile = pytest.importorskip("soundfile")
 RATE = 8000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onmf.divergences import Divergence, get
-from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, project_on_simplex
+from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, project_on_simplex
 from tests.conftest import every_divergence
 
 EPS = (0.0, 1e-8, 0.3, 0.9)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from onmf.coefficients import precise
+from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, SparseSurrogate, State, Sums, Surrogate
 from onmf.methods.quadratics import change_units
-from onmf.problem import pose
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 from tests.conftest import mahalanobis
 from tests.learning import METHODS, learnt, small, usual
 

@@ -16,11 +16,11 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli.main import app
 from onmf.coefficients import InteriorPoint, Newton
+from onmf.coefficients.kernels import directions_on_simplex, least_squares_on_simplex
+from onmf.coefficients.problem import Penalty, pose
 from onmf.divergences import Divergence, get
-from onmf.kernels import directions_on_simplex, least_squares_on_simplex
-from onmf.problem import Penalty, pose
-from onmf.sets import DictionarySet, Sets, Simplex, project_on_simplex
-from onmf.units import DataError
+from onmf.model.sets import DictionarySet, Sets, Simplex, project_on_simplex
+from onmf.model.units import DataError
 from tests.learning import METHODS, PAIRS, F, assert_same_bits, quick, small, streamed, usual
 
 SHARES = {"coefficients": "simplex"}
@@ -331,7 +331,7 @@ def test_a_model_goes_on_from_its_file_to_the_bit(name: str, tmp_path: Path, rng
 
 
 def test_shards_of_shares_add_up(rng: np.random.Generator) -> None:
-    from onmf.learner.chunks import learn
+    from onmf.learner.algorithm import learn
 
     for divergence in (get("kl"), get("squared_l2"), get("is")):
         X, _, W = mixtures(200, rng)

@@ -21,8 +21,8 @@ import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf._support.unread import Unread
 from onmf.cli import main as cli
-from onmf.streams import Batches, Rows, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
-from onmf.streams.iterable import count_rows
+from onmf.data import Batches, Rows, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
+from onmf.data.iterable import count_rows
 
 from .conftest import require_same_learning
 from .test_checkpoints import cut_short, resumed

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf.cli import main as cli
-from onmf.cli import watching
+from onmf.cli import progress as watching
 from onmf.cli.interrupting import uninterrupted
-from onmf.streams import Rows, Source, Spec, open_source, register, registry, text
-from onmf.streams.base import Numbered, OnBad, Sequential
+from onmf.data import Rows, Source, Spec, open_source, register, registry, text
+from onmf.data.base import Numbered, OnBad, Sequential
 
 K, F = 2, 4
 X = np.random.default_rng(0).gamma(2.0, 1.0, (60, F)) + 0.1

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DomainWarning, OnlineNMF
 from onmf.divergences import get
-from onmf.units import FLOOR
+from onmf.model.units import FLOOR
 
 K, F, N = 6, 150, 240
 

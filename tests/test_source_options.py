@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from onmf import OnlineNMF, load, save
 from onmf.cli import main as cli
-from onmf.streams import (
+from onmf.data import (
     Rows,
     Source,
     SourceError,

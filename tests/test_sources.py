@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF
-from onmf.streams import (
+from onmf.data import (
     Batches,
     Rows,
     Source,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from onmf.coefficients.problem import pose
 from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, State, sparse_surrogate
-from onmf.problem import pose
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 from tests.learning import F, K, learnt, mixed, quick
 from tests.test_em import texts, zipf_topics
 

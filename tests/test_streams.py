@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onmf import OnlineNMF
-from onmf.streams import Rows, Source, SourceError, open_source
+from onmf.data import Rows, Source, SourceError, open_source
 
 SIZES = (1, 3, 7, 23, 1000)
 X = np.random.default_rng(3).integers(0, 9, (23, 4)).astype(float)  # many zeros among them
@@ -171,7 +171,7 @@ def test_a_shuffled_pass_is_a_permutation_with_its_row_numbers_or_is_refused(
     source = open_source(WRITERS[kind](tmp_path))
     assert source.any_order == (kind in ("npy", "npz"))
     if not source.any_order:
-        with pytest.raises(SourceError, match=r"cannot be shuffled as a whole, .*; use onmf.streams.shuffle"):
+        with pytest.raises(SourceError, match=r"cannot be shuffled as a whole, .*; use onmf.data.shuffle"):
             next(iter(source.batches(2, rng)))
         return
     for size in SIZES:

@@ -13,12 +13,13 @@ import pytest
 import scipy.sparse
 from typer.testing import CliRunner
 
-from onmf import DataError, OnlineNMF, divergences, streams, suggest_divergence
+from onmf import DataError, OnlineNMF, divergences, suggest_divergence
+from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf.cli import main as cli
-from onmf.datasets import bbc, piano, yaleb
-from onmf.datasets.synthetic import Planted
-from onmf.suggesting.suggestion import Suggestion
+from onmf.data.examples import Planted
+from onmf.selection.divergence.suggestion import Suggestion
+from reproduction.datasets import bbc, piano, yaleb
 
 Noise = Callable[[Array, np.random.Generator], Array]
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from onmf.datasets.synthetic import NOISE_OF, NOISES, Batch, Planted
+from onmf.data.examples import NOISE_OF, NOISES, Batch, Planted
 from onmf.divergences import names
 
 F, K = 200, 40  # the paper's shapes

@@ -13,11 +13,11 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF
-from onmf.streams import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
-from onmf.streams.columns import choose
-from onmf.streams.parquet import Columns
-from onmf.streams.tables import Table
-from onmf.units import DataError, good_rows, refuse_bad_entries
+from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
+from onmf.data.columns import choose
+from onmf.data.parquet import Columns
+from onmf.data.tables import Table
+from onmf.model.units import DataError, good_rows, refuse_bad_entries
 
 N = 23
 X = np.random.default_rng(3).integers(0, 9, (N, 3)).astype(float)

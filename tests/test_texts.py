@@ -16,8 +16,8 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from onmf import OnlineNMF
-from onmf.streams import Source, SourceError, open_source, text
-from onmf.streams.vocabulary import WordCounts
+from onmf.data import Source, SourceError, open_source, text
+from onmf.data.vocabulary import WordCounts
 
 TOPICS = ("cat dog horse cow the and", "engine wheel road car the and", "bread salt butter milk the and")
 

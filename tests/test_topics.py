@@ -20,11 +20,11 @@ import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
 from onmf.cli.terminal import console
+from onmf.data import SourceError, open_source, text
+from onmf.insight.topics import Coherence, coherence, leading, ranked
 from onmf.learner import Usage
 from onmf.learner.usage import proportions
 from onmf.persistence import file
-from onmf.streams import SourceError, open_source, text
-from onmf.topics import Coherence, coherence, leading, ranked
 
 SUBJECTS = {
     "animals": "cat dog horse cow goat hen",

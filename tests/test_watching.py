@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf.cli import main as cli
 from onmf.cli import terminal
-from onmf.cli.watching import Journal, Watch, watched
+from onmf.cli.progress import Journal, Watch, watched
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
@@ -305,7 +305,7 @@ def test_skipped_samples_are_told_to_callbacks() -> None:
     X[25] = np.nan
     told: list[int] = []
     model = onmf.OnlineNMF(2, batch_size=20, shuffle=False, on_error="skip", random_state=0)
-    model.set_params(callbacks=[lambda progress: told.append(progress.skipped)]).fit(onmf.streams.Rows(X))
+    model.set_params(callbacks=[lambda progress: told.append(progress.skipped)]).fit(onmf.data.Rows(X))
     assert told == [0, 1, 1, 1, 1]
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from onmf import OnlineNMF, load, save
 from onmf._support.known import Weighted
 from onmf.cli import main as cli
-from onmf.streams import SourceError, open_source, prefetch, rebatch, repeat, scale, shuffle, take
+from onmf.data import SourceError, open_source, prefetch, rebatch, repeat, scale, shuffle, take
 from tests.conftest import require_same_learning
 
 rng = np.random.default_rng(5)

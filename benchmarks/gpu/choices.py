@@ -24,15 +24,16 @@ from benchmarks.gpu import judge
 from benchmarks.gpu.reference import HERE
 from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of, real
 from onmf import OnlineNMF, divergences
+from onmf.coefficients.problem import NO_PENALTY
+from onmf.data.permutation import Permutation
 from onmf.device import step
 from onmf.device.descent import descend
 from onmf.device.problem import ROUNDS, Problem, hurried
-from onmf.learner import beginning, exchange
+from onmf.learner import exchange
+from onmf.learner import initialise as beginning
 from onmf.methods import EM, Surrogate
 from onmf.methods.schedules import Averaging
-from onmf.problem import NO_PENALTY
-from onmf.sets import Box
-from onmf.streams.permutation import Permutation
+from onmf.model.sets import Box
 
 CHUNK = 1024
 HELD_OUT = 300

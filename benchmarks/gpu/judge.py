@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
+from onmf.coefficients.problem import NO_PENALTY
 from onmf.device.solving import Solver
-from onmf.problem import NO_PENALTY
-from onmf.sets import Box
-from onmf.units import Units
+from onmf.model.sets import Box
+from onmf.model.units import Units
 
 
 def loss(W: Any, divergence: str, held_out: Any, device: str) -> float:

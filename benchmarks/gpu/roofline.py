@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from onmf import divergences
+from onmf.coefficients.problem import NO_PENALTY
 from onmf.device import pivoting
 from onmf.device import problem as problems
 from onmf.device.descent import descend
 from onmf.device.multiplicative import Steps
 from onmf.device.problem import Problem
 from onmf.device.samples import Rows
-from onmf.problem import NO_PENALTY
-from onmf.sets import Box
+from onmf.model.sets import Box
 
 REPEATS = 30
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.datasets import samson, yaleb
-from onmf.datasets.synthetic import (
+from onmf.data.examples import (
     CLIP,
     GAMMA_SHAPE,
     GAUSSIAN_SIGMA,
@@ -20,6 +19,7 @@ from onmf.datasets.synthetic import (
     SIGMA,
     Planted,
 )
+from reproduction.datasets import samson, yaleb
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber")
 F, K, HELD_OUT = 1000, 40, 1000

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from onmf import OnlineNMF
-from onmf.datasets.synthetic import Planted
+from onmf.data.examples import Planted
 
 BATCH = 200
 

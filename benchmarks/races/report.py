@@ -29,7 +29,7 @@ dictionaries; *own* is each contestant's default. MiniBatchNMF is run with forge
 and the best is shown; for Itakura–Saito it gets data of mean 10⁶. `batch` is scikit-learn's NMF with 200 iterations
 (300 for Itakura–Saito), whose loss is shown in the one-pass column, and `onmf-batch` is `BatchNMF` with the same
 number. The loss is the mean over held-out samples; the coefficients for every dictionary are solved by one precise
-scorer (`src/onmf/experiments/judge.py`), with the floor that suits it best. Only `yaleb_salt` is judged on the 64 noisy
+scorer (`src/reproduction/judge.py`), with the floor that suits it best. Only `yaleb_salt` is judged on the 64 noisy
 images that it learns from; `yaleb_salt_stream` learns from 32 copies of them with fresh noise and is judged on another
 copy. Losses, seconds and memory are medians over {seeds} seed(s). Seconds are processor time with one thread and wall
 time on all cores. *Passing* is the time until our loss is at or below the peer's one-pass loss, divided by the peer's

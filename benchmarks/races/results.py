@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.races.data import SOURCES
-from onmf.experiments.contest import seconds_to
+from reproduction.contest import seconds_to
 
 Record = dict[str, Any]
 OURS = "onmf"

@@ -24,10 +24,10 @@ import scipy.sparse
 from benchmarks.races.contestants import CONTESTANTS, Entry
 from benchmarks.races.data import Samples
 from benchmarks.races.memory import peak, reset_peak
-from onmf.experiments.contest import Mark, Task, race, warm_up
-from onmf.experiments.judge import Scorer
-from onmf.initial import initial_dictionary
-from onmf.streams import Rows
+from onmf.data import Rows
+from onmf.learner.initial_dictionary import initial_dictionary
+from reproduction.contest import Mark, Task, race, warm_up
+from reproduction.judge import Scorer
 
 MARKS_PER_DOUBLING = 2
 REPEATS, ENOUGH = 7, 1.0  # a short run is repeated so many times, or until so many seconds are spent

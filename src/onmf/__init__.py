@@ -19,32 +19,34 @@ __all__ = [
     "RankSelection",
     "Sets",
     "__version__",
-    "audio",
     "consensus",
+    "data",
     "divergences",
     "load",
     "methods",
     "plots",
     "save",
     "select_rank",
-    "streams",
+    "separate",
     "suggest_divergence",
+    "topics",
 ]
 
 if TYPE_CHECKING:
-    from onmf import audio, divergences, methods, plots, streams
+    from onmf import data, divergences, methods
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
-    from onmf.estimators.warned import DomainWarning
+    from onmf.insight import plots, topics
+    from onmf.insight.separation import separate
     from onmf.learner import Progress
+    from onmf.model.sets import Sets
+    from onmf.model.units import DataError, DomainWarning
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.selection.consensus import Consensus, consensus
+    from onmf.selection.divergence.suggestion import suggest_divergence
     from onmf.selection.rank import select_rank
     from onmf.selection.result import RankSelection
-    from onmf.sets import Sets
-    from onmf.suggesting.suggestion import suggest_divergence
-    from onmf.units import DataError
 else:
     # Imported when they are asked for: scikit-learn, which the estimators stand on, takes a second, and neither the
     # command line's help nor a divergence on its own needs it.
@@ -52,22 +54,31 @@ else:
         "BatchNMF": "onmf.estimators.batch",
         "Checkpoint": "onmf.persistence.checkpoint",
         "Consensus": "onmf.selection.consensus",
-        "DataError": "onmf.units",
-        "DomainWarning": "onmf.estimators.warned",
+        "DataError": "onmf.model.units",
+        "DomainWarning": "onmf.model.units",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
         "RankSelection": "onmf.selection.result",
-        "Sets": "onmf.sets",
+        "Sets": "onmf.model.sets",
         "consensus": "onmf.selection.consensus",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
-        "suggest_divergence": "onmf.suggesting.suggestion",
+        "suggest_divergence": "onmf.selection.divergence.suggestion",
         "select_rank": "onmf.selection.rank",
+        "separate": "onmf.insight.separation",
+    }
+
+    _MODULES = {
+        "data": "onmf.data",
+        "divergences": "onmf.divergences",
+        "methods": "onmf.methods",
+        "plots": "onmf.insight.plots",
+        "topics": "onmf.insight.topics",
     }
 
     def __getattr__(name: str) -> Any:
-        if name in ("audio", "divergences", "methods", "plots", "streams"):
-            return importlib.import_module(f"onmf.{name}")
+        if name in _MODULES:
+            return importlib.import_module(_MODULES[name])
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)

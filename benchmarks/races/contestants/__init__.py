@@ -11,9 +11,9 @@ from benchmarks.races.contestants.dictionary_learning import DictionaryLearning
 from benchmarks.races.contestants.gensim_nmf import Gensim
 from benchmarks.races.contestants.minibatch_nmf import FORGET_FACTORS, Fit, PartialFit
 from benchmarks.races.contestants.spams import Spams
-from onmf.experiments.contest import Task
-from onmf.experiments.contestants import OL, Guan, Lefevre, Online, Wang
-from onmf.streams import Rows
+from onmf.data import Rows
+from reproduction.contest import Task
+from reproduction.contestants import OL, Guan, Lefevre, Online, Wang
 
 
 class Single(Online):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.races.data.base import STARTS
-from onmf.experiments.contest import Contestant, Task
+from reproduction.contest import Contestant, Task
 
 BETA = {"squared_l2": 2.0, "kl": 1.0, "is": 0.0}  # the losses of scikit-learn
 UNIT_FOR_IS = 1e6  # scikit-learn floors fits near 1e-7, which at unit mean makes its Itakura-Saito useless

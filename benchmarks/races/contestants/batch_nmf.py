@@ -7,8 +7,8 @@ from typing import Any
 from sklearn.decomposition import NMF
 
 from benchmarks.races.contestants.base import BETA, custom_start, unit_for
-from onmf.experiments.contest import Contestant, Course, Task
-from onmf.experiments.contestants import Batch
+from reproduction.contest import Contestant, Course, Task
+from reproduction.contestants import Batch
 
 
 def iterations(divergence: str) -> int:

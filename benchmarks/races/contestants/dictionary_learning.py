@@ -9,8 +9,8 @@ import scipy.sparse
 from sklearn.decomposition import MiniBatchDictionaryLearning
 
 from benchmarks.races.contestants.base import unit_norm
-from onmf.experiments.contest import Contestant, Course, Task
-from onmf.streams import Rows
+from onmf.data import Rows
+from reproduction.contest import Contestant, Course, Task
 
 
 class DictionaryLearning(Contestant):

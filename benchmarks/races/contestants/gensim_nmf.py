@@ -6,7 +6,7 @@ from typing import Any
 
 import scipy.sparse
 
-from onmf.experiments.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Course, Task
 
 
 class Gensim(Contestant):

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.decomposition import MiniBatchNMF
 
 from benchmarks.races.contestants.base import BETA, custom_start, unit_for
-from onmf.experiments.contest import Contestant, Course, Task
-from onmf.streams import Rows
+from onmf.data import Rows
+from reproduction.contest import Contestant, Course, Task
 
 FORGET_FACTORS = {str(factor): factor for factor in (0.7, 0.9, 0.95, 0.99)}
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from benchmarks.races.contestants.base import unit_norm
-from onmf.experiments.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Course, Task
 
 
 class Spams(Contestant):

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from onmf import divergences
-from onmf.units import Units
+from onmf.model.units import Units
 
 HELD_OUT = 500
 STARTS = ("uniform", "nndsvda", "own")

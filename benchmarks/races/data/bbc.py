@@ -19,7 +19,7 @@ class BBC(Source):
     sparse: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from onmf.datasets import bbc, text
+        from reproduction.datasets import bbc, text
 
         weights = text.tfidf(bbc.load().counts)
         weights = weights[:, text.leading_words(weights, 200 if small else 1000)]

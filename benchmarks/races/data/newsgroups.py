@@ -24,7 +24,7 @@ class Newsgroups(Source):
     rivals: tuple[str, ...] = ()
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from onmf.datasets import newsgroups, text
+        from reproduction.datasets import newsgroups, text
 
         counts = newsgroups.load()[0].counts
         values = text.tfidf(counts) if self.weighted else counts

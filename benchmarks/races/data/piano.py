@@ -20,7 +20,7 @@ class Piano(Source):
     passes: int = 5
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from onmf.datasets import piano
+        from reproduction.datasets import piano
 
         return Samples(*split(piano.load(), rng), 5, divergence, ordered=self.ordered)
 

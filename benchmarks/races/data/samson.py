@@ -18,7 +18,7 @@ class Samson(Source):
     real: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from onmf.datasets import samson
+        from reproduction.datasets import samson
 
         return Samples(*split(samson.load().pixels, rng, 800 if small else None), 3, divergence)
 

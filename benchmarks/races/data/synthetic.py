@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.races.data.base import HELD_OUT, STARTS, Samples, Source
-from onmf.datasets.synthetic import NOISE_OF, Planted
+from onmf.data.examples import NOISE_OF, Planted
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Faces(Source):
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         """Held-out images are of the same subjects in other light."""
-        from onmf.datasets import yaleb
+        from reproduction.datasets import yaleb
 
         images = yaleb.load().images
         if small:
@@ -45,7 +45,7 @@ class SaltAndPepper(Source):
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         """Huber's delta is the library's default without adaptation, the same for all."""
-        from onmf.datasets import yaleb
+        from reproduction.datasets import yaleb
 
         faces = yaleb.load()
         clean = faces.images[faces.subjects == rng.choice(np.unique(faces.subjects))]

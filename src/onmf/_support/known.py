@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, dense, row_sums
-from onmf._support.resident import Resident, joined
+from onmf._support.device_rows import Resident, joined
 
 
 class Known:

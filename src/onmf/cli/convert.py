@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import outputs, streams
+from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json, require_free
@@ -20,6 +20,7 @@ from onmf.cli.module import Module
 from onmf.cli.options import Model
 from onmf.cli.terminal import DATA_HELP, console, errors, fail, is_standard_output, require_writable
 from onmf.cli.transform import write_coefficients
+from onmf.data import sinks as outputs
 
 SUFFIXES = [suffix for suffix in outputs.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
 OUT_HELP = (
@@ -48,7 +49,7 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
-    from onmf.persistence import file  # not needed for --help
+    from onmf._support.atomic import replacing  # not needed for --help
 
     standard = is_standard_output(out)
     require_free(as_json, standard, "OUT")
@@ -75,7 +76,7 @@ def convert(
     heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
     if data is not None and coefficients is not None:
         facts |= write_coefficients(context, model, data, coefficients)[1]
-    with nullcontext(sys.stdout) if standard else file.replacing(out) as target, closing(kind(target, heading)) as rows:
+    with nullcontext(sys.stdout) if standard else replacing(out) as target, closing(kind(target, heading)) as rows:
         rows.write(W, nmf.get_feature_names_out())
     if as_json:
         print_json(facts)

@@ -9,17 +9,16 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json, require_free
-from onmf.cli.dasked import Dask, Shards, running_on
+from onmf.cli.cluster import Dask, Shards, running_on
 from onmf.cli.device import Device
+from onmf.cli.fit_input import opened, parted, source_in
+from onmf.cli.fit_output import checkpoint_of, save, tell_of_interrupt
 from onmf.cli.fixed import Fixed, atoms_for
-from onmf.cli.going_on import going_on
-from onmf.cli.keeping import checkpoint_of, save, tell_of_interrupt
 from onmf.cli.module import Module
-from onmf.cli.opened import opened, parted, source_in
 from onmf.cli.options import (
     Coefficients,
     Data,
@@ -35,10 +34,11 @@ from onmf.cli.options import (
     Seed,
     among,
 )
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
+from onmf.cli.resume import going_on
 from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable
 from onmf.cli.topics import say_leading
-from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
-from onmf.initial import INITS
+from onmf.learner.initial_dictionary import INITS
 
 EXAMPLES = (
     "Examples:\n\n"

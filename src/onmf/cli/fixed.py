@@ -8,10 +8,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf.cli.terminal import fail
-from onmf.fixed import aligned
+from onmf.model.fixed import aligned
 
 Fixed: TypeAlias = Annotated[
     Path | None,

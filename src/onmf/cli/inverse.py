@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import outputs, streams
+from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import pictures
@@ -20,9 +20,10 @@ from onmf.cli.as_json import AsJson, print_json, require_free
 from onmf.cli.folder import folder_to_be
 from onmf.cli.module import Module
 from onmf.cli.options import Model, OnError
-from onmf.cli.served import Job, skips
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
+from onmf.cli.row_writer import Job, skips
 from onmf.cli.terminal import DATA_HELP, console, fail, is_standard_output, require_writable
-from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
+from onmf.data import sinks as outputs
 
 NUMBERS = 2**24  # in the fits of samples that are read and written at a time, of which each may be long
 FILES = ", ".join(outputs.suffixes(of_samples=True))
@@ -69,8 +70,8 @@ def inverse(
     What the dictionary cannot make is gone from them: noise, scratches, outliers. Of pictures they are pictures, in the
     size of the model's, under the names of the files that were read.
     """
+    from onmf._support.atomic import replacing
     from onmf.estimators.serving import usual_size  # as what is asked of ``onmf``: not needed for --help
-    from onmf.persistence import file
 
     skip = skips(on_error)
     if (data is None) != components:
@@ -103,7 +104,7 @@ def inverse(
     size = batch_size or min(usual_size(source), max(1, NUMBERS // nmf.n_features_in_))
     facts = job.write(
         lambda on_bad: nmf.reconstructed(source, size, on_bad, coefficients),
-        folder_to_be(out) if folder else nullcontext(sys.stdout) if standard else file.replacing(out),
+        folder_to_be(out) if folder else nullcontext(sys.stdout) if standard else replacing(out),
         watched(log_every, log_json, metrics, place, model, out),
         skip,
     )
@@ -117,8 +118,8 @@ def _is_folder(out: Path) -> bool:
 
 def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> streams.Source:
     """The samples, read as the model's were; or coefficients, under the names that they were written with."""
-    from onmf.estimators.inputs import require_same_features
-    from onmf.learner import Features
+    from onmf.data.columns import Features
+    from onmf.data.inputs import require_same_features
 
     names = tuple(nmf.get_feature_names_out())
     source = streams.open_source(data, like=streams.Spec(names=names) if coefficients else nmf.source_)

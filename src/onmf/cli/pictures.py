@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.outputs import Heading, Output
+from onmf.data.sinks import Heading, Output
 
 SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}  # better than Pillow's own
 
@@ -38,7 +38,7 @@ def save(pixels: Array, path: Path) -> None:
     """Write one, grey or RGB, from 0 to 255; in the format that the name tells."""
     from PIL import Image
 
-    from onmf.persistence.file import replacing
+    from onmf._support.atomic import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
     form = Image.registered_extensions()[path.suffix.lower()]

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json
 from onmf.cli.fixed import Fixed, atoms_for

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json
 from onmf.cli.module import Module
@@ -41,7 +41,7 @@ def report(
 
     The page needs no network, nor this program. Data that the model has not seen tell most.
     """
-    from onmf.reporting.page import require_libraries  # not needed for --help
+    from onmf.insight.report.page import require_libraries  # not needed for --help
 
     require_libraries()
     require_writable(out, model, *([] if data is None else [streams.path_of(data)]))

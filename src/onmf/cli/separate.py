@@ -19,13 +19,13 @@ from onmf.cli.as_json import AsJson, print_json
 from onmf.cli.folder import folder_to_be
 from onmf.cli.interrupting import uninterrupted
 from onmf.cli.module import Module
-from onmf.cli.served import first_warnings
+from onmf.cli.progress import Every, announce, watched
+from onmf.cli.row_writer import first_warnings
 from onmf.cli.terminal import console, fail, require_writable
-from onmf.cli.watching import Every, announce, watched
 
 if TYPE_CHECKING:
-    from onmf.audio.files import PartFiles
-    from onmf.audio.separating import Groups
+    from onmf.insight.recordings import PartFiles
+    from onmf.insight.separation import Groups
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -69,9 +69,9 @@ def separate(
     The share of a component in the model's fit to a frame, frequency by frequency, is what it gets of the sound
     (Wiener's masks), of every channel alike.
     """
-    from onmf.audio.files import FORMATS, PartFiles, Recording  # as what is asked of ``onmf``: not needed for --help
-    from onmf.audio.separating import Separation, known_atoms
-    from onmf.streams import schemes
+    from onmf.data import schemes
+    from onmf.insight.recordings import FORMATS, PartFiles, Recording
+    from onmf.insight.separation import Separation, known_atoms
 
     if form not in FORMATS:
         fail(f"--format must be {' or '.join(FORMATS)}, got {form!r}.")
@@ -83,7 +83,7 @@ def separate(
     if nmf.source_.scheme != "audio":
         fail(
             f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
-            "--out song.safetensors), or say in Python what its spectra were: onmf.audio.separate(..., window=...)."
+            "--out song.safetensors), or say in Python what its spectra were: onmf.separate(..., window=...)."
         )
     if groups == "fixed" and not known_atoms(nmf):
         fail(f"{model} has no fixed atoms to be set against the others; name components: --group 0,2 --group 1.")

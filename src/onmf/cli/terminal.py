@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf._support.wording import plural
 
 
@@ -96,7 +96,7 @@ def is_standard_output(out: Path) -> bool:
 
 def require_writable(out: Path, *inputs: Path, option: str = "--out") -> None:
     """Find out before hours of work, not after, that the result has nowhere to go."""
-    from onmf.persistence.file import require_replaceable  # not needed for --help
+    from onmf._support.atomic import require_replaceable  # not needed for --help
 
     place = require_replaceable(out)
     if place in {Path(os.path.realpath(path)) for path in inputs}:  # unlike resolve, in spite of links in a circle
@@ -111,7 +111,7 @@ def require_writable(out: Path, *inputs: Path, option: str = "--out") -> None:
 
 def require_drawable(plot: Path, *inputs: Path, option: str = "--plot") -> None:
     """The same of a picture, whose format must be one that can be drawn."""
-    from onmf.plots import require_writable_format
+    from onmf.insight.plots import require_writable_format
 
     require_writable(plot, *inputs, option=option)
     require_writable_format(plot)

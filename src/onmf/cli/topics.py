@@ -14,15 +14,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import onmf
-from onmf import streams
+from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, print_json
 from onmf.cli.module import Module
 from onmf.cli.options import Model
+from onmf.cli.progress import watched
 from onmf.cli.terminal import DATA_HELP, console, errors, fail
-from onmf.cli.watching import watched
-from onmf.topics.ranking import RANKINGS
+from onmf.insight.topics.ranking import RANKINGS
 
 if TYPE_CHECKING:
     from onmf.estimators.measured import Measured
@@ -110,10 +110,10 @@ def say_leading(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
 
 
 def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
-    from onmf.estimators.inputs import require_same_features
+    from onmf.data.columns import Features
+    from onmf.data.inputs import require_same_features
     from onmf.estimators.measured import measured
-    from onmf.learner import Features
-    from onmf.topics import leading, ranked
+    from onmf.insight.topics import leading, ranked
 
     source = streams.open_source(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))

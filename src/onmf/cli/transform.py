@@ -10,18 +10,19 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import outputs, streams
+from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli.app import app
 from onmf.cli.as_json import AsJson, require_free
-from onmf.cli.dasked import Dask
+from onmf.cli.cluster import Dask
 from onmf.cli.device import Device
 from onmf.cli.module import Module
 from onmf.cli.options import Data, Model, OnError
-from onmf.cli.served import Job, Pairs, skips
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
+from onmf.cli.row_writer import Job, Pairs, skips
 from onmf.cli.terminal import fail, is_standard_output, require_writable
 from onmf.cli.transform_dask import require_folder, tell, write_partitions
-from onmf.cli.watching import LogEvery, LogJson, Metrics, announce, watched
+from onmf.data import sinks as outputs
 
 OUT_HELP = (
     f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
@@ -95,12 +96,12 @@ def write_coefficients(
     device: str | None = None,
 ) -> tuple[Job, dict[str, Any]]:
     """Do so, and give the facts of it."""
+    from onmf._support.atomic import replacing
+    from onmf.data.columns import Features
+    from onmf.data.inputs import require_same_features
     from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
-    from onmf.estimators.inputs import require_same_features
     from onmf.estimators.serving import usual_size
-    from onmf.learner import Features
     from onmf.learner.usage import proportions
-    from onmf.persistence import file
 
     skip, what = skips(on_error), "proportions" if as_proportions else "coefficients"
     place = streams.path_of(data)
@@ -127,7 +128,7 @@ def write_coefficients(
 
     facts = job.write(
         served,
-        nullcontext(sys.stdout) if standard else file.replacing(out),
+        nullcontext(sys.stdout) if standard else replacing(out),
         watched(*watching, place, model, out),
         skip,
     )

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import onmf
-from onmf import outputs
 from onmf._support.arrays import Array
 from onmf._support.wording import counted, is_or_are
 from onmf.cli.as_json import print_json
-from onmf.cli.dasked import running_on
+from onmf.cli.cluster import running_on
 from onmf.cli.terminal import console, errors, fail
-from onmf.outputs.parquet import Parquet
+from onmf.data import sinks as outputs
+from onmf.data.sinks.parquet import Parquet
 
 KINDS = (".parquet", ".zarr")
 MOST_CHUNKS = 100_000
@@ -48,11 +48,11 @@ def write_partitions(
     as_proportions: bool,
 ) -> dict[str, Any]:
     """Write all coefficients, and give the facts of it; the folder appears when all of it is there."""
+    from onmf.data.columns import Features
+    from onmf.data.inputs import require_same_features
     from onmf.distributed import partitioned
     from onmf.distributed.mapped import each
     from onmf.estimators.distributing import Sent
-    from onmf.estimators.inputs import require_same_features
-    from onmf.learner import Features
 
     partitions = partitioned(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))

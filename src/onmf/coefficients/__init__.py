@@ -8,7 +8,8 @@ from onmf.divergences import Divergence
 
 # A solver registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+    if not _module.ispkg:
+        importlib.import_module(f"{__name__}.{_module.name}")
 
 from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
 from onmf.coefficients.multiplicative import Multiplicative  # noqa: E402

@@ -29,9 +29,9 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import Registered
+from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, Penalty, Problem
-from onmf.sets import Box, Simplex
+from onmf.model.sets import Box, Simplex
 
 
 @dataclass(frozen=True)

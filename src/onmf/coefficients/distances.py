@@ -17,7 +17,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients.base import Coefficients
-from onmf.problem import OwnMass, packed_diagonal
+from onmf.coefficients.problem import OwnMass, packed_diagonal
 
 SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than atoms are singular
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
@@ -25,7 +25,7 @@ PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take mor
 
 def priced_distances(problem: OwnMass, tol: float, max_iter: int) -> Coefficients:
     """The minima of ||x - hW|| + penalty(h) over the box, each until no more than tol ||x|| is left to gain."""
-    from onmf.kernels import nnls_on_grams
+    from onmf.coefficients.kernels import nnls_on_grams
 
     matrices, products = (each.astype(np.float64, copy=False) for each in problem.normal_equations())
     diagonal, l2, price = packed_diagonal(problem.K), problem.penalty.l2, problem.prices.astype(np.float64)

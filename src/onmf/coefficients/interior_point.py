@@ -9,9 +9,9 @@ import numpy as np
 from onmf._support.arrays import Array, Mask
 from onmf._support.known import Known
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
+from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem, weighted_grams
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, Penalty, Problem, weighted_grams
-from onmf.sets import Simplex
+from onmf.model.sets import Simplex
 
 ENTRIES = 1 << 15  # residuals per block: a dozen arrays of this size stay in the cache
 FEWEST = 32  # samples per block, to keep the matrix products efficient
@@ -96,7 +96,7 @@ class Scaled:
 
 
 class Steps(Work):
-    """The iterates of some samples; ``onmf.kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold.
+    """The iterates of some samples; ``kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold.
 
     Entries that weigh differently make X and W other ones: sum m |x - hW| has m x for x, and m w for w, with a W per
     sample that is never made, as it only occurs in products.
@@ -163,7 +163,7 @@ class Steps(Work):
 
     def _assess(self, fit: Array) -> Mask:
         """Find out which samples are proved to be within their limit; which of the others get no further?"""
-        from onmf.kernels.interior import measure
+        from onmf.coefficients.kernels.interior import measure
 
         q = self.bounds[:, 0]
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
@@ -189,7 +189,7 @@ class Steps(Work):
 
     def step(self) -> Mask:
         """One predictor-corrector step for all samples."""
-        from onmf.kernels.interior import advance, factor, predict
+        from onmf.coefficients.kernels.interior import advance, factor, predict
 
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
         joint = scaled.l2 > 0  # steps of two lengths suit linear programmes only
@@ -227,7 +227,7 @@ class Steps(Work):
 
     def _solve_factored(self, M: Array, dq: Array) -> None:
         """Solve the systems M for the right-hand sides dq, in place."""
-        from onmf.kernels.interior import solve_factored
+        from onmf.coefficients.kernels.interior import solve_factored
 
         solve_factored(M, dq)
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.interior_point import LIFT, Scaled, Steps
-from onmf.problem import Problem, packed_diagonal
-from onmf.sets import Simplex
+from onmf.coefficients.problem import Problem, packed_diagonal
+from onmf.model.sets import Simplex
 
 
 class ScaledOnSimplex(Scaled):

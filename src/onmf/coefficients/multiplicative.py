@@ -11,9 +11,9 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem, SparseProblem, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.problem import NO_PENALTY, Penalty, Problem, SparseProblem, takes_sparse
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         order = problem.divergence.alpha_order
         if not isinstance(problem, SparseProblem) or order is None:
             return super()._solve_by_blocks(problem, H)
-        from onmf.kernels import multiplicative_steps
+        from onmf.coefficients.kernels import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0]

@@ -10,11 +10,11 @@ from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.distances import priced_distances
 from onmf.coefficients.multiplicative import Multiplicative
+from onmf.coefficients.problem import GramProblem, OwnMass, Problem, least_squares, takes_sparse
 from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
 from onmf.divergences.partial import whole
-from onmf.problem import GramProblem, OwnMass, Problem, least_squares, takes_sparse
-from onmf.sets import Simplex
+from onmf.model.sets import Simplex
 
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
@@ -57,7 +57,7 @@ class Newton(CoefficientSolver, name="newton"):
         return super()._start(problem, H0)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        from onmf.kernels import nnls_on_gram
+        from onmf.coefficients.kernels import nnls_on_gram
 
         if isinstance(problem, GramProblem):
             return self._least_squares(problem)
@@ -82,7 +82,7 @@ class Newton(CoefficientSolver, name="newton"):
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
 
     def _least_squares(self, problem: GramProblem) -> Coefficients:
-        from onmf.kernels import least_squares_on_simplex, nnls_on_gram
+        from onmf.coefficients.kernels import least_squares_on_simplex, nnls_on_gram
 
         box = problem.box
         Q, B = problem.penalised()
@@ -134,7 +134,7 @@ class _Steps(Descent):
 
     def _directions(self, M: Array, G: Array, H: Array) -> tuple[Array, Mask]:
         """To the minimum of the quadratic models, and which of these have one."""
-        from onmf.kernels import directions_on_simplex, newton_directions
+        from onmf.coefficients.kernels import directions_on_simplex, newton_directions
 
         box = self.problem.box
         if isinstance(box, Simplex):
@@ -222,7 +222,7 @@ def _start_of_known(problem: OwnMass, H: Array) -> Array:
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:
     """Least squares, features brought to the same size where ratios count, with a little of everything."""
-    from onmf.kernels import least_squares_on_simplex
+    from onmf.coefficients.kernels import least_squares_on_simplex
 
     if problem.divergence.partial or (problem.divergence.domain.x.closed and problem.divergence.robust):
         return H

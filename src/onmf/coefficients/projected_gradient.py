@@ -9,9 +9,9 @@ import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares
 from onmf.divergences import Divergence
-from onmf.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares
-from onmf.sets import Simplex
+from onmf.model.sets import Simplex
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
@@ -155,7 +155,7 @@ class ConstantStep(CoefficientSolver, name="constant"):
         if not isinstance(problem, GramProblem) or isinstance(problem.box, Simplex):
             return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
-        from onmf.kernels import projected_gradient_on_gram
+        from onmf.coefficients.kernels import projected_gradient_on_gram
 
         Q, B = problem.penalised()
         found = Coefficients.untested(H)

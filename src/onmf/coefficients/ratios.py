@@ -15,10 +15,10 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.problem import NO_PENALTY, Penalty, Problem
-from onmf.sets import Box, Simplex
+from onmf.model.sets import Box, Simplex
 
 ON_SIMPLEX = 5  # steps of Newton's method
 
@@ -47,7 +47,7 @@ class Ratios(CoefficientSolver, name="ratios"):
 
 def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     """Per sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
-    from onmf.kernels import nnls_on_gram
+    from onmf.coefficients.kernels import nnls_on_gram
 
     X, W, project, penalty = problem.X, problem.W, problem.box.project, problem.penalty
 

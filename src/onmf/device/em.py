@@ -11,18 +11,18 @@ from typing import Any
 
 import torch
 
+from onmf.coefficients.problem.base import CARRIES
+from onmf.device.device_state import Tensors, Twin, feasible
+from onmf.device.engine import Running
 from onmf.device.entries import Entries
 from onmf.device.multiplicative import Steps
 from onmf.device.namespace import xp
 from onmf.device.problem import positive
-from onmf.device.running import Running
 from onmf.device.samples import Chunks
-from onmf.device.twin import Tensors, Twin, feasible
 from onmf.divergences import Divergence
 from onmf.methods.em import EM, order_of
 from onmf.methods.evidence import ENOUGH_EVIDENCE, FLOOR, RARE
-from onmf.methods.priced import divided
-from onmf.problem.base import CARRIES
+from onmf.methods.penalised import divided
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Multiplicative steps of the alpha family for the coefficients of sparse samples: ``onmf.kernels.multiplicative``.
+"""Multiplicative steps of the alpha family for the coefficients of sparse samples, as ``kernels.multiplicative``.
 
 On a GPU all steps of a sample are one program of a kernel in Triton: its coefficients stay in registers, and the atoms
 at its entries are read anew in every step.

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from onmf.coefficients.problem import Penalty
 from onmf.device.namespace import xp
 from onmf.device.pivoting import solve
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.problem import Penalty
-from onmf.sets import Box
+from onmf.model.sets import Box
 
 ROUNDS = 2  # of a chunk while it is learnt from
 MOST = 10.0  # times the mass that a sample known in part is likely to have, that one atom may have

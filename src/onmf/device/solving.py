@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from onmf.coefficients.problem import Penalty
 from onmf.device.problem import Problem, precise
 from onmf.device.samples import Chunks, moved, to_device
 from onmf.divergences import Divergence
-from onmf.problem import Penalty
-from onmf.sets import Box
-from onmf.units import Units
+from onmf.model.sets import Box
+from onmf.model.units import Units
 
 log = logging.getLogger("onmf")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.resident import Resident
+from onmf._support.device_rows import Resident
+from onmf.data import Rows
 from onmf.device.samples import Rows as There
-from onmf.streams import Rows
 
 
 class RowsOnDevice(Rows):

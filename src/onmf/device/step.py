@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
+from onmf.coefficients.problem import Penalty
+from onmf.device.cuda_graphs import Recorded, recordings
+from onmf.device.engine import Running
 from onmf.device.problem import Problem, hurried
-from onmf.device.recording import Recorded, recordings
-from onmf.device.running import Running
 from onmf.device.samples import Chunks
 from onmf.device.surrogate import SurrogateTwin
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Averaging, Growing
 from onmf.methods.surrogate import Surrogate
-from onmf.problem import Penalty
-from onmf.sets import Box
+from onmf.model.sets import Box
 
 EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk
 ROBUST = Growing(64, 0.06, 1024)  # in place of EARLY: what outliers hide takes more updates to be seen

@@ -15,11 +15,12 @@ import torch
 
 from onmf._support.arrays import Array
 from onmf.device.descent import descend
+from onmf.device.device_state import Tensors, Twin, feasible
 from onmf.device.problem import Problem, packed, pairs, positive, unpacked
 from onmf.device.samples import to_device
-from onmf.device.twin import Tensors, Twin, feasible
 from onmf.divergences import Divergence, Partial
-from onmf.methods import State, priced, quadratics
+from onmf.methods import State, quadratics
+from onmf.methods import penalised as priced
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.surrogate import HIGHEST
 

@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.weights import weighted
+from onmf.data.inputs import is_dask
 from onmf.distributed.partitions import Partitions, Raw, Reader
-
-
-def is_dask(X: Any) -> bool:
-    """A dask array or data frame? Told by its type's home, so that Dask is not imported for those without it."""
-    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")
 
 
 class DaskData(Partitions):

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.known import Weighted, as_learnt
+from onmf.data.base import SourceError, require_matrix
+from onmf.data.columns import Features
+from onmf.data.native import native
 from onmf.distributed.partitions import Raw, Reader, size_in_bytes
-from onmf.learner import Features, Reading, Skipped
-from onmf.learner.lesson import as_floats
+from onmf.learner import Reading, Skipped
 from onmf.learner.position import digest
-from onmf.streams.base import SourceError, require_matrix
-from onmf.streams.native import native
-from onmf.units import DataError, good_rows, refuse_bad_entries
+from onmf.learner.update import as_floats
+from onmf.model.units import DataError, good_rows, refuse_bad_entries
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import dask.array
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf.data import SourceError
 from onmf.distributed.allocation import reuse_pages
 from onmf.distributed.partitions import Partitions, Raw, Reader, Sealed
-from onmf.streams import SourceError
-from onmf.units import DataError
+from onmf.model.units import DataError
 
 log = logging.getLogger("onmf")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.streams import Spec
+from onmf.data import Spec
 
 
 class Sealed:

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from onmf._support.skipping import SkippedLog
+from onmf.data.columns import Features
 from onmf.distributed import tasks
 from onmf.distributed.cluster import Cluster, ClusterError
 from onmf.distributed.partitions import Partitions, Sealed
 from onmf.distributed.pieces import Piece, heads, pieces_of_round
 from onmf.distributed.window import Data, Window, begin_again
 from onmf.divergences import Divergence
-from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
+from onmf.learner import Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
 from onmf.learner.rounds import Outcome, Setting, adapted, exchange_due, size_of_round
 from onmf.methods import Method
-from onmf.units import DataError
+from onmf.model.units import DataError
 
 START = 3000  # samples that are learnt in sequence first
 MOST_SHARDS = 64  # if nobody says how many

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from onmf._support.checks import require_whole
+from onmf.data import Source, SourceError, Spec, open_source
+from onmf.data.base import read_from, stacked
+from onmf.data.opening import each_file
 from onmf.distributed.partitions import Partitions, Raw, Reader
-from onmf.streams import Source, SourceError, Spec, open_source
-from onmf.streams.base import read_from, stacked
-from onmf.streams.opening import each_file
 
 BYTES = 2**25  # of a partition at most, if nobody says how many rows it shall have
 SHARE, FEWEST = 64, 1000  # of all rows, and at least so many: shards that could share the work need partitions to do so
@@ -56,7 +56,7 @@ class Files(Partitions):
 def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec | None = None) -> Partitions:
     """Data in files for ``OnlineNMF.fit`` and ``transform`` with Dask: partitions that the workers read themselves.
 
-    ``data`` is what ``onmf.streams.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
+    ``data`` is what ``onmf.data.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
     source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range of
     about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` is that of
     ``open_source``. All workers must see the files under the same names.
@@ -71,7 +71,7 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     if isinstance(data, Source):
         if data.opened is None:
             raise SourceError(
-                "only data that lie in files can be read by workers; give the text that onmf.streams.open_source "
+                "only data that lie in files can be read by workers; give the text that onmf.data.open_source "
                 "takes or, of an array in memory, dask.array.from_array(X, chunks=(rows, -1))."
             )
         return partitioned(data.opened, rows, data.spec)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf.data import Rows, SourceError
+from onmf.data.base import stacked
+from onmf.data.columns import Features
 from onmf.distributed.allocation import reuse_pages
 from onmf.distributed.blocks import Block, Facts
 from onmf.distributed.partitions import Sealed
-from onmf.learner import Features, Learned, Progress, Reading, Recipe, run
+from onmf.learner import Learned, Progress, Reading, Recipe, run
 from onmf.learner import rounds as shards
 from onmf.learner.rounds import Found, Outcome
-from onmf.streams import Rows, SourceError
-from onmf.streams.base import stacked
-from onmf.units import DataError
+from onmf.model.units import DataError
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from onmf.data import SourceError
+from onmf.data.columns import Features
 from onmf.distributed import tasks
 from onmf.distributed.blocks import Facts, Opening
 from onmf.distributed.cluster import Cluster, ClusterError
 from onmf.distributed.partitions import Partitions, Sealed
 from onmf.distributed.pieces import Open, chained, order_of
-from onmf.learner import Features, Reading, Standing
-from onmf.streams import SourceError
+from onmf.learner import Reading, Standing
 
 log = logging.getLogger("onmf")
 

@@ -31,7 +31,7 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def domain(self) -> Domain:
-        """Where the divergence is defined; data outside it are raised into it (see ``onmf.units``)."""
+        """Where the divergence is defined; data outside it are raised into it (see ``onmf.model.units``)."""
         return Domain()
 
     @property

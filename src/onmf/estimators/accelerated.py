@@ -10,13 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from onmf._support.arrays import Array
 from onmf._support.known import Known, apart
-from onmf.device.placing import device_of
+from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, is_tensor, require_samples
 from onmf.divergences.partial import require_weighed
 from onmf.estimators.base import NMF
-from onmf.estimators.warned import warn_raised, warn_unsolved
-from onmf.sets import Box
-from onmf.units import refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.estimators.user_warnings import warn_raised, warn_unsolved
+from onmf.model.sets import Box
+from onmf.model.units import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 
 class Accelerated(NMF):

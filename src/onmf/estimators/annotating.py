@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
-from onmf.estimators.inputs import is_anndata
-from onmf.outputs import Origin
-from onmf.streams.columns import choose
+from onmf.data.columns import choose
+from onmf.data.inputs import is_anndata
+from onmf.data.sinks import Origin
 
 TOLD_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
 

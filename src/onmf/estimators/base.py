@@ -17,20 +17,21 @@ from onmf._support.known import Known, apart, as_dense, as_known, checked_missin
 from onmf._support.seeds import require_seed
 from onmf._support.weights import given_rows, weighted
 from onmf.coefficients import precise
+from onmf.coefficients.problem import Penalty, Problem, pose
+from onmf.data.columns import Features
+from onmf.data.inputs import matrix_of, require_same_features
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import require_weighed
 from onmf.estimators.annotating import Annotating
 from onmf.estimators.described import Described
-from onmf.estimators.inputs import matrix_of, require_same_features
+from onmf.estimators.fitted_attribute import Shown
 from onmf.estimators.parameters import Parametrised
-from onmf.estimators.shown import Shown
+from onmf.estimators.user_warnings import NOTHING_IMPLICIT, warn_raised, warn_unsolved
 from onmf.estimators.verbose import printer
-from onmf.estimators.warned import NOTHING_IMPLICIT, warn_raised, warn_unsolved
-from onmf.learner import Features, Fitted, Progress
+from onmf.learner import Fitted, Progress
 from onmf.learner.usage import proportions
-from onmf.problem import Penalty, Problem, pose
-from onmf.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
+from onmf.model.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 

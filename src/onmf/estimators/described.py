@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
-from onmf.estimators.shown import Shown
+from onmf.estimators.fitted_attribute import Shown
+from onmf.insight.topics import leading, ranked
 from onmf.learner import Fitted
-from onmf.topics import leading, ranked
 
 
 class Described:
@@ -24,7 +24,7 @@ class Described:
         ``by="weight"``: the feature's share of the atom. ``"lift"``: that share over the feature's share in all
         data, to which the mean feature's is added, so that rare ones do not win by chance. ``"specificity"``: how far
         that share is above the next best atom's, as a Kullback-Leibler divergence; for marker genes. The formulas are
-        in ``onmf.topics.ranking``. Features without names are "feature 0", "feature 1", ...
+        in ``onmf.insight.topics.ranking``. Features without names are "feature 0", "feature 1", ...
         """
         fitted = self._fitted
         require_whole(1, n=n)

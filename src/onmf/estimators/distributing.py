@@ -10,15 +10,16 @@ from typing import Any
 from onmf._support.arrays import Array
 from onmf._support.known import apart, as_known
 from onmf._support.skipping import SkippedLog
+from onmf.data.inputs import is_dask
+from onmf.data.native import native
 from onmf.distributed import Partitions
-from onmf.distributed.arrays import DaskData, is_dask
+from onmf.distributed.arrays import DaskData
 from onmf.distributed.partitions import Raw
 from onmf.estimators.base import NMF
-from onmf.estimators.halving import each_solved
-from onmf.learner.lesson import as_floats
+from onmf.estimators.isolate_bad_rows import each_solved
+from onmf.learner.update import as_floats
 from onmf.learner.usage import proportions
-from onmf.streams.native import native
-from onmf.units import refuse_bad_entries
+from onmf.model.units import refuse_bad_entries
 
 
 def is_distributed(X: Any) -> bool:

@@ -10,21 +10,22 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner
 from onmf._support.checks import require_whole
+from onmf._support.device_rows import on_host
 from onmf._support.known import as_learnt
-from onmf._support.resident import on_host
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
-from onmf.device.placing import device_of
+from onmf.data.columns import Features
+from onmf.data.pipes import ended_by_interrupts
+from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
 from onmf.estimators.distributing import is_distributed
-from onmf.estimators.going_on import Beginning
+from onmf.estimators.resume import Beginning
 from onmf.estimators.streamed import Streamed
-from onmf.estimators.warned import warn_raised
+from onmf.estimators.user_warnings import warn_raised
 from onmf.learner import Learned, Progress, Reading, Recipe
+from onmf.model.units import DataError, refuse_bad_entries
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
-from onmf.streams.pipes import ended_by_interrupts
-from onmf.units import DataError, refuse_bad_entries
 
 
 class Fitting(Streamed):
@@ -119,15 +120,13 @@ class Fitting(Streamed):
         self._learned = learned if known else replace(learned, skipped=self._unlearned)
         return self._tell(learned, progress)
 
-    def _taken(
-        self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None
-    ) -> tuple[Any, learner.Features]:
+    def _taken(self, X: Any, weights: tuple[Any, Any], recipe: Recipe, known: Learned | None) -> tuple[Any, Features]:
         """One batch as it is learnt from, a tensor on the device that was named, and its features."""
         if is_tensor(X):
             require_samples(X, recipe.device, None if known is None else known.state.W.shape[1])
             if recipe.device is not None and self._stays(weights):
                 _, batch = next(iter(self._on_device(X, recipe.device, dtype_of(X)).batches(len(X))))
-                return batch, learner.Features(X.shape[1])
+                return batch, Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=known is None)
         return as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit), features

@@ -7,8 +7,8 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.known import Known
+from onmf.coefficients.problem import pose
 from onmf.estimators.base import NMF
-from onmf.problem import pose
 
 
 def held_out_losses(model: NMF, known: Known, held: Known) -> Array:

@@ -11,12 +11,12 @@ import scipy
 
 from onmf._support.arrays import Array, row_sums
 from onmf._support.known import apart
+from onmf.data import Source, SourceError
+from onmf.data.base import read_from
 from onmf.estimators.serving import Serving, usual_size
+from onmf.insight.topics import Coherence
 from onmf.learner import Usage
-from onmf.learner.lesson import as_floats
-from onmf.streams import Source, SourceError
-from onmf.streams.base import read_from
-from onmf.topics import Coherence
+from onmf.learner.update import as_floats
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from onmf.divergences import Divergence
 from onmf.estimators.fitting import Fitting
-from onmf.estimators.going_on import kept_in
+from onmf.estimators.resume import kept_in
 from onmf.learner import Progress
 from onmf.methods import Choice
+from onmf.model.sets import Sets
 from onmf.persistence.checkpoint import Checkpoint
-from onmf.sets import Sets
 
 
 class OnlineNMF(Fitting):
@@ -122,7 +122,7 @@ class OnlineNMF(Fitting):
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
         learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
-    source_ : onmf.streams.Spec
+    source_ : onmf.data.Spec
         How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
     n_features_in_, feature_names_in_
         As in scikit-learn.

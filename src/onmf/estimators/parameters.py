@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from onmf import divergences
 from onmf._support.constants import Constants
-from onmf.sets import Sets
+from onmf.model.sets import Sets
 
 
 class Parametrised(BaseEstimator):

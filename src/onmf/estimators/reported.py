@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf.estimators.inputs import likeness, require_same_features
+from onmf.data import Batches, Rows, Source, Spec
+from onmf.data.columns import Features
+from onmf.data.inputs import likeness, require_same_features
+from onmf.data.iterable import is_stream
 from onmf.estimators.serving import Serving
-from onmf.estimators.warned import UnsolvedWarning
-from onmf.learner import Features, Learned
-from onmf.reporting.subject import Solved, Subject
-from onmf.streams import Batches, Rows, Source, Spec
-from onmf.streams.iterable import is_stream
-from onmf.units import refuse_infinite
+from onmf.estimators.user_warnings import UnsolvedWarning
+from onmf.insight.report.subject import Solved, Subject
+from onmf.learner import Learned
+from onmf.model.units import refuse_infinite
 
 UNTOLD = ("n_components", "divergence", "method", "callbacks", "verbose", "n_jobs")  # shown elsewhere, or no settings
 
@@ -45,7 +46,7 @@ class Reported(Serving):
         show: Callable[[int, int | None], None] | None = None,
     ) -> Any:
         """The same, and what the page says; X is called ``name``."""
-        from onmf.reporting import page  # with a templating library, which nothing else needs
+        from onmf.insight.report import page  # with a templating library, which nothing else needs
 
         page.require_libraries()
         data = None if X is None else (self._as_source(X, name), name)

@@ -13,18 +13,18 @@ from onmf._support.arrays import Array
 from onmf._support.known import apart, as_dense, as_known
 from onmf._support.skipping import SkippedLog
 from onmf._support.wording import is_or_are
+from onmf.data import Source, SourceError
+from onmf.data.base import read_from
+from onmf.data.columns import Features
+from onmf.data.inputs import likeness, require_same_features
+from onmf.data.iterable import count_rows, is_stream
 from onmf.distributed.partitions import Raw
 from onmf.estimators.accelerated import Accelerated
 from onmf.estimators.base import BLOCK
 from onmf.estimators.distributing import Sent, is_distributed, mean_over, partitions_of
-from onmf.estimators.halving import OnBad, Solve, each_solved
-from onmf.estimators.inputs import likeness, require_same_features
-from onmf.learner import Features
-from onmf.learner.lesson import as_floats
-from onmf.streams import Source, SourceError
-from onmf.streams.base import read_from
-from onmf.streams.iterable import count_rows, is_stream
-from onmf.units import refuse_bad_entries
+from onmf.estimators.isolate_bad_rows import OnBad, Solve, each_solved
+from onmf.learner.update import as_floats
+from onmf.model.units import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 

@@ -10,20 +10,21 @@ from typing import Any
 from onmf import learner, methods
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
-from onmf.device.placing import device_of
+from onmf.coefficients.problem import Penalty
+from onmf.data import Batches, Rows, Source, Spec
+from onmf.data.columns import Features
+from onmf.data.iterable import is_stream
+from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
 from onmf.distributed import Partitions
 from onmf.estimators.distributing import is_distributed, partitions_of
+from onmf.estimators.fitted_attribute import Shown
 from onmf.estimators.reported import Reported
-from onmf.estimators.shown import Shown
-from onmf.estimators.warned import warn_dense
-from onmf.learner import Features, Learned, Progress, Reading, Recipe, Skipped
+from onmf.estimators.user_warnings import warn_dense
+from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.rounds import require_shards
-from onmf.problem import Penalty
-from onmf.sets import DictionaryBox, DictionarySet
-from onmf.streams import Batches, Rows, Source, Spec
-from onmf.streams.iterable import is_stream
-from onmf.units import refuse_bad_entries
+from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.units import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 

@@ -4,23 +4,21 @@
 gives a new ``Learned`` and changes none.
 """
 
-from onmf.learner.beginning import begin, continued
-from onmf.learner.cuts import Reading
+from onmf.learner.batching import Reading
+from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.guarantee import guarantee
-from onmf.learner.learned import Coverage, Features, Fitted, History, Learned, Skipped
-from onmf.learner.legs import require_features, require_position, require_standing
-from onmf.learner.position import Position
-from onmf.learner.recipe import Recipe
+from onmf.learner.initialise import begin, continued
+from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped
+from onmf.learner.position import Opened, Position, Standing
+from onmf.learner.resume import require_features, require_position, require_standing
 from onmf.learner.run import run
-from onmf.learner.standing import Opened, Standing
 from onmf.learner.step import Progress, step, taught, told
 from onmf.learner.usage import Usage
 
 __all__ = [
     "Coverage",
     "Drift",
-    "Features",
     "Fitted",
     "History",
     "Learned",

@@ -23,10 +23,10 @@ import scipy
 
 from onmf._support.arrays import Array, dense, row_sums
 from onmf._support.known import Known, as_dense
+from onmf.coefficients.problem import Penalties, pose
 from onmf.divergences import Divergence
 from onmf.methods import Method, State
-from onmf.problem import Penalties, pose
-from onmf.sets import Box, DictionarySet, Simplex
+from onmf.model.sets import Box, DictionarySet, Simplex
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part

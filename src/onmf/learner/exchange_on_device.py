@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from onmf._support.arrays import Array
+from onmf.coefficients.problem import Penalty
 from onmf.device.problem import Problem, hurried, positive
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.learner.exchange import ROUNDS, Samples, with_background
-from onmf.problem import Penalty
-from onmf.sets import Box
+from onmf.model.sets import Box
 
 
 class SamplesThere(Samples):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onmf.learner.learned import Learned
-from onmf.sets import DictionaryBox
+from onmf.model.sets import DictionaryBox
 
 
 def guarantee(learned: Learned) -> str:

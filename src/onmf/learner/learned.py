@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf._support.known import Known
+from onmf.data import Spec
+from onmf.data.columns import Features
 from onmf.divergences import Divergence, Partial
 from onmf.learner.drift import Drift
-from onmf.learner.position import Position
-from onmf.learner.standing import Standing
+from onmf.learner.position import Position, Standing
 from onmf.learner.usage import Usage
 from onmf.methods import Method, State
-from onmf.streams import Spec
-from onmf.units import Units
+from onmf.model.units import Units
 
 LONG_HISTORY = 8192  # entries
 KEPT_REASONS = 100  # why something was skipped
@@ -118,25 +117,6 @@ class Coverage:
         if self.blank:
             told.append(f"nothing was known of {self.blank} sample{'s' * (self.blank > 1)}, which taught nothing")
         return "; ".join(told) + "." if told else None
-
-
-@dataclass(frozen=True)
-class Features:
-    """The features of the data: how many, and their names where they have some."""
-
-    number: int
-    names: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, number: int, names: Iterable[Any] | None) -> Features:
-        """With names of whatever type as texts."""
-        return cls(number, None if names is None else tuple(map(str, names)))
-
-    def __post_init__(self) -> None:
-        if self.names is not None and len(self.names) != self.number:
-            raise ValueError(
-                f"there are {len(self.names)} names for {self.number} features; give one name per feature, or none."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

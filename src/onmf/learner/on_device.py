@@ -15,28 +15,28 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import FEW_ENTRIES, Array
+from onmf._support.device_rows import on_host
 from onmf._support.known import Known, apart, as_dense
-from onmf._support.resident import on_host
+from onmf.coefficients.problem import Penalty
+from onmf.device.cuda_graphs import recordings
+from onmf.device.device_state import Twin, state_of, twin_of
 from onmf.device.em import EMRunning
+from onmf.device.engine import Running
 from onmf.device.problem import Problem, hurried, positive
-from onmf.device.recording import recordings
-from onmf.device.running import Running
 from onmf.device.samples import Chunks, Rows, chosen
 from onmf.device.step import SurrogateRunning
-from onmf.device.twin import Twin, state_of, twin_of
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import whole
 from onmf.learner import exchange
-from onmf.learner.chunks import BatchResult, rank_one_loss, unlearnable
+from onmf.learner.algorithm import BatchResult, rank_one_loss, unlearnable
+from onmf.learner.config import Recipe, require_served
 from onmf.learner.exchange_on_device import SamplesThere
 from onmf.learner.learned import Coverage, Learned
-from onmf.learner.lesson import Lesson, News, as_begun, as_floats, faults_of_batch
-from onmf.learner.recipe import Recipe, require_served
+from onmf.learner.update import Lesson, News, as_begun, as_floats, faults_of_batch
 from onmf.learner.usage import Usage
 from onmf.methods import EM, Method, Surrogate
-from onmf.problem import Penalty
-from onmf.sets import Box, Sets
-from onmf.units import refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.sets import Box, Sets
+from onmf.model.units import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
 

@@ -24,17 +24,18 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import row_sums
 from onmf._support.known import Known, apart
+from onmf.data.columns import Features
 from onmf.divergences import Divergence, Partial
 from onmf.divergences.partial import whole
 from onmf.learner import exchange
-from onmf.learner.chunks import unlearnable
+from onmf.learner.algorithm import unlearnable
+from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
-from onmf.learner.learned import Features, History, Learned, Skipped
-from onmf.learner.lesson import News, as_begun, as_floats, faults_of_batch, inside, learnt
-from onmf.learner.recipe import Recipe
+from onmf.learner.learned import History, Learned, Skipped
+from onmf.learner.update import News, as_begun, as_floats, faults_of_batch, inside, learnt
 from onmf.methods import Method, State, Sums
-from onmf.sets import Simplex
-from onmf.units import DataError
+from onmf.model.sets import Simplex
+from onmf.model.units import DataError
 
 SHARE = 0.5  # of the samples seen: the most that a round adds
 

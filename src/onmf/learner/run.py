@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from onmf._support.resident import on_host
+from onmf._support.device_rows import on_host
 from onmf._support.skipping import SkippedLog
-from onmf.learner.beginning import begin
-from onmf.learner.cuts import Reading, cuts
-from onmf.learner.learned import Features, Learned, Skipped
-from onmf.learner.legs import Leg, legs
-from onmf.learner.lesson import as_floats
-from onmf.learner.past import require_same_past
+from onmf.data import Source, SourceError
+from onmf.data.columns import Features
+from onmf.learner.batching import Reading, cuts
+from onmf.learner.config import Recipe
+from onmf.learner.initialise import begin
+from onmf.learner.learned import Learned, Skipped
 from onmf.learner.position import Marks, Position
-from onmf.learner.recipe import Recipe
+from onmf.learner.resume import Leg, legs, require_same_past
 from onmf.learner.step import Progress, step
-from onmf.streams import Source, SourceError
-from onmf.units import DataError, refuse_bad_entries
+from onmf.learner.update import as_floats
+from onmf.model.units import DataError, refuse_bad_entries
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
             marks, asked = Marks(reading.marked), clock + read
             batches = cuts(leg.source, reading, order, fault, size, begins)
             if recipe.device is not None and leg.source.rewinds and not (leg.source.resident or reading.skip_bad):
-                from onmf.device.ahead import sent_ahead  # PyTorch is there, but not for everybody
+                from onmf.device.prefetch import sent_ahead  # PyTorch is there, but not for everybody
 
                 batches = sent_ahead(batches, recipe.device)
             with closing(batches):

@@ -13,12 +13,11 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 from onmf.divergences.partial import whole
-from onmf.learner.chunks import unlearnable
+from onmf.learner.algorithm import unlearnable
+from onmf.learner.config import Recipe
 from onmf.learner.learned import Learned
-from onmf.learner.lesson import News, learnt
-from onmf.learner.position import Position
-from onmf.learner.recipe import Recipe
-from onmf.learner.standing import Standing
+from onmf.learner.position import Position, Standing
+from onmf.learner.update import News, learnt
 from onmf.methods import State
 
 log = logging.getLogger("onmf")

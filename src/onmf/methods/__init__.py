@@ -7,7 +7,8 @@ from onmf.methods.base import Choice, Method, State, Statistics, Sums
 
 # A method registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+    if not _module.ispkg:
+        importlib.import_module(f"{__name__}.{_module.name}")
 
 from onmf.methods.adaptive import Adaptive  # noqa: E402
 from onmf.methods.auto import Auto  # noqa: E402

@@ -30,12 +30,12 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
+from onmf.coefficients.problem import Penalties, Problem, pose
 from onmf.divergences import Divergence
 from onmf.methods.averages import Averages
 from onmf.methods.base import State
 from onmf.methods.steps import Slopes, Solve, Step
-from onmf.problem import Penalties, Problem, pose
-from onmf.sets import DictionaryBox, DictionarySet
+from onmf.model.sets import DictionaryBox, DictionarySet
 
 FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
 MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive

@@ -18,10 +18,10 @@ from onmf._support.checks import MOST, require_at_least, require_whole
 from onmf._support.constants import Constants
 from onmf._support.known import as_dense
 from onmf.coefficients import CoefficientSolver
+from onmf.coefficients.problem import NO_PENALTIES, Penalties, Penalty, Problem
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Growing
-from onmf.problem import NO_PENALTIES, Penalties, Penalty, Problem
-from onmf.sets import DictionaryBox, DictionarySet
+from onmf.model.sets import DictionaryBox, DictionarySet
 
 PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
 

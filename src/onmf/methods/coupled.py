@@ -16,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf.coefficients.problem import Problem
 from onmf.methods.base import State, Statistics, Sums
 from onmf.methods.scales import carried, falling, resized
-from onmf.problem import Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 SWEEPS = 5
 

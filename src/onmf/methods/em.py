@@ -25,13 +25,13 @@ from onmf._support.arrays import FEW_ENTRIES, Array, density
 from onmf._support.checks import require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.coefficients.problem import Penalties, Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
-from onmf.methods.priced import divided
+from onmf.methods.penalised import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
-from onmf.problem import Penalties, Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
@@ -148,7 +148,7 @@ class EM(Method, name="em"):
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.kernels import accumulate
+        from onmf.coefficients.kernels import accumulate
 
         X, H, ratio, W, weights = (statistics.parts[name] for name in ("X", "H", "ratio", "W", "weights"))
         n, memory = statistics.samples, dict(state.memory)
@@ -179,7 +179,7 @@ class EM(Method, name="em"):
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
-        from onmf.kernels import divide
+        from onmf.coefficients.kernels import divide
 
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)

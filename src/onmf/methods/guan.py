@@ -15,11 +15,11 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, precise
+from onmf.coefficients.problem import Penalties, Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
-from onmf.problem import Penalties, Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ class Guan(Method, name="guan"):
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """The oldest samples give way; then the steps and their average."""
-        from onmf.kernels import averaged_steps
+        from onmf.coefficients.kernels import averaged_steps
 
         n = statistics.samples
         memory = {

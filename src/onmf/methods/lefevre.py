@@ -15,11 +15,11 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.coefficients.problem import Penalties, Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
-from onmf.problem import Penalties, Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,12 +13,12 @@ from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import UnknownNameError
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.adaptive import Adaptive
 from onmf.methods.base import Method, State, Statistics
 from onmf.methods.steps import Slopes, Step
-from onmf.problem import Problem
-from onmf.sets import DictionaryBox, DictionarySet, Simplex
+from onmf.model.sets import DictionaryBox, DictionarySet, Simplex
 
 ADAPTIVE = Adaptive()
 EXACT = 1e-8  # a tolerance that counts as none

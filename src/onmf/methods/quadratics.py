@@ -17,10 +17,10 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients.problem import Penalties
 from onmf.divergences import Divergence
-from onmf.methods.priced import swept
-from onmf.problem import Penalties
-from onmf.sets import DictionarySet
+from onmf.methods.penalised import swept
+from onmf.model.sets import DictionarySet
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
 CACHE = 600_000  # bytes
@@ -86,7 +86,7 @@ def update(
 
     Those of the known atoms, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
     """
-    from onmf.kernels import blend, pack, sweep
+    from onmf.coefficients.kernels import blend, pack, sweep
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)

@@ -26,14 +26,14 @@ import scipy
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.known import Known
+from onmf.coefficients.problem import Penalties, Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import State, Statistics, Sums
 from onmf.methods.em import EM, coefficient_sums, order_of, square_sums, visits_worth
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.scales import carried, falling, resized
 from onmf.methods.schedules import Growing
-from onmf.problem import Penalties, Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
@@ -116,7 +116,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         numbers: tuple[float, float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
-        from onmf.kernels import curved_step
+        from onmf.coefficients.kernels import curved_step
 
         C, penalties = state.C, state.penalties
         A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))

@@ -11,10 +11,10 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.constants import Constants
+from onmf.coefficients.problem import Penalties, Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import State
-from onmf.problem import Penalties, Problem
-from onmf.sets import DictionaryBox, DictionarySet
+from onmf.model.sets import DictionaryBox, DictionarySet
 
 Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
 

@@ -33,13 +33,14 @@ from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
+from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import Divergence, Partial
-from onmf.methods import coupled, priced, quadratics
+from onmf.methods import coupled, quadratics
+from onmf.methods import penalised as priced
 from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
-from onmf.problem import Problem, takes_sparse
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
@@ -161,7 +162,7 @@ class Surrogate(Method, name="surrogate"):
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
-        from onmf.kernels import pack
+        from onmf.coefficients.kernels import pack
 
         n = statistics.samples
         rho = self.weight(divergence, state.clock + n, n)

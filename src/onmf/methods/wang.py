@@ -15,11 +15,11 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.coefficients.problem import Penalties, Penalty, Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
-from onmf.problem import Penalties, Penalty, Problem
-from onmf.sets import DictionarySet
+from onmf.model.sets import DictionarySet
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +80,7 @@ class Wang(Method, name="wang"):
 
     def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
         """Forget, add, one step, and back into the set; an atom that would vanish stays as it was."""
-        from onmf.kernels import pack, packed_product
+        from onmf.coefficients.kernels import pack, packed_product
 
         n, memory, parts = statistics.samples, state.memory, statistics.parts
         unit = memory["unit"]

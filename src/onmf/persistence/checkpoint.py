@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences, methods
+from onmf._support.atomic import clear_away, require_replaceable
 from onmf._support.checks import require_at_least
 from onmf.divergences import Divergence
 from onmf.learner import Learned
@@ -60,7 +61,7 @@ class Checkpoint:
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Nobody else's run may write to the same file meanwhile; refused if one does already."""
-        return alone_with(file.require_replaceable(self.path))
+        return alone_with(require_replaceable(self.path))
 
     def exists(self) -> bool:
         """Is there a run to continue?"""
@@ -75,7 +76,7 @@ class Checkpoint:
         path, self._last = Path(self.path), time.monotonic()
         model.require_storable(settings)
         for place in (path, self.previous, self._damaged):
-            file.require_replaceable(place)
+            require_replaceable(place)
         if not self.exists():
             if not path.resolve().parent.is_dir():
                 raise ModelFileError(f"cannot write {path}: there is no folder {path.parent}.")
@@ -84,7 +85,7 @@ class Checkpoint:
             raise ModelFileError(
                 f"{path} holds an earlier run; continue it with resume=True (--resume), or choose another file."
             )
-        file.clear_away(path)
+        clear_away(path)
         found, fault, then, learned = self._last_good(divergences.get(settings["divergence"]))
         if fault is not None:
             log.warning("%s Continuing from the previous one, %s.", fault, found)

@@ -12,19 +12,20 @@ import numpy as np
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
+from onmf.coefficients.problem import NO_PENALTIES
+from onmf.data import Spec
+from onmf.data.columns import Features
 from onmf.divergences import Divergence
-from onmf.initial import INITS
-from onmf.learner import Coverage, Drift, Features, History, Learned, Recipe, Skipped, Usage, continued
-from onmf.learner.standing import restored
+from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued
+from onmf.learner.initial_dictionary import INITS
+from onmf.learner.position import restored
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
+from onmf.model.sets import DictionarySet, Sets
+from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
 from onmf.persistence.plain import plain, read_back, texts
-from onmf.problem import NO_PENALTIES
-from onmf.sets import DictionarySet, Sets
-from onmf.streams import Spec
-from onmf.units import Units
 
 PLAIN = {  # settings that a file holds as they are, and what they are if nobody gives them
     "n_components": 40,

@@ -12,11 +12,11 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf._support.seeds import generators, require_seed
+from onmf.data import Batches, Source, SourceError
+from onmf.data.iterable import is_stream
 from onmf.estimators.online import OnlineNMF
 from onmf.selection.clusters import Clusters, clustered, different, lonelinesses
 from onmf.selection.stability import directions
-from onmf.streams import Batches, Source, SourceError
-from onmf.streams.iterable import is_stream
 
 LITTLE = 4.0  # times the least weight of a feature: what one gets that no atom of the consensus has
 
@@ -90,7 +90,7 @@ def consensus(
     Parameters
     ----------
     X : array, sparse matrix, data frame, AnnData or Source
-        The samples. A ``Source``, or a list of batches in ``onmf.streams.Batches``, is read once per pass and run.
+        The samples. A ``Source``, or a list of batches in ``onmf.data.Batches``, is read once per pass and run.
     n_components : int
         K, at least 2.
     seeds : int, default 10

@@ -15,19 +15,19 @@ from onmf._support.arrays import FEW_ENTRIES, density
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, apart, as_known, checked_missing
 from onmf._support.seeds import generators, require_seed
+from onmf.coefficients.problem import NO_PENALTIES
+from onmf.data import Batches, Rows, Source, SourceError
+from onmf.data.base import read_from
+from onmf.data.inputs import matrix_of
+from onmf.data.iterable import is_stream
 from onmf.estimators.held_out import held_out_losses
-from onmf.estimators.inputs import matrix_of
 from onmf.estimators.online import OnlineNMF
-from onmf.learner.lesson import as_floats
+from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
-from onmf.problem import NO_PENALTIES
+from onmf.model.units import DataError
 from onmf.selection.result import RankSelection
 from onmf.selection.speckle import Speckle
 from onmf.selection.stability import stability
-from onmf.streams import Batches, Rows, Source, SourceError
-from onmf.streams.base import read_from
-from onmf.streams.iterable import is_stream
-from onmf.units import DataError
 
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
@@ -65,7 +65,7 @@ def select_rank(
     Parameters
     ----------
     X : array, sparse matrix, data frame, AnnData or Source
-        The samples. A ``Source``, or a list of batches in ``onmf.streams.Batches``, is read once per pass and fit, in
+        The samples. A ``Source``, or a list of batches in ``onmf.data.Batches``, is read once per pass and fit, in
         memory that does not grow with it. Zeros that a sparse X does not store are held out like other entries, for
         which its batches are made dense: a fit costs what dense data cost, O(n F K) per pass.
     ranks : iterable of int

@@ -107,7 +107,7 @@ class RankSelection:
 
     def plot(self) -> Any:
         """``onmf.plots.rank`` on a figure of its own, which it gives; ``plot().savefig("ranks.png")`` writes it."""
-        from onmf.plots import new_figure, rank
+        from onmf.insight.plots import new_figure, rank
 
         return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
 

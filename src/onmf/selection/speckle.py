@@ -12,11 +12,11 @@ import xxhash
 
 from onmf._support.arrays import Array, Mask, dense
 from onmf._support.known import Known, Weighted, apart, as_known, filled
-from onmf.learner.lesson import as_floats
-from onmf.streams import Source
-from onmf.streams.base import Numbered, OnBad, read_from
-from onmf.streams.tools import Derived
-from onmf.units import refuse_bad_entries
+from onmf.data import Source
+from onmf.data.base import Numbered, OnBad, read_from
+from onmf.data.tools import Derived
+from onmf.learner.update import as_floats
+from onmf.model.units import refuse_bad_entries
 
 Words = npt.NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

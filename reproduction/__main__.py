@@ -1,0 +1,176 @@
+"""``python -m reproduction synthetic | sensitivity | topics | faces``: the paper's experiments."""
+
+from __future__ import annotations
+
+import importlib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from onmf.cli.as_json import AsJson, print_json
+from onmf.cli.terminal import console, errors, fail
+
+experiments = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Run the paper's experiments: figures, tables, and which of its claims hold.",
+)
+
+
+class Size(StrEnum):
+    """How much of an experiment is run."""
+
+    small = "small"
+    paper = "paper"
+
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted run resumes there.")]
+SizeOption = Annotated[Size, typer.Option(help="small: about a minute; paper: the paper's own sizes, hours.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial dictionaries.")]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Contestants, separated by commas: ol (the paper's method), ol-adaptive (with a step that needs no "
+        "tuning), ours (onmf's default), batch; some experiments have ol-lef, ol-guan or ol-wang, too.",
+        show_default="all",
+    ),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=400, help="N, the number of samples; ol's a and b scale with it.", show_default="by size"),
+]
+Features = Annotated[int | None, typer.Option(min=2, help="F, the number of features.", show_default="by size")]
+Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
+Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
+StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
+Collections = Annotated[str | None, typer.Option(help="bbc, 20newsgroups.", show_default="both")]
+FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")]
+Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
+
+
+@experiments.command(epilog="Example:\n\n`python -m reproduction synthetic --out synthetic`")
+def synthetic(
+    out: Out = Path("synthetic"),
+    size: SizeOption = Size.small,
+    seed: Seed = 0,
+    methods: Methods = None,
+    samples: Samples = None,
+    features: Features = None,
+    as_json: AsJson = False,
+) -> None:
+    """Six divergences on planted dictionaries: the objective against time (Figure 2)."""
+    _run("synthetic", **locals())
+
+
+@experiments.command(
+    epilog="Example:\n\n`python -m reproduction sensitivity --methods ol,ol-adaptive --out sensitivity`"
+)
+def sensitivity(
+    out: Out = Path("sensitivity"),
+    size: SizeOption = Size.small,
+    seed: Seed = 0,
+    methods: Methods = None,
+    samples: Samples = None,
+    features: Features = None,
+    as_json: AsJson = False,
+) -> None:
+    """Vary tau, K and the step's constants, one at a time (Figures S-1 to S-3)."""
+    _run("sensitivity", **locals())
+
+
+@experiments.command(
+    epilog="Examples:\n\n`python -m reproduction topics --data DATA --out topics`\n\n"
+    "`python -m reproduction topics --stand-in`"
+)
+def topics(
+    out: Out = Path("topics"),
+    size: SizeOption = Size.small,
+    seed: Seed = 0,
+    methods: Methods = None,
+    data: Data = None,
+    stand_in: StandIn = False,
+    collections: Collections = None,
+    initialisations: Starts = None,
+    as_json: AsJson = False,
+) -> None:
+    """News topics: keywords, clusterings, running times (Tables 5 to 7)."""
+    _run("topics", **locals())
+
+
+@experiments.command(
+    epilog="Examples:\n\n`python -m reproduction faces --data DATA --out faces`\n\n"
+    "`python -m reproduction faces --stand-in`"
+)
+def faces(
+    out: Out = Path("faces"),
+    size: SizeOption = Size.small,
+    seed: Seed = 0,
+    methods: Methods = None,
+    data: Data = None,
+    stand_in: StandIn = False,
+    fresh_noise: FreshNoise = False,
+    subjects: Subjects = None,
+    initialisations: Starts = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove noise and shadows from faces: pictures, PSNR, running times (Figure 3, Table 8)."""
+    _run("faces", **locals())
+
+
+def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
+    """Run an experiment into the folder ``out``, and print its verdicts."""
+    from reproduction.datasets.folder import DataFolderError
+
+    experiment = getattr(importlib.import_module(f"reproduction.{name}"), name.capitalize())
+    for option in {"methods", "collections"} & set(settings):
+        settings[option] = _chosen(settings[option], getattr(experiment, option), option)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
+            report = experiment(**settings).run(out, _Bars(progress))
+    except DataFolderError as error:
+        fail(f"{error} To try it without the data, add --stand-in.")
+    except KeyboardInterrupt:
+        errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
+        raise typer.Exit(130) from None
+    rows = [claim.row() for claim in report.claims]
+    if as_json:
+        claims = [{"claim": each.claim, "measured": each.measured, "verdict": each.verdict} for each in report.claims]
+        print_json({"folder": out, "claims": claims})
+        return
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+    console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
+
+
+def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """The known names among those between the commas; all of them without a text."""
+    names = known if text is None else [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
+    return tuple(name for name in known if name in names)
+
+
+class _Bars:
+    """Two bars: the parts of the experiment, and the one that runs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.all, self.now = progress.add_task("experiment", total=None), progress.add_task("", total=1.0)
+
+    def part(self, title: str, number: int, total: int) -> None:
+        self.progress.update(self.all, completed=number, total=total)
+        self.progress.reset(self.now, description=title)
+
+    def step(self, share: float) -> None:
+        self.progress.update(self.now, completed=share)
+
+
+if __name__ == "__main__":
+    experiments(prog_name="python -m reproduction")

@@ -1,0 +1,207 @@
+"""A contest: contestants learn the same task against the clock, and their dictionaries are judged when it is over.
+
+The clock runs while a contestant learns, not while samples are drawn or anything is looked at. It shows processor time
+for tasks of one thread, which neighbours and pauses of the machine do not affect, and wall time otherwise. Dictionaries
+are written to disk at marks, so that judging disturbs neither the clock nor the memory.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.data import Rows, Source
+from onmf.data.base import recut, stacked
+
+READ = 200  # samples at a time
+ORDER = 1  # key of the random numbers that shuffle the samples
+
+Look = Callable[[int, Array, Array | None], None]  # samples learnt from, W, and the coefficients of the last batch
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is the same for all contestants: the samples, their batches and order, the loss, K and the start."""
+
+    source: Source
+    divergence: str  # with its parameters, if it has any
+    K: int
+    W0: Array | None  # (K, F) with entries in [0, 1]; None: each contestant's own default
+    seed: int
+    batch_size: int = READ
+    shuffled: bool = False  # anew in every pass
+    threads: int | None = None  # None: whatever the libraries use
+
+    @property
+    def n(self) -> int:
+        """The samples of one pass."""
+        return int(self.source.n_samples or 0)
+
+    def batches(self, passes: int = 1, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
+        """(samples so far, this batch included; batch); no batch spans two passes. ``size``: as ``recut`` takes it."""
+        rng = np.random.default_rng([self.seed, ORDER]) if self.shuffled else None
+        seen = 0
+        for _ in range(passes):
+            batches = self.source.batches(self.batch_size, rng)
+            for rows, batch in batches if size is None else recut(batches, size):
+                seen += len(rows)
+                yield seen, batch
+
+    def gathered(self, most_bytes: float = np.inf) -> Any:
+        """The samples of the first pass in memory, in their order: all of them, or the first that fit."""
+        parts: list[Any] = []
+        used = 0
+        for _, batch in self.batches():
+            used += batch.nbytes if isinstance(batch, np.ndarray) else batch.data.nbytes + batch.indices.nbytes
+            if used > most_bytes and parts:
+                break
+            parts.append(batch)
+        return stacked(parts)
+
+    def head(self, n: int = READ) -> Task:
+        """The same task on the first batch alone, or on its first n samples."""
+        _, first = next(self.batches())
+        return replace(self, source=Rows(first[:n]), batch_size=min(n, self.batch_size), shuffled=False)
+
+
+class Contestant(ABC):
+    """A way to learn a dictionary. Preparing is free: ``__init__`` runs off the clock."""
+
+    title: ClassVar[str]
+    divergences: ClassVar[tuple[str, ...]] = ()  # those it can minimise, without parameters; empty: all
+
+    def __init__(self, task: Task, variant: Any = None) -> None:
+        self.task = task
+
+    @classmethod
+    def serves(cls, divergence: str) -> bool:
+        """Whether it can minimise this divergence."""
+        return not cls.divergences or divergence.partition(":")[0] in cls.divergences
+
+    @abstractmethod
+    def run(self, passes: int, course: Course) -> None:
+        """Learn from scratch, and call ``course`` with the dictionary wherever the run could end."""
+
+    def notes(self) -> dict[str, Any]:
+        """What else is worth recording after a run."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A dictionary put aside, and where its contestant stood."""
+
+    samples: int
+    seconds: float  # by the contest's clock
+    wall: float
+    passes: int | None  # that ended here
+    loss: float  # by the contestant's own account; NaN if it gives none
+    file: Path = field(compare=False)
+
+    @property
+    def W(self) -> Array:
+        """The dictionary, read from disk."""
+        return np.asarray(np.load(self.file))
+
+
+class TimeIsUp(Exception):  # noqa: N818 - no error, but the end of a run
+    """Raised in a contestant whose run is over before it has finished."""
+
+
+@dataclass
+class Course:
+    """The course of one run: the clock, and a mark a few times per doubling of the samples and at the given ends."""
+
+    folder: Path
+    passes: int
+    ends: Mapping[int, int]  # passes by the samples at which they end
+    processor: bool  # time the processor, not the wall
+    marks_per_doubling: int = 3  # 0: only at the ends
+    limit: float = np.inf  # seconds of wall time
+    most_stops: float = np.inf
+    look: Look = lambda samples, W, H: None  # called at every stop, off the clock
+
+    def __post_init__(self) -> None:
+        self.due = 0.0 if self.marks_per_doubling else np.inf
+        self.marks: list[Mark] = []
+        self.stops = 0
+        self.wall = self.spent = 0.0
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._start()
+
+    def __call__(
+        self, samples: int, W: Array, H: Array | None = None, *, loss: float = np.nan, end: bool = False
+    ) -> None:
+        """The run could be stopped here, with this dictionary; ``end`` says that it ends here."""
+        self._stop()
+        self.stops += 1
+        self.look(samples, W, H)
+        ended = self.passes if end else self.ends.get(samples)
+        if ended is not None or samples >= self.due:
+            if self.marks and self.marks[-1].samples == samples:
+                self.marks.pop()
+            seconds = self.spent if self.processor else self.wall
+            self.marks.append(Mark(samples, seconds, self.wall, ended, loss, self.folder / f"{samples}.npy"))
+            np.save(self.marks[-1].file, W)
+        if samples >= self.due:
+            self.due = max(samples, 1) * 2 ** (1 / self.marks_per_doubling)
+        if self.wall >= self.limit or self.stops >= self.most_stops:
+            raise TimeIsUp
+        self._start()
+
+    def batches(self, task: Task, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
+        """The task's batches, drawn off the clock."""
+        waiting = task.batches(self.passes, size)
+        while True:
+            self._stop()
+            item = next(waiting, None)
+            self._start()
+            if item is None:
+                return
+            yield item
+
+    def _start(self) -> None:
+        self._since = time.perf_counter(), time.process_time()
+
+    def _stop(self) -> None:
+        self.wall += time.perf_counter() - self._since[0]
+        self.spent += time.process_time() - self._since[1]
+
+
+def race(
+    contestant: Contestant, folder: Path, passes: int = 1, *, repeats: int = 1, enough: float = np.inf, **options: Any
+) -> list[Mark]:
+    """The marks of a run, which has at least one; ``options`` are those of ``Course``.
+
+    With ``repeats`` a run that took less than ``enough`` seconds is repeated, up to so many runs or until they have
+    taken as long together. All find the same dictionaries, and the quickest counts: one short run alone is noise.
+    """
+    options = {"ends": {passes * contestant.task.n: passes}} | options
+    runs: list[list[Mark]] = []
+    spent = 0.0
+    while not runs or (len(runs) < repeats and spent < enough):
+        course = Course(folder, passes, processor=contestant.task.threads == 1, **options)
+        with suppress(TimeIsUp):
+            contestant.run(passes, course)
+        runs.append(course.marks)
+        spent += course.wall
+    return min(runs, key=lambda marks: marks[-1].seconds)
+
+
+def warm_up(contestant: type[Contestant], task: Task, variant: Any, folder: Path) -> None:
+    """A step or two on a few samples: compiled code is loaded before the clock starts."""
+    few = task.head(max(60, 2 * task.K))
+    race(contestant(few, variant), folder / "warm-up", most_stops=2)
+
+
+def seconds_to(points: Sequence[Mapping[str, Any]], measure: str, loss: float) -> float:
+    """When the measure was first at or below ``loss``; infinity if it never was."""
+    return next((float(point["seconds"]) for point in points if point[measure] <= loss), np.inf)

@@ -1,0 +1,152 @@
+"""What the paper's experiments share: contestants learn from data sets, from several initial dictionaries each, and the
+results become tables, pictures, and verdicts on the paper's claims.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from onmf.insight.plots import new_figure
+from reproduction.claims import THE_RULE, Claim
+from reproduction.comparison import Facts, Results, beside_batch, means
+from reproduction.contestants import CONTESTANTS, TITLES
+from reproduction.folder import Folder, Result
+from reproduction.report import Block, Report, heading, paragraph
+from reproduction.trial import Problem, Trial
+
+FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
+
+SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
+
+
+class Watch:
+    """Is told how far an experiment has come; this one is silent."""
+
+    def part(self, title: str, number: int, total: int) -> None:
+        """The next part begins, after ``number`` of ``total``."""
+
+    def step(self, share: float) -> None:
+        """How much of the part is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """An experiment; its fields are its settings."""
+
+    TITLE: ClassVar[str]
+    EACH: ClassVar[str]  # what a data set is: the name of a column
+    MEASURES: ClassVar[tuple[str, ...]]  # shown in the summary
+    STARTS: ClassVar[Mapping[str, int]] = {"small": 1, "paper": 1}
+
+    size: str = "small"
+    seed: int = 0
+    methods: tuple[str, ...] = ()
+    data: Path | None = None
+    initialisations: int | None = None
+
+    @property
+    def starts(self) -> range:
+        """The seeds of the initial dictionaries."""
+        return range(self.seed, self.seed + (self.initialisations or self.STARTS[self.size]))
+
+    @property
+    def full_length(self) -> bool:
+        """Are there as many samples as in the paper? Then no claim fails for want of them."""
+        return self.size == "paper"
+
+    @property
+    @abstractmethod
+    def sets(self) -> Mapping[str, Problem]:
+        """The data sets by title."""
+
+    def entered(self, title: str) -> Sequence[Any]:
+        """The contestants on a data set."""
+        return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
+
+    def trial(self, data: Any, who: Any, start: int) -> Trial:
+        """What a contestant does with a data set."""
+        return Trial(data, who, start)
+
+    def judged(self, data: Any, result: Result) -> Result:
+        """What else there is to say of a contestant's result."""
+        return result
+
+    @abstractmethod
+    def blocks(self, folder: Folder, results: Results) -> list[Block]:
+        """The set-up in words, and the pictures."""
+
+    @abstractmethod
+    def claims(self, results: Results) -> Iterable[Claim]:
+        """What the paper says of these results."""
+
+    def columns(self, who: Any) -> dict[str, Any]:
+        """The cells of a table that name a contestant."""
+        return {"method": TITLES[who]}
+
+    def summary(self, results: Results) -> list[dict[str, Any]]:
+        """One row per data set and contestant: means and standard deviations over the initial dictionaries."""
+        return [
+            {self.EACH: title} | self.columns(who) | means(found, self.MEASURES) | beside_batch(by_method, who)
+            for title, by_method in results.items()
+            for who, found in by_method.items()
+        ]
+
+    def caption(self) -> str:
+        """What the summary shows."""
+        several = f"Means (and standard deviations) over {len(self.starts)} initial dictionaries."
+        return (
+            f"{several if len(self.starts) > 1 else 'One initial dictionary.'} Train and held-out: mean loss at the "
+            "best coefficients. There: where the training loss first falls to Batch's final one."
+        )
+
+    def run(self, out: Path, watch: Watch | None = None) -> Report:
+        """Run what is not yet in the folder ``out``, and write the tables, the pictures and the report there."""
+        new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        name = {"experiment": type(self).__name__.lower()}
+        folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
+        results = self._results(folder, watch or Watch())
+        points = [
+            {self.EACH: title} | self.columns(who) | {"start": start} | point
+            for title, by_method in results.items()
+            for who, found in by_method.items()
+            for start, facts in zip(self.starts, found, strict=True)
+            for point in facts["points"]
+        ]
+        folder.table("curves", points)
+        small = [paragraph(SMALL_RUN)] if self.size == "small" else []
+        numbers = [heading("In numbers"), folder.table("summary", self.summary(results), self.caption())]
+        blocks = [*small, *self.blocks(folder, results), *numbers]
+        claims = [replace(claim, unsettled=()) if self.full_length else claim for claim in self.claims(results)]
+        report = Report(self.TITLE, blocks, claims, "" if self.full_length else THE_RULE)
+        report.write(out)
+        del settings["data"]
+        (out / "report.json").write_text(json.dumps(name | settings, indent=2) + "\n")
+        return report
+
+    def _results(self, folder: Folder, watch: Watch) -> Results:
+        results: dict[str, dict[Any, list[Facts]]] = {
+            title: {who: [] for who in self.entered(title)} for title in self.sets
+        }
+        parts = [(title, start, who) for title, entered in results.items() for start in self.starts for who in entered]
+        for number, (title, start, who) in enumerate(parts):
+            watch.part(", ".join([title, *map(str, self.columns(who).values()), f"start {start}"]), number, len(parts))
+            find = partial(self._part, self.sets[title], who, start, watch)
+            results[title][who].append(folder.part(file_name(title, who, start), find))
+        watch.part("report", len(parts), len(parts))
+        return results
+
+    def _part(self, data: Any, who: Any, start: int, watch: Watch, scratch: Path) -> Result:
+        return self.judged(data, self.trial(data, who, start).run(scratch, watch.step))
+
+
+def file_name(title: str, *more: object) -> str:
+    """The name of a file about a data set."""
+    return "-".join([re.sub(r"\W+", "-", title.lower()), *map(str, more)])

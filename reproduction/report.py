@@ -1,0 +1,103 @@
+"""The report of a run: a list of blocks, written as one self-contained HTML page and as Markdown."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onmf.persistence.file import replacing
+from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim
+
+CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", UNKNOWN: "unknown"}
+MARKS = {verdict: f' class="{name}"' for verdict, name in CLASSES.items()}
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b }
+h1 { font-size: 1.7rem } h2 { font-size: 1.25rem; margin-top: 2.2rem }
+figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto } figcaption { color: #555; font-size: .9rem }
+.wide { overflow-x: auto } table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem }
+th, td { border: 1px solid #ccc; padding: .3rem .6rem; text-align: left; vertical-align: top }
+th { background: #f3f3f3 }
+.holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .short, .unknown { color: #555 }
+"""
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<style>{style}</style></head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>"""
+
+
+class Block(NamedTuple):
+    """A piece of a report."""
+
+    html: str
+    markdown: str
+
+
+def heading(text: str) -> Block:
+    """The title of a section."""
+    return Block(f"<h2>{escape(text)}</h2>", f"## {text}")
+
+
+def paragraph(text: str) -> Block:
+    """Plain text."""
+    return Block(f"<p>{escape(text)}</p>", text)
+
+
+def picture(file: Path, caption: str) -> Block:
+    """A PNG file and what it shows."""
+    data, text = base64.b64encode(file.read_bytes()).decode("ascii"), escape(caption)
+    image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
+    return Block(f"<figure>{image}<figcaption>{text}</figcaption></figure>", f"![{caption}]({file.name})")
+
+
+def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Block:
+    """Rows of cells by column name; missing cells are left empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[shown(row.get(name, "")) for name in columns] for row in rows]
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = ("".join(f"<td{MARKS.get(cell, '')}>{escape(cell)}</td>" for cell in line) for line in lines)
+    html = "".join(f"<tr>{row}</tr>\n" for row in (head, *body))
+    title = f"<p>{escape(caption)}</p>\n" if caption else ""
+    text = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in (columns, ["---"] * len(columns), *lines))
+    markdown = "\n".join(f"| {line} |" for line in text)
+    return Block(
+        f'{title}<div class="wide"><table>{html}</table></div>', f"{caption}\n\n{markdown}" if caption else markdown
+    )
+
+
+@dataclass(frozen=True)
+class Report:
+    """A title, blocks, and the claims, which make up the last table, below what is to be known about verdicts."""
+
+    title: str
+    blocks: Sequence[Block]
+    claims: Sequence[Claim] = ()
+    rule: str = ""
+
+    def write(self, folder: Path) -> Path:
+        """Write report.html, whose path is returned, and report.md."""
+        page, title = folder / "report.html", escape(self.title)
+        claims = [heading("Claims of the paper"), table(self.rule, [claim.row() for claim in self.claims])]
+        blocks = [*self.blocks, *(claims if self.claims else [])]
+        body = "\n".join(block.html for block in blocks)
+        text = "\n\n".join([f"# {self.title}", *(block.markdown for block in blocks)])
+        for path, content in ((page, PAGE.format(title=title, style=STYLE, body=body)), (folder / "report.md", text)):
+            with replacing(path) as temporary:
+                temporary.write_text(f"{content}\n", encoding="utf-8")
+        return page
+
+
+def shown(value: Any) -> str:
+    """A cell: numbers to four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,211 @@
+"""The sensitivity experiment (Figures S-1 to S-3): tau, K and a, one at a time in log scale, for six divergences.
+
+Besides, what is not in the paper: tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That one races
+for its c, so fixed values of c are compared with the raced one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+from onmf.insight.plots import panels
+from onmf.methods import Canonical, Paper
+from onmf.methods.paper import ADAPTIVE
+from reproduction.claims import Claim, failing_early
+from reproduction.comparison import IN_WORDS, Facts, Results, about, course, measured, steps
+from reproduction.contestants import TITLES, canonical
+from reproduction.folder import Folder
+from reproduction.report import Block, heading, paragraph
+from reproduction.synthetic import PLANTED, Data, Synthetic
+from reproduction.trial import Trial
+
+RACED = "raced"  # in place of a factor of c
+FACTORS: dict[str, tuple[float | str, ...]] = {
+    "tau": (0.1, 1, 4, 40),
+    "K": (0.5, 1, 2),
+    "a": (0.1, 1, 10),
+    "b": (0.01, 0.1, 1, 10),
+    "c": (RACED, 1 / 16, 1 / 4, 1, 4, 16),
+}
+UNCHANGED: dict[str, float | str] = {name: RACED if name == "c" else 1 for name in FACTORS}
+PARAMETERS = {"ol": ("tau", "K", "a"), "ol-adaptive": ("tau", "K", "b", "c"), "ours": ("tau", "K")}
+FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
+EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != RACED})
+OUR_TAU = 30  # where the surrogate's chunks begin
+MIDDLE_C = 0.5  # the middle one of those that race
+ORDER = [*FACTORS]
+SMALL = 1.1  # final losses within a tenth of each other are a small variation
+
+ByFactor: TypeAlias = dict[float | str, Facts]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with one parameter multiplied by a factor, or left as it is: then one run serves all parameters."""
+
+    method: str
+    parameter: str
+    factor: float | str
+
+    def __str__(self) -> str:
+        return self.method if self.unchanged else f"{self.method}-{self.parameter}-{self.factor:g}"
+
+    @property
+    def unchanged(self) -> bool:
+        return self.factor == UNCHANGED[self.parameter]
+
+    def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
+        """The number of atoms, and what differs from the method's own settings."""
+        if self.unchanged:
+            return K, {}
+        factor = float(self.factor)
+        if self.parameter == "K":
+            return round(K * factor), {}
+        if self.parameter == "tau":
+            tau = {"ol": canonical(n).tau, "ol-adaptive": Paper().tau, "ours": OUR_TAU}[self.method]
+            return K, {"method__tau": max(1, round(tau * factor))}
+        steps = {
+            "a": Canonical(a=0.2 * n * factor, b=0.2 * n),
+            "b": replace(ADAPTIVE, b=ADAPTIVE.b * factor),
+            "c": replace(ADAPTIVE, c=MIDDLE_C * factor),
+        }
+        return K, {"method__step": steps[self.parameter]}
+
+
+def variants(method: str) -> list[Variant]:
+    """All variants of a method."""
+    return [Variant(method, name, factor) for name in PARAMETERS[method] for factor in FACTORS[name]]
+
+
+@dataclass(frozen=True)
+class Sensitivity(Synthetic):
+    """K is the canonical one. Few samples are judged: that takes longer than learning."""
+
+    TITLE = "Sensitivity to tau, K and the step"
+    SIZES: ClassVar = {"small": (400, 20, 6, 40), "paper": (100_000, 200, 40, 200)}
+
+    methods: tuple[str, ...] = ("ol", "ol-adaptive", "ours")
+
+    def entered(self, title: str) -> Sequence[Any]:
+        return [variant for method in self.methods for variant in variants(method)]
+
+    def trial(self, data: Data, who: Any, start: int) -> Trial:
+        K, changes = who.applied(self.shape[0], data.K)
+        return Trial(replace(data, K=K), who.method, start, variant=changes)
+
+    def columns(self, who: Any) -> dict[str, Any]:
+        return {"method": TITLES[who.method], "parameter": who.parameter, "factor": who.factor}
+
+    def blocks(self, folder: Folder, results: Results) -> list[Block]:
+        n, F, K, _ = self.shape
+        told = {
+            "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
+            f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
+            "compared with the raced one.",
+            "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but not where tau is varied.",
+        }
+        text = (
+            f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms; K = {K}. {steps(n, self.methods)} "
+            f"{' '.join(text for method, text in told.items() if method in self.methods)} One parameter at a time is "
+            "multiplied by the factors in the legends."
+        )
+        blocks = [heading("Set-up"), paragraph(text)]
+        for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: ORDER.index(each[0][1])):
+            charts = {
+                title: {_legend(parameter, factor): course(facts, "held_out") for factor, facts in found.items()}
+                for title, found in by_title.items()
+            }
+            figure = panels(charts, "seconds", "held-out loss")
+            papers = f"the paper's Figure {FIGURES[parameter]}" if method == "ol" else "not in the paper"
+            caption = f"{IN_WORDS[method]}, {parameter} varied ({papers})."
+            blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
+        return blocks
+
+    def caption(self) -> str:
+        raced = " (for c: the raced one)" if "ol-adaptive" in self.methods else ""
+        return (
+            f"Final held-out loss divided by that of the unchanged setting{raced}; worst on the way: "
+            "the largest loss after the first tenth of the samples, divided by that of the first mark."
+        )
+
+    def summary(self, results: Results) -> list[dict[str, Any]]:
+        """One row per divergence, method and parameter."""
+        rows, groups = [], varied(results)
+        columns = [factor for factor in EVERY_FACTOR if any(factor in FACTORS[name] for _, name in groups)]
+        for (method, parameter), by_title in groups.items():
+            for title, found in by_title.items():
+                ends = final_losses(found)
+                own = ends[UNCHANGED[parameter]]
+                row: dict[str, Any] = {"divergence": title, "method": TITLES[method], "parameter": parameter}
+                row["largest / smallest"] = max(ends.values()) / min(ends.values())
+                row["worst on the way"] = max(excursion(facts) for facts in found.values())
+                row |= {f"x {factor:g}": ends[factor] / own if factor in ends else "" for factor in columns}
+                rows.append(row)
+        return sorted(rows, key=lambda row: list(results).index(row["divergence"]))
+
+    def claims(self, results: Results) -> Iterator[Claim]:
+        for (method, parameter), by_title in varied(results).items():
+            yield _race_finds_c(by_title) if parameter == "c" else _insensitive(method, parameter, by_title)
+
+
+def _insensitive(method: str, parameter: str, by_title: Mapping[str, ByFactor]) -> Claim:
+    ends = {title: final_losses(found) for title, found in by_title.items()}
+    spreads = {title: max(losses.values()) / min(losses.values()) for title, losses in ends.items()}
+    good = [value <= SMALL for value in spreads.values()]
+    high = [
+        [facts for factor, facts in found.items() if ends[title][factor] > SMALL * min(ends[title].values())]
+        for title, found in by_title.items()
+    ]
+    factors = [factor for factor in EVERY_FACTOR if factor in FACTORS[parameter]]
+    return Claim(
+        about(method, f"{IN_WORDS[method]} is insensitive to {parameter}: small variations over wide ranges"),
+        f"largest / smallest final held-out loss, factors {factors[0]:g} to {factors[-1]:g}: {_each(spreads)}",
+        good,
+        failing_early(good, high) if parameter != "K" else (),  # fewer atoms fit less well however long they learn
+    )
+
+
+def _race_finds_c(by_title: Mapping[str, ByFactor]) -> Claim:
+    ratios = {}
+    for title, found in by_title.items():
+        ends = final_losses(found)
+        ratios[title] = ends.pop(RACED) / min(ends.values())
+    good = [ratio <= SMALL for ratio in ratios.values()]
+    return Claim(
+        about("ol-adaptive", f"{IN_WORDS['ol-adaptive']} needs no choice of c: the race does as well as the best one"),
+        f"final held-out loss with the race / with the best fixed c of {len(FACTORS['c']) - 1}: {_each(ratios)}",
+        good,
+        failing_early(good, [[found[RACED]] for found in by_title.values()]),
+    )
+
+
+def _each(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{title} {value:.3g}" for title, value in values.items())
+
+
+def _legend(parameter: str, factor: float | str) -> str:
+    return f"{parameter} {RACED}" if factor == RACED else f"{parameter} x {factor:g}"
+
+
+def varied(results: Results) -> dict[tuple[str, str], dict[str, ByFactor]]:
+    """The runs by method and parameter, then by data set, then by factor."""
+    groups: dict[tuple[str, str], dict[str, ByFactor]] = {}
+    for title, by_variant in results.items():
+        for variant, (facts, *_) in by_variant.items():
+            group = groups.setdefault((variant.method, variant.parameter), {})
+            group.setdefault(title, {})[variant.factor] = facts
+    return groups
+
+
+def final_losses(found: ByFactor) -> dict[float | str, float]:
+    """The final held-out losses by factor."""
+    return {factor: measured(facts, "held_out") for factor, facts in found.items()}
+
+
+def excursion(facts: Facts) -> float:
+    """The largest held-out loss after the first tenth of the samples / that of the first mark."""
+    points = facts["points"]
+    late = [point["held_out"] for point in points if point["samples"] >= 0.1 * facts["n"]]
+    return float(max(late) / points[0]["held_out"])

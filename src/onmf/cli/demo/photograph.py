@@ -1,0 +1,133 @@
+"""The demo: a photograph with 30 % of its pixels replaced by noise, denoised by dictionaries of its own patches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import median_filter
+
+from onmf import OnlineNMF, Progress
+from onmf._support.arrays import Array, Counts
+from onmf.insight.plots import new_figure
+from onmf.insight.plots.mosaic import as_pictures, mosaic
+from reproduction.judge import peak_signal_to_noise
+
+SIDE, STRIDE = 14, 2  # of a patch, and from one to the next
+FADING = np.exp(-0.5 * ((np.arange(SIDE) - (SIDE - 1) / 2) / (0.25 * SIDE)) ** 2)
+COMPONENTS = 20
+NOISE_SHARE = 0.3
+DIVERGENCES = {"Huber's loss": "huber:0.03", "squared l2": "squared_l2"}  # pixels are in [0, 1]
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """The result of one way to denoise."""
+
+    name: str
+    picture: Array
+    seconds: float = 0.0
+    atoms: Array | None = None  # (K, SIDE * SIDE)
+
+
+def photograph() -> Array:
+    """scikit-learn's ``china.jpg`` in grey at half its size, values in [0, 1]."""
+    try:
+        from sklearn.datasets import load_sample_image
+
+        colours = load_sample_image("china.jpg")
+    except ImportError:
+        raise ModuleNotFoundError("the demo needs Pillow and Matplotlib; install onmf[plots].") from None
+    grey = colours.mean(axis=2) / 255.0
+    height, width = (length // 2 for length in grey.shape)
+    return grey[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean(axis=(1, 3))
+
+
+def add_noise(picture: Array, rng: np.random.Generator) -> Array:
+    """The picture with a share of its pixels replaced by uniform noise."""
+    replaced = rng.random(picture.shape) < NOISE_SHARE
+    return np.where(replaced, rng.random(picture.shape), picture)
+
+
+def patches(picture: Array) -> Array:
+    """Overlapping patches as rows, ``STRIDE`` apart and one more along the far edges: all pixels are in some."""
+    windows = np.lib.stride_tricks.sliding_window_view(picture, (SIDE, SIDE))
+    return windows[np.ix_(*_corners(picture.shape))].reshape(-1, SIDE * SIDE)
+
+
+def from_patches(rows: Array, shape: tuple[int, ...]) -> Array:
+    """The picture in which every pixel is the weighted mean over the patches that show it.
+
+    A patch counts most in its middle and fades towards its sides: at equal weights, the sides would show as a grid.
+    """
+    tops, lefts = _corners(shape)
+    squares = rows.reshape(len(tops), len(lefts), SIDE, SIDE)
+    weights = np.outer(FADING, FADING)
+    total, weight = np.zeros(shape), np.zeros(shape)
+    for down, across in np.ndindex(SIDE, SIDE):  # no two patches have the same pixel at the same place
+        pixels = np.ix_(tops + down, lefts + across)
+        total[pixels] += weights[down, across] * squares[:, :, down, across]
+        weight[pixels] += weights[down, across]
+    return total / weight
+
+
+def _corners(shape: tuple[int, ...]) -> tuple[Counts, Counts]:
+    """The first rows and the first columns of the patches."""
+    last = shape[0] - SIDE, shape[1] - SIDE
+    tops, lefts = (np.unique(np.append(np.arange(0, end, STRIDE), end)) for end in last)
+    return tops, lefts
+
+
+def psnr(picture: Array, clean: Array) -> float:
+    """Peak signal-to-noise ratio in dB for pictures in [0, 1]."""
+    return peak_signal_to_noise(clean, picture, 1.0)
+
+
+def denoise(noisy: Array, name: str, seed: int, report: Callable[[Progress], None] | None = None) -> Denoised:
+    """One pass over the noisy patches, then the picture of their fits; ``name`` is one of ``DIVERGENCES``.
+
+    A price on large coefficients makes atoms strokes and edges, which many patches share, instead of single blobs.
+    """
+    X = patches(noisy)
+    started = time.perf_counter()
+    model = OnlineNMF(
+        COMPONENTS,
+        divergence=DIVERGENCES[name],
+        l2_coefficients=0.01,
+        init="uniform",
+        random_state=seed,
+        transform_tol=1e-2,
+        transform_max_iter=300,
+        callbacks=[report] if report else None,
+    ).fit(X)
+    H = model.transform(X)
+    picture = from_patches(model.inverse_transform(H), noisy.shape)
+    return Denoised(name, picture, time.perf_counter() - started, model.components_)
+
+
+def median(noisy: Array) -> Denoised:
+    """The classical answer: a 3 x 3 median filter."""
+    started = time.perf_counter()
+    picture = median_filter(noisy, size=3)
+    return Denoised("median filter", picture, time.perf_counter() - started)
+
+
+def figure(clean: Array, results: Sequence[Denoised]) -> Any:
+    """The photograph, what became of it, and the parts that were learnt with the first divergence."""
+    pictures = [("the photograph", clean)]
+    pictures += [(f"{result.name}: {psnr(result.picture, clean):.1f} dB", result.picture) for result in results]
+    rows, columns = 2, 3
+    drawn = new_figure(12.6, 5.9)
+    axes = drawn.subplots(rows, columns).ravel()
+    for ax, (title, picture) in zip(axes, pictures, strict=False):
+        ax.imshow(picture, cmap="gray", vmin=0, vmax=1)
+        ax.set_title(title, fontsize=12)
+        ax.set_axis_off()
+    atoms = next(result.atoms for result in results if result.atoms is not None)
+    mosaic(axes[-1], as_pictures(atoms, (SIDE, SIDE)), columns=5)
+    axes[-1].tick_params(labelleft=False, labeltop=False)
+    axes[-1].set_title(f"the {len(atoms)} parts that it is made of", fontsize=12)
+    return drawn

@@ -1,0 +1,197 @@
+"""Nonnegative least squares on a Gram matrix: projected gradient, and an active set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from onmf._support import threads
+from onmf._support.arrays import Array, Counts, Mask
+from onmf.coefficients.kernels.checked import VECTOR_SUMS, kernel
+
+SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
+
+
+@kernel("KK nK nK* nK n n* n*")
+def projected_gradient_on_gram(
+    Q: Array,
+    B: Array,
+    H: Array,
+    reach: Array,
+    tolerance: Array,
+    iterations: Counts,
+    converged: Mask,
+    step: float,
+    low: float,
+    high: float,
+    max_iter: int,
+) -> None:
+    """Minimise h Q h' / 2 - b h' over low <= h <= high for every row b of B, in place in H, by h <- P(h - step grad).
+
+    A sample stops when ``remaining_gain`` (see ``onmf.coefficients.base``) falls to its tolerance. ``iterations`` and
+    ``converged`` hold zeros before.
+    """
+    n, K = H.shape
+    zero = low - low
+    g = np.empty(K, dtype=H.dtype)
+    for i in range(n):
+        h = H[i]
+        for _ in range(max_iter):
+            for k in range(K):
+                g[k] = -B[i, k]
+            for j in range(K):
+                if h[j] != zero:
+                    for k in range(K):
+                        g[k] += h[j] * Q[j, k]
+            gain = zero
+            for k in range(K):
+                if g[k] > zero:
+                    gain += g[k] * (h[k] - low)
+                else:
+                    gain -= g[k] * min(max(reach[i, k] - h[k], h[k]), high - h[k])
+            if gain <= tolerance[i]:
+                converged[i] = True
+                break
+            iterations[i] += 1
+            for k in range(K):
+                h[k] = min(max(h[k] - step * g[k], low), high)
+
+
+def damping(K: int, dtype: np.dtype[Any]) -> float:
+    """The share of its mean diagonal that keeps a singular K x K system solvable: above rounding, below what shows.
+
+    In single precision there is little room between the two.
+    """
+    return min(1e4 * float(np.finfo(dtype).eps), 1e-6 * K)
+
+
+def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
+    """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
+    K = len(Q)
+    if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
+        raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
+    Q = np.array(Q, order="C")
+    Q.flat[:: K + 1] += damping(K, Q.dtype) * np.trace(Q) / K
+    B, H = np.ascontiguousarray(B), np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
+    blocks = threads.by_work(len(B), K**3, SMALL_SYSTEMS)
+    threads.each(lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), blocks)
+    return H
+
+
+def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
+    """The same where every row b has a matrix of its own: M (n, P), packed."""
+    n, K = B.shape
+    H, relative = np.ones((n, K), dtype=B.dtype), damping(K, B.dtype)
+
+    def block(rows: slice) -> None:
+        _nnls_on_grams(M[rows], B[rows], H[rows], relative, max_iter)
+
+    threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
+    return H
+
+
+@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
+    """x[:n] = Q[free, free]^-1 b[free] by Cholesky; False if a pivot fails."""
+    for i in range(n):
+        fi = free[i]
+        for j in range(i + 1):
+            s = Q[fi, free[j]]
+            for k in range(j):
+                s -= L[i, k] * L[j, k]
+            if i == j:
+                if s <= 0:
+                    return False
+                L[i, i] = np.sqrt(s)
+            else:
+                L[i, j] = s / L[j, j]
+    for i in range(n):
+        s = b[free[i]]
+        for k in range(i):
+            s -= L[i, k] * x[k]
+        x[i] = s / L[i, i]
+    for i in range(n - 1, -1, -1):
+        s = x[i]
+        for k in range(i + 1, n):
+            s -= L[k, i] * x[k]
+        x[i] = s / L[i, i]
+    return True
+
+
+@kernel("KK nK nK*", fastmath=VECTOR_SUMS)
+def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
+    n, K = H.shape
+    L = np.empty((K, K), dtype=H.dtype)
+    x = np.empty(K, dtype=H.dtype)
+    free = np.empty(K, dtype=np.int64)
+    passive = np.empty(K, dtype=np.bool_)
+    wrong = np.empty(K, dtype=np.bool_)
+    for i in range(n):
+        h = H[i]
+        b = B[i]
+        for k in range(K):
+            passive[k] = h[k] > 0
+        fewest = K + 1
+        patience = 3
+        for _ in range(max_iter):
+            m = K - K  # not a literal 0, for which solve_free would be compiled once more
+            for k in range(K):
+                if passive[k]:
+                    free[m] = k
+                    m += 1
+            if not solve_free(Q, b, free, m, L, x):
+                break
+            for k in range(K):
+                h[k] = 0
+            for j in range(m):
+                h[free[j]] = x[j]
+            count = 0
+            last = -1
+            for k in range(K):
+                if passive[k]:
+                    wrong[k] = h[k] < 0
+                else:
+                    g = -b[k]
+                    for j in range(m):
+                        g += Q[k, free[j]] * x[j]
+                    wrong[k] = g < 0
+                if wrong[k]:
+                    count += 1
+                    last = k
+            if count == 0:
+                break
+            if count < fewest:
+                fewest = count
+                patience = 3
+            elif patience > 0:
+                patience -= 1
+            else:  # Murty's rule, which always ends: only the last wrong one changes sides
+                for k in range(last):
+                    wrong[k] = False
+            for k in range(K):
+                if wrong[k]:
+                    passive[k] = not passive[k]
+        for k in range(K):
+            h[k] = max(h[k], 0)
+
+
+_nnls = _nnls_on_gram.compiled  # type: ignore[attr-defined]  # what has been checked need not be again
+
+
+@kernel("nP nK nK*")
+def _nnls_on_grams(M: Array, B: Array, H: Array, relative: float, max_iter: int) -> None:
+    n, K = H.shape
+    Q = np.empty((K, K), dtype=H.dtype)
+    for i in range(n):
+        p, trace = 0, relative - relative
+        for j in range(K):
+            for k in range(j, K):
+                Q[j, k] = M[i, p]
+                Q[k, j] = M[i, p]
+                p += 1
+            trace += Q[j, j]
+        for k in range(K):
+            Q[k, k] += relative * trace / K
+        _nnls(Q, B[i : i + 1], H[i : i + 1], max_iter)

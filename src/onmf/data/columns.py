@@ -1,0 +1,85 @@
+"""Which columns of a table are features, in which order, which one names the rows and which one weighs them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Mask
+from onmf.data.base import SourceError
+
+SHOWN = 12  # names in a message
+WEIGHTS = "weights are finite numbers that are not negative, and zero leaves a sample out"
+
+
+def choose(
+    where: str | Path,
+    names: Sequence[str],
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    index: str | None = None,
+    weight: str | None = None,
+    what: str = "column",
+) -> tuple[list[int], int | None, int | None]:
+    """The places of the features, that of the row names and that of the weights.
+
+    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index`` nor the
+    ``weight``. ``what`` is what a user calls a column.
+    """
+    known = dict(zip(names, range(len(names)), strict=True))
+    times = Counter(names)
+
+    def place(name: str) -> int:
+        if name not in known:
+            raise SourceError(f"{where} has no {what} {name!r}; its {what}s are {shown(names)}.")
+        if times[name] > 1:
+            raise SourceError(f"{where} has {times[name]} {what}s named {name!r}; give each a name of its own.")
+        return known[name]
+
+    row_names, weights = (None if name is None else place(name) for name in (index, weight))
+    left_out = {row_names, weights, *map(place, drop or ())}
+    places = [each for each in range(len(names)) if each not in left_out]
+    if columns is not None and list(columns) != [names[each] for each in places]:  # equal names are not looked up
+        for name, asked in Counter(columns).most_common(1):
+            if asked > 1:
+                raise SourceError(f"{where}: the {what} {name!r} is asked for {asked} times.")
+        places = [each for each in map(place, columns) if each not in left_out]
+    if not places:
+        raise SourceError(f"{where} has no {what}s left to learn from; its {what}s are {shown(names)}.")
+    return places, row_names, weights
+
+
+def bad_weights(weights: Any) -> Mask:
+    """Which of these are none?"""
+    with np.errstate(invalid="ignore"):
+        return ~(np.isfinite(weights) & (weights >= 0))
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first names, for a message."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of the data: how many, and their names where they have some."""
+
+    number: int
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, number: int, names: Iterable[Any] | None) -> Features:
+        """With names of whatever type as texts."""
+        return cls(number, None if names is None else tuple(map(str, names)))
+
+    def __post_init__(self) -> None:
+        if self.names is not None and len(self.names) != self.number:
+            raise ValueError(
+                f"there are {len(self.names)} names for {self.number} features; give one name per feature, or none."
+            )

@@ -1,0 +1,90 @@
+"""Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf.data.base import Numbered, OnBad, Source, SourceError, each_readable, matching, named, reading
+from onmf.data.registry import register
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
+MOST_PIXELS = 50_000_000
+
+
+class Pictures(Source):
+    """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
+
+    any_order = seeks = True
+    files: dict[str, Path]
+
+    def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
+        if colour not in ("grey", "rgb"):
+            raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
+        self.files, self.paths = files, list(files.values())
+        self.size, self.mode = size, "L" if colour == "grey" else "RGB"
+        bad: list[SourceError] = []  # said when they are reached, unless no picture can be read
+        first = next(each_readable(self._pixels, self.paths, bad.append), None)
+        if first is None:
+            raise bad[0]
+        self.n_samples, self.n_features = len(files), first.size
+        self.chosen = {"size": "{}x{}".format(*self.size or ())}
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.files = {name: self.files[name] for name in names}
+        some.paths = list(some.files.values())
+        some.n_samples = len(names)
+        return some
+
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
+        order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
+        for start in range(first, len(order), size):
+            found = list(
+                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[start : start + size], on_bad)
+            )
+            if found:
+                rows, pixels = zip(*found, strict=True)
+                yield np.asarray(rows), np.stack(pixels)
+
+    def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
+        from PIL import Image
+
+        with reading(path, "as a picture"), Image.open(path) as picture:
+            same = _eight_bits(picture, path).convert(self.mode)
+            self.size = self.size or same.size  # known only now: one that breaks off has none to give
+            return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
+
+
+def _eight_bits(picture: Any, path: Path) -> Any:
+    """Pictures of 16 bits scaled to 8: Pillow itself would clip them at 255."""
+    from PIL import Image
+
+    if picture.mode == "F":
+        raise SourceError(f"{path} has floating-point pixels of unknown range; save it with 8 or 16 bits.")
+    if not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture, dtype=np.float64)
+    sixteen = picture.mode != "I" or values.max() > 255  # I has 32 bits, and older Pillows keep all kinds in it
+    return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
+
+
+@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", shapes=["size", "colour"])
+def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
+    """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
+    shape = None
+    if size is not None:
+        width, _, height = size.partition("x")
+        if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+            raise SourceError(f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}.")
+        shape = int(width), int(height)
+        if shape[0] * shape[1] > MOST_PIXELS:
+            raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
+    return Pictures(named(path, matching(path, SUFFIXES)), shape, colour)

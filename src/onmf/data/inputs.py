@@ -1,0 +1,93 @@
+"""What users pass as X, made into what scikit-learn's checks can take; all else is refused at once, with the cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from onmf._support.arrays import is_array_like
+from onmf._support.wording import counted
+from onmf.data import Source, SourceError, Spec
+from onmf.data.columns import Features, choose
+from onmf.data.native import native
+
+
+def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | None]:
+    """X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
+
+    Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has learnt
+    from are found in it by their names.
+    """
+    if isinstance(X, Source):
+        raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
+    if isinstance(X, (str, Path)):
+        raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.data.open_source.")
+    if is_dask(X) or hasattr(X, "label"):
+        raise TypeError(
+            "this takes arrays in memory, not data of Dask; OnlineNMF's fit, partial_fit, transform, proportions, "
+            "inverse_transform and loss take these as they are; else pass X.compute()."
+        )
+    features = None
+    if is_anndata(X):
+        if X.isbacked:
+            raise TypeError(
+                f"this AnnData object is backed by {X.filename}; pass onmf.data.open_source({str(X.filename)!r}), "
+                "which reads it in pieces, or adata.to_memory()."
+            )
+        if X.X is None:
+            raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
+        X = with_genes_of(X, learnt)
+        X, features = X.X, Features.of(X.n_vars, X.var_names)
+    if not is_array_like(X):
+        raise TypeError(
+            f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "
+            "a sparse matrix or a data frame, or a file through onmf.data.open_source."
+        )
+    return native(X), features
+
+
+def with_genes_of(adata: Any, learnt: Features | None) -> Any:
+    """The AnnData object with the model's genes in the model's order; as it is where the model has no names."""
+    if learnt is None or learnt.names is None:
+        return adata
+    genes = adata.var_names.astype(str).tolist()
+    try:
+        places, _, _ = choose("the AnnData object", genes, learnt.names, what="gene")
+    except SourceError as error:
+        raise ValueError(
+            f"{str(error).rstrip('.')}; the model needs all of its {learnt.number} genes, feature_names_in_: pass "
+            "cells that have them, each once."
+        ) from None
+    return adata if places == list(range(len(genes))) else adata[:, places]
+
+
+def require_same_features(
+    found: Features, learnt: Features, data: str = "X", model: str = "the model", cure: str = ""
+) -> None:
+    """Refuse data with another number of features than the model was learnt from, or other names."""
+    if found.number != learnt.number:
+        raise ValueError(
+            f"{data} has {counted(found.number, 'feature')}, but {model} was learnt from {learnt.number}{cure}."
+        )
+    if None not in (found.names, learnt.names) and found.names != learnt.names:
+        raise ValueError(
+            f"the feature names of {data} differ from those that {model} was learnt from, or are in another "
+            f"order{cure}."
+        )
+
+
+def likeness(source: Any, known: Spec | None) -> str:
+    """The cure for a source whose features are not the model's, where it was opened without asking for them."""
+    if source.spec is None or known is None or (known.scheme is None and known.names is None):
+        return ""
+    return "; open it by open_source(..., like=model.source_), which makes its features those of the model"
+
+
+def is_anndata(X: Any) -> bool:
+    """An AnnData object? Told by its name, so that anndata is not imported for those who do not use it."""
+    return any(kind.__name__ == "AnnData" and kind.__module__.startswith("anndata.") for kind in type(X).__mro__)
+
+
+def is_dask(X: Any) -> bool:
+    """A dask array or data frame? Told by its type's home, so that Dask is not imported for those without it."""
+    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")

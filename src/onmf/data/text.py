@@ -1,0 +1,239 @@
+"""Texts as counts of words, by scikit-learn's vectorisers: one document per line, JSON object or file.
+
+A vocabulary is learnt in a first pass. Hashing does without, as a stream that cannot be read twice must, but has no
+words to show.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import scipy
+
+from onmf._support.unread import Unread
+from onmf.data.base import (
+    Numbered,
+    OnBad,
+    Sequential,
+    Source,
+    SourceError,
+    each_readable,
+    matching,
+    named,
+    reading,
+    require_unchanged,
+)
+from onmf.data.encoding import not_utf8
+from onmf.data.fields import TextField
+from onmf.data.pipes import is_pipe, lines, name_of
+from onmf.data.registry import register
+from onmf.data.spec import Spec
+from onmf.data.vocabulary import HASHED, MOST_COUNTED, USUAL, WordCounts, Words, require_numbers, require_shares
+
+log = logging.getLogger("onmf")
+
+NumberedTexts = Iterator[tuple[int | str, str]]  # numbers or names of rows, and texts
+Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
+CURE = "save it as UTF-8"
+SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
+
+
+class Documents(Sequential):
+    """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
+
+    def __init__(self, where: str | Path, texts: Texts, rewinds: bool, words: Words) -> None:
+        self.where, self.texts, self.rewinds = where, texts, rewinds
+        self.feature_names, self.n_features = words.vocabulary, words.number
+        self.vectoriser = words.vectoriser()
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.texts = partial(_whole_files, list(some.files.values()))
+        some.n_samples = len(names)
+        return some
+
+    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """Texts that cannot be read are left out, and the others keep their numbers; where rows have names, NaN."""
+        for block in self._blocks(size, on_bad):
+            rows, texts = zip(*block, strict=True)
+            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+            if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
+                gaps = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
+                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(gaps, shape=X.shape))
+            yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
+
+    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int | str, str]]]:
+        texts = self.texts(on_bad)
+        while block := list(islice(texts, size)):
+            yield block
+
+
+@register(
+    "text",
+    [".txt"],
+    takes=["folders", "patterns", "standard input"],
+    shapes=SHAPES,
+)
+def documents(
+    path: Path,
+    field: str | None = None,
+    words: int | None = None,
+    hashed: int | None = None,
+    stop: str | None = None,
+    min_df: int | float | None = None,
+    max_df: int | float | None = None,
+    ngrams: int = 1,
+    tfidf: bool = False,
+    index: str | None = None,
+    *,
+    like: Spec | None = None,
+) -> Source:
+    """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
+
+    ``words`` is the number of words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; one
+    that a model has, with its weights, is taken as it is. Without ``words`` it is ten thousand, of a hundred texts or
+    more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``ngrams=2`` also counts
+    pairs of words, ``stop=english`` leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity
+    and texts by their length. ``index`` is the field of JSON lines that names the rows.
+    """
+    where, texts, rewinds = _texts(path, field, index)
+    require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
+    require_shares(where, min_df=min_df, max_df=max_df)
+    if words is not None and hashed is not None:
+        raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
+    if stop not in (None, "english"):
+        raise SourceError(f"{where}: stop must be english, the only list of stop words there is; got {stop!r}.")
+    counted, n_samples = Words(hashed or HASHED, stop, ngrams), None
+    if like is not None and like.scheme not in (None, "text", "jsonl"):
+        raise SourceError(
+            f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
+        )
+    if like is not None and like.names is not None:
+        counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
+    elif words is not None or (hashed is None and rewinds and like is None):
+        counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
+        if words is None and min_df is None:
+            min_df = counts.usual_min_df
+        words = words or USUAL
+        vocabulary = counts.chosen(where, words, min_df, max_df)
+        counted = replace(counted, vocabulary=vocabulary, idf=counts.idf(vocabulary) if tfidf else None)
+    elif tfidf or not (min_df is None and max_df is None):
+        cure = "leave out hashed=" if rewinds else "learn one from a file first"
+        raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; {cure}.")
+    elif like is None:
+        _say_hashed(rewinds)
+    source = Documents(where, texts, rewinds, counted)
+    source.n_samples, source.index_name = n_samples, index
+    hashed = counted.hashed if counted.vocabulary is None else None
+    known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    known |= {"ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in known.items() if value is not None}
+    if rewinds and not path.is_file():
+        source.files = named(path, matching(path, [".txt"]))
+        source.n_samples = len(source.files)
+    return source
+
+
+def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, most: int) -> tuple[WordCounts, int]:
+    """The words of all texts that can be read, and the number of all texts."""
+    if not rewinds:
+        raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
+    words_of, counts = counted.analyser(), WordCounts(most)
+    bad: list[ValueError] = []  # the first of them
+    number = 0
+
+    def count(error: ValueError) -> None:
+        """They are reported when they are learnt from, if anything is."""
+        nonlocal number
+        number += 1
+        bad[:] = bad or [error]
+
+    for row, text in texts(count):
+        if isinstance(row, Unread):
+            count(row.reason)
+        else:
+            counts.add(words_of(text))
+    if bad and not counts.total:
+        raise bad[0]
+    return counts, counts.texts + number
+
+
+def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
+    """The model's idf, if its words are weighted."""
+    names, idf = like.names or (), like.options.get("idf")
+    if len(set(names)) < len(names):
+        raise SourceError(f"{where}: the model's features have names that occur twice, so they are no vocabulary.")
+    if not tfidf:
+        return None
+    if not isinstance(idf, list) or [float] * len(names) != list(map(type, idf)) or min(idf) < 0:
+        raise SourceError(f"{where}: the model does not have the weights of its words; leave out tfidf=.")
+    return idf
+
+
+@cache
+def _say_hashed(rewinds: bool) -> None:
+    cure = "without hashed= they are kept"
+    if not rewinds:
+        cure = "to know them, learn a model from some of the texts in a file, and go on from it"
+    log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
+
+
+def _texts(path: Path, field: str | None, index: str | None) -> tuple[str | Path, Texts, bool]:
+    """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
+    where, rewinds = name_of(path), not is_pipe(path)
+    if field is None and index is not None:
+        raise SourceError(f"{where}: index= is a field of JSON lines; texts without fields keep their order.")
+    if rewinds and not path.is_file():
+        if field is not None:
+            raise SourceError(
+                f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
+            )
+        return path, partial(_whole_files, matching(path, [".txt"])), True
+    if field is None:
+        return where, lambda on_bad: each_readable(partial(_line, where), enumerate(_lines(path)), on_bad), rewinds
+
+    texts = TextField(where, field, index)
+
+    def fields(on_bad: OnBad | None) -> NumberedTexts:
+        """A blank line is no JSON, and no row."""
+        objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
+        if on_bad is not None and index is not None:
+            return map(texts.read_or_gap, enumerate(objects))
+        return each_readable(texts.read, enumerate(objects), on_bad)
+
+    return where, fields, rewinds
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if is_pipe(path):
+        yield from lines(path)
+        return
+    with reading(path, "as text"):
+        size = path.stat().st_size
+        yield from lines(path)
+    require_unchanged(path, size)
+
+
+def _whole_files(paths: list[Path], on_bad: OnBad | None) -> NumberedTexts:
+    return each_readable(_whole, enumerate(paths), on_bad)
+
+
+def _whole(numbered: tuple[int, Path]) -> tuple[int, str]:
+    row, path = numbered
+    with reading(path, "as text", CURE):
+        return row, path.read_text(encoding="utf-8")
+
+
+def _line(where: str | Path, numbered: tuple[int, str]) -> tuple[int, str]:
+    row, line = numbered
+    if wrong := not_utf8(line):
+        raise SourceError(f"{where}: row {row} (counted from 0) {wrong}.")
+    return numbered

@@ -1,0 +1,190 @@
+"""Sources made from sources: shuffled, repeated, cut off, scaled, or read ahead in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf._support.checks import require_at_least, require_whole
+from onmf._support.known import Weighted, apart
+from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
+
+Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
+FACTS = (
+    "n_features",
+    "n_samples",
+    "any_order",
+    "rewinds",
+    "feature_names",
+    "batch_size",
+    "weighted",
+    "seeks",
+    "files",
+    "spec",
+    "index_name",
+)
+
+
+class Derived(Source):
+    """A source like another, but for what ``batches`` makes of it and for the facts that differ.
+
+    ``again`` makes the same of a source that has some of the other's files.
+    """
+
+    def __init__(self, source: Source, batches: Read, again: Callable[[Source], Source], **facts: Any) -> None:
+        for fact in FACTS:
+            setattr(self, fact, facts.get(fact, getattr(source, fact)))
+        self._source, self._read, self._again = source, batches, again
+
+    def batches(
+        self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
+    ) -> Numbered:
+        return self._read(size, rng, on_bad, first)
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        return self._again(self._source.of_files(names))
+
+
+def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
+    """Rows in random order as far as a buffer allows: each batch is drawn from so many rows that wait.
+
+    ``OnlineNMF.fit`` with ``shuffle=True`` draws by its own ``random_state``, anew in every pass; otherwise the seed
+    decides, and every pass is the same. Row numbers are those of the source.
+    """
+    _require(source, buffer=buffer)
+    require_whole(0, seed=seed)
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        rng = np.random.default_rng(seed) if rng is None else rng
+        rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
+        waiting: Any = None
+        for number, batch in read_from(source, size, None, on_bad, 0):
+            rows = np.concatenate([rows, number])
+            waiting = batch if waiting is None else stacked([waiting, batch])
+            while len(rows) >= buffer + size:
+                order = rng.permutation(len(rows))
+                chosen, left = order[:size], np.sort(order[size:])
+                yield rows[chosen], waiting[chosen]
+                rows, waiting = rows[left], waiting[left]
+        order = rng.permutation(len(rows))
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            yield rows[chosen], waiting[chosen]
+
+    again = partial(shuffle, buffer=buffer, seed=seed)
+    return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False)
+
+
+def repeat(source: Source, passes: int) -> Source:
+    """So many passes as one, each shuffled anew if at all."""
+    _require(source, passes=passes)
+    if passes > 1 and not source.rewinds:
+        raise SourceError("this source can be read only once, so it cannot be repeated; write it to a file first.")
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        for _ in range(passes):
+            yield from read_from(source, size, rng, on_bad, 0)
+
+    n = None if source.n_samples is None else passes * source.n_samples
+    return Derived(source, batches, partial(repeat, passes=passes), n_samples=n, seeks=False)
+
+
+def take(source: Source, n: int) -> Source:
+    """The first n rows."""
+    _require(source, n=n)
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        left = n
+        for rows, batch in read_from(source, size, None, on_bad, 0):
+            yield rows[:left], batch[:left]
+            left -= len(rows)
+            if left <= 0:
+                return
+
+    known = None if source.n_samples is None else min(n, source.n_samples)
+    # Which files the first n rows come from changes with the files: they are not told.
+    return Derived(source, batches, partial(take, n=n), n_samples=known, any_order=False, seeks=False, files=None)
+
+
+def scale(source: Source, factor: float) -> Source:
+    """Every entry times a factor."""
+    _require(source)
+    require_at_least(0, factor=factor)
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        for rows, batch in read_from(source, size, rng, on_bad, first):
+            X, weights = apart(batch)
+            yield rows, X * float(factor) if weights is None else Weighted(X * float(factor), weights)
+
+    return Derived(source, batches, partial(scale, factor=factor))
+
+
+def rebatch(source: Source, size: int) -> Source:
+    """Batches of one size, whatever is asked for; only the last may be shorter."""
+    _require(source, size=size)
+
+    def batches(_: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        return recut(read_from(source, size, rng, on_bad, 0), size)
+
+    return Derived(source, batches, partial(rebatch, size=size), batch_size=size, seeks=False)
+
+
+def prefetch(source: Source, depth: int = 2) -> Source:
+    """Read up to ``depth`` batches ahead in a thread, while the last one is learnt from.
+
+    Errors are raised where the batch is missing, and bad samples reported where they were among the batches.
+    """
+    _require(source, depth=depth)
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
+        stop = threading.Event()
+
+        def hand_over(what: str, item: Any) -> None:
+            while not stop.is_set():
+                with contextlib.suppress(queue.Full):
+                    ready.put((what, item), timeout=0.1)
+                    break
+
+        def read() -> None:
+            try:
+                tell = on_bad and (lambda error: hand_over("bad", error))
+                for item in read_from(source, size, rng, tell, first):
+                    hand_over("batch", item)
+                    if stop.is_set():
+                        return
+                hand_over("end", None)
+            except BaseException as error:  # whatever it is, the caller must hear of it
+                hand_over("error", error)
+
+        thread = threading.Thread(target=read, daemon=True, name="onmf-prefetch")
+        thread.start()
+        try:
+            while (found := ready.get())[0] != "end":
+                what, item = found
+                if what == "error":
+                    raise item
+                if what == "bad" and on_bad is not None:
+                    on_bad(item)
+                else:
+                    yield item
+        finally:
+            stop.set()
+            thread.join(timeout=5)
+
+    return Derived(source, batches, partial(prefetch, depth=depth))
+
+
+def _require(source: Source, **at_least_one: int) -> None:
+    if not isinstance(source, Source):
+        raise SourceError(
+            f"this takes a source, not {type(source).__name__}; Rows makes one from an array, Batches from an iterable."
+        )
+    require_whole(1, **at_least_one)

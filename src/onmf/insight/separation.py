@@ -1,0 +1,265 @@
+"""``separate``: a sound as the sum of the parts that a model's atoms make of it, by Wiener's masks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from onmf._support.arrays import Array
+from onmf._support.wording import counted
+from onmf.data import Rows
+from onmf.data.audio import frequencies
+from onmf.model.units import DataError, DomainWarning
+
+NOTHING = 1e-280  # of a fit whose loudest atom has a coefficient of one: shares of less cannot be told apart
+MOST_CHANNELS = 64  # more of them than samples are an array that lies on its side
+
+Groups = Sequence[Sequence[int]]
+
+
+def separate(
+    model: Any,
+    sound: Any,
+    rate: float,
+    *,
+    groups: Groups | str | None = None,
+    window: int | None = None,
+    hop: int | None = None,
+) -> Array:
+    """The parts of a sound, one per atom of the model: (parts, samples) or (parts, samples, channels).
+
+    Their sum is the sound, to rounding. ``sound`` has the shape (samples,) or (samples, channels), and ``rate`` samples
+    per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts atoms together,
+    those that it does not name into one more part; ``groups="fixed"`` gives the known atoms of a model that was learnt
+    with ``fixed=``, and the others. A model that was not learnt from recordings but from arrays of power spectra needs
+    the ``window`` of these (a Hann window, in samples) and, if it is not half of it, their ``hop``.
+    """
+    X = np.asarray(sound)
+    if X.ndim not in (1, 2) or X.dtype.kind not in "buif":
+        raise ValueError(f"sound must be numbers (samples,) or (samples, channels), got {X.shape} of type {X.dtype}.")
+    if X.ndim == 2 and X.shape[1] > max(len(X), MOST_CHANNELS):
+        raise ValueError(f"sound must have one row per sample, got the shape {X.shape}; pass sound.T.")
+    if not X.size:
+        raise ValueError("sound has no samples; there is nothing to separate.")
+    if not np.isfinite(X).all():
+        raise DataError("sound has entries that are NaN or infinite; remove them first.")
+    separation = Separation(model, rate, groups, window, hop)
+    parts: Array = np.empty((len(separation.groups), len(X), 1 if X.ndim == 1 else X.shape[1]))
+    done = 0
+    for block in separation.parts([X.reshape(len(X), -1).astype(np.float64)]):
+        stop = min(done + block.shape[1], len(X))  # the last hop may go on after the end
+        parts[:, done:stop] = block[:, : stop - done]
+        done = stop
+    return parts[:, :, 0] if X.ndim == 1 else parts
+
+
+class Separation:
+    """A model as it separates any sound of its sample rate."""
+
+    def __init__(
+        self,
+        model: Any,
+        rate: float,
+        groups: Groups | str | None = None,
+        window: int | None = None,
+        hop: int | None = None,
+    ) -> None:
+        self.model = model
+        self.W = np.asarray(model.components_, dtype=np.float64)
+        self.frames = Frames(*_window_and_hop(model, window, hop))
+        _require_rate(model, rate, self.frames.window)
+        self.groups = grouped(groups, len(self.W), known_atoms(model))
+
+    def parts(self, blocks: Iterable[Array]) -> Iterator[Array]:
+        """Of a sound in blocks (samples, channels), blocks (parts, samples, channels); the last may be too long.
+
+        It goes on, after the end of the sound, to the end of the hop. Memory does not grow with the sound.
+        """
+        sums = [Overlapping(self.frames) for _ in self.groups]
+        for spectra in self.frames.spectra(blocks, len(self.groups)):
+            masks = self._masks(spectra)
+            yield np.stack([part.add(spectra * mask[:, None]) for part, mask in zip(sums, masks, strict=True)])
+
+    def _masks(self, spectra: Complex) -> Iterator[Array]:
+        """The share of each part in each frequency of each frame, of all channels alike: the shares sum to one.
+
+        Where the model says nothing, as of silence, all atoms have the same share.
+        """
+        power = np.square(np.abs(spectra)).mean(axis=1)  # not that of their mean, in which channels may cancel
+        H = np.ones((len(power), len(self.W)))
+        heard = power.any(axis=1)
+        if heard.any():
+            H[heard] = self._coefficients(power[heard])
+            H /= np.where(H.max(axis=1, keepdims=True) > 0, H.max(axis=1, keepdims=True), 1)
+        fit = H @ self.W
+        told = fit > NOTHING
+        for group in self.groups:
+            share = np.full_like(fit, len(group) / len(self.W))
+            yield np.divide(H[:, group] @ self.W[group], fit, out=share, where=told)
+
+    def _coefficients(self, power: Array) -> Array:
+        """Of frames; ones where a model that skips what it cannot solve gives none."""
+        source = Rows(power)
+        names = getattr(self.model, "feature_names_in_", None)
+        source.feature_names = None if names is None else list(names)
+        with warnings.catch_warnings():
+            # Powers of silence, of the ends and of what a codec has left out are raised; nobody hears their shares.
+            warnings.simplefilter("ignore", DomainWarning)
+            H: Array = np.concatenate(list(self.model.transform(source)))
+        return np.where(np.isnan(H), 1.0, H)
+
+
+def grouped(groups: Groups | str | None, atoms: int, known: int = 0) -> list[list[int]]:
+    """The atoms of each part; those that are in no group make one more."""
+    if groups is None:
+        return [[k] for k in range(atoms)]
+    if isinstance(groups, str):
+        if groups != "fixed":
+            raise ValueError(f"groups must be lists of atoms, as in [[0, 2], [1]], or 'fixed', got {groups!r}.")
+        if not known:
+            raise ValueError("this model has no fixed atoms to be set against the others; give groups=[[0, 2], [1]].")
+        groups = [range(known)]
+    found: list[list[int]] = []
+    for group in groups:
+        try:
+            found.append([range(atoms)[k] if k >= 0 else -1 for k in group])
+        except (TypeError, IndexError):
+            found.append([-1])
+        if not found[-1] or min(found[-1]) < 0:
+            raise ValueError(f"the group {group!r} is no list of atoms, which are counted from 0 to {atoms - 1}.")
+    named = [k for group in found for k in group]
+    if twice := sorted(k for k in set(named) if named.count(k) > 1):
+        raise ValueError(f"atom {twice[0]} is named twice in the groups; each atom has one part.")
+    rest = [k for k in range(atoms) if k not in named]
+    return [*found, rest] if rest else found
+
+
+def known_atoms(model: Any) -> int:
+    """How many of its atoms, the first ones, were given to it by ``fixed=``."""
+    fixed = getattr(model, "fixed", None)
+    return 0 if fixed is None else len(fixed)
+
+
+def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[int, int]:
+    """Those of the model, or those that are given."""
+    source, features = getattr(model, "source_", None), model.n_features_in_
+    if source is not None and source.scheme == "audio":
+        learnt = source.options["window"], source.options["hop"]
+        for name, given, kept in zip(("window", "hop"), (window, hop), learnt, strict=True):
+            if given not in (None, kept):
+                raise ValueError(f"{name}={given} contradicts the model, which was learnt with {name}={kept}.")
+        return learnt
+    if window is None:
+        raise ValueError(
+            "the model was not learnt from recordings, so that its window is not known; if its features are powers "
+            f"under a Hann window, say how long that was: window={2 * features - 2} or {2 * features - 1}."
+        )
+    if window != int(window) or window < 2 or window // 2 + 1 != features:
+        raise ValueError(f"a window of {window} samples has {int(window) // 2 + 1} frequencies, the model {features}.")
+    hop = window // 2 if hop is None else hop
+    if hop != int(hop) or not 1 <= hop <= window:
+        raise ValueError(f"the hop must be a whole number from 1 to the window, {window}, got {hop}.")
+    return int(window), int(hop)
+
+
+def _require_rate(model: Any, rate: float, window: int) -> None:
+    """Refuse a sound whose frequencies are not those of the model, as their names tell."""
+    if not (isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate > 0):
+        raise ValueError(f"rate must be the number of samples per second, got {rate!r}.")
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or list(names) == frequencies(float(rate), window):
+        return
+    highest = str(names[-1]).removesuffix(" Hz")
+    try:
+        learnt = counted(round(float(highest) * window / (window // 2)), "sample")
+    except ValueError:
+        raise ValueError(f"the model's features are not frequencies: the last one is {names[-1]!r}.") from None
+    raise ValueError(
+        f"the sound has {rate:g} samples per second, but the model was learnt at {learnt} per second; resample the "
+        "sound, or learn a model from sound like it."
+    )
+
+
+BLOCK = 2**21  # numbers that a block of frames takes, or the sound of all that is made of it: 16 MiB
+Complex = npt.NDArray[np.complex128]
+
+
+class Frames:
+    """Frames under a Hann window, as the source of sound makes them, and the sound of their spectra.
+
+    Frames begin at the multiples of ``hop``; so that the first and the last sample lie in as many of them as all others
+    do, some begin before the sound and some end after it, where there is silence. Spectra become sound by weighted
+    overlap-add: each is windowed once more, their sum is divided by that of the squared windows. Frames must overlap by
+    half at least, since a sample at the edge of a single frame is multiplied by next to nothing and cannot be found
+    again; a longer hop is halved until they do.
+    """
+
+    def __init__(self, window: int, hop: int) -> None:
+        from scipy.signal import get_window  # takes a while to import
+
+        while 2 * hop > window:
+            hop //= 2
+        self.window, self.hop = window, hop
+        self.before = -(-window // hop) - 1  # frames that a sample lies in, besides the one that begins last
+        self.shape: Array = get_window("hann", window)
+        padded = np.zeros((self.before + 1) * hop)
+        padded[:window] = np.square(self.shape)
+        self.weight: Array = padded.reshape(-1, hop).sum(axis=0)  # of the samples between two beginnings
+
+    def spectra(self, blocks: Iterable[Array], parts: int = 1) -> Iterator[Complex]:
+        """Of the frames of a sound that comes in blocks (samples, channels): (frames, channels, frequencies).
+
+        So few of them at a time that so many ``parts`` made of them need little memory.
+        """
+        waiting: Array | None = None
+        most = 1
+        for block in blocks:
+            if waiting is None:
+                waiting = np.zeros((self.before * self.hop, block.shape[1]))
+                most = max(1, BLOCK // (max(self.window, parts * self.hop) * block.shape[1]))
+            waiting = np.concatenate([waiting, block])
+            while len(waiting) >= (most - 1) * self.hop + self.window:
+                yield self._transformed(waiting, most)
+                waiting = waiting[most * self.hop :]
+        while waiting is not None and len(waiting):
+            frames = min(most, -(-len(waiting) // self.hop))
+            silence = max(0, (frames - 1) * self.hop + self.window - len(waiting))
+            yield self._transformed(np.pad(waiting, ((0, silence), (0, 0))), frames)
+            waiting = waiting[frames * self.hop :]
+
+    def _transformed(self, sound: Array, frames: int) -> Complex:
+        cut = np.lib.stride_tricks.sliding_window_view(sound, self.window, axis=0)[: frames * self.hop : self.hop]
+        found: Complex = scipy.fft.rfft(cut * self.shape, axis=2)
+        return found
+
+
+class Overlapping:
+    """The sound of spectra that come block by block; what later frames add to is kept until they have come."""
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames, self.silent = frames, frames.before  # so many hops come before the sound
+        self.tail: Array | None = None
+
+    def add(self, spectra: Complex) -> Array:
+        """The sound (samples, channels) that no later frame reaches; at the end as much as to complete a hop."""
+        window, hop, before = self.frames.window, self.frames.hop, self.frames.before
+        count, channels, _ = spectra.shape
+        cut = np.zeros((count, (before + 1) * hop, channels))
+        cut[:, :window] = (scipy.fft.irfft(spectra, window, axis=2) * self.frames.shape).transpose(0, 2, 1)
+        pieces = cut.reshape(count, before + 1, hop, channels)
+        sound = np.zeros((count + before, hop, channels))
+        if self.tail is not None:
+            sound[:before] = self.tail
+        for place in range(before + 1):
+            sound[place : place + count] += pieces[:, place]
+        self.tail = sound[count:].copy()
+        skipped = min(self.silent, count)
+        self.silent -= skipped
+        whole: Array = sound[skipped:count] / self.frames.weight[:, None]
+        return whole.reshape(-1, channels)

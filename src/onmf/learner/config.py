@@ -1,0 +1,126 @@
+"""What a model is made with, apart from the data, and which of these settings do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onmf import divergences, methods
+from onmf._support.checks import require_whole
+from onmf.coefficients.problem import NO_PENALTIES, Penalties
+from onmf.device.choose_device import named
+from onmf.divergences import Divergence
+from onmf.learner.initial_dictionary import require_init
+from onmf.methods import EM, Choice, Method
+from onmf.methods.reservoir import Reservoir
+from onmf.model.fixed import count, require_known
+from onmf.model.sets import Box, DictionarySet, Sets, Simplex
+from onmf.model.units import checked_clip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model is made with, apart from the data and how they are read."""
+
+    n_components: int
+    divergence: Divergence  # as the user gave it
+    method: Choice
+    init: Any = "kmeans++"
+    rescale: bool = True  # divide data by the mean of the first batch?
+    clip: tuple[float, float] | None = None
+    penalties: Penalties = NO_PENALTIES
+    sets: Sets = Sets()
+    reservoir: int = 0
+    fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
+    coefficients: str = "nonnegative"
+    device: str | None = None  # of PyTorch's; None: the compiled code of this package
+
+    def __post_init__(self) -> None:
+        require_whole(1, n_components=self.n_components)
+        require_whole(0, reservoir=self.reservoir)
+        self.penalties.require_effect(coefficients_bounded=self.shares)
+        require_init(self.init)
+        require_known(self.fixed, self.n_components)
+        if isinstance(self.H, Simplex):
+            self.H.free(self.n_components)  # refuses lower bounds that leave nothing
+        if self.device is not None:
+            self._require_device()
+
+    def _require_device(self) -> None:
+        """Refuse what only the processor does."""
+        self.method.for_device()
+        cure = "leave device out"
+        if not self.divergence.separable:
+            raise ValueError(f"{self.divergence.name} is no sum over entries, and runs on the processor only; {cure}.")
+        if self.shares:
+            raise ValueError(f"coefficients on the simplex are found by the processor only; {cure}.")
+        if self.reservoir:
+            raise ValueError(f"a reservoir is kept on the processor only; {cure}, or the reservoir.")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Recipe:
+        """What the parameters of an estimator mean."""
+        if not isinstance(settings["scale"], str) or settings["scale"] not in ("mean", "none"):
+            raise ValueError(f"scale must be 'mean' or 'none', got {settings['scale']!r}.")
+        return cls(
+            settings["n_components"],
+            divergences.get(settings["divergence"]),
+            methods.get(settings["method"]),
+            settings["init"],
+            settings["scale"] == "mean",
+            checked_clip(settings["clip"]),
+            Penalties.of(settings),
+            Sets() if settings["sets"] is None else settings["sets"],
+            settings["reservoir"],
+            settings["fixed"],
+            settings["coefficients"],
+            named(settings.get("device")),
+        )
+
+    @property
+    def choice(self) -> Choice:
+        """The method or the rule that picks one, as the coefficients and the device have it."""
+        if self.device is not None:
+            return self.method.for_device()
+        return self.method.for_shares() if self.shares else self.method
+
+    @property
+    def C(self) -> DictionarySet:
+        """The set of the dictionaries, with the known atoms."""
+        return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
+
+    @property
+    def H(self) -> Box | Simplex:
+        """The set of the coefficients."""
+        return self.sets.where(self.coefficients)[1]
+
+    @property
+    def shares(self) -> bool:
+        """Do the coefficients of a sample sum to one?"""
+        return isinstance(self.H, Simplex)
+
+    @property
+    def remembered(self) -> Reservoir | None:
+        """Old samples to mix with the new ones."""
+        return Reservoir(self.reservoir) if self.reservoir else None
+
+
+def require_served(method: Method, divergence: Divergence, recipe: Recipe, weighted: bool = False) -> None:
+    """Refuse a divergence that the method cannot learn, weights or shares that it does not know, or a fit of zero."""
+    if (weighted or divergence.partial) and not method.weighs:
+        raise ValueError(
+            f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
+            "use 'auto'."
+        )
+    if recipe.device is not None and divergence.partial and isinstance(method, EM):
+        raise ValueError(
+            f"method {method.name!r} learns from samples known in part on the processor only; use method 'auto', or "
+            "leave device out."
+        )
+    reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
+    if reason is None and recipe.shares:
+        reason = method.refuses_shares(divergence)
+    if reason is not None:
+        raise ValueError(reason)
+    recipe.sets.require_positive_fit(divergence)

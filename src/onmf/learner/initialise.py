@@ -1,0 +1,131 @@
+"""Where a model comes from: its first batch, or what it had learnt before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy
+
+from onmf import divergences
+from onmf._support import threads
+from onmf._support.arrays import density
+from onmf._support.known import Known, apart, without_holes
+from onmf.coefficients.problem import pose
+from onmf.data.columns import Features
+from onmf.divergences import Partial
+from onmf.divergences.partial import require_weighed
+from onmf.learner.config import Recipe, require_served
+from onmf.learner.initial_dictionary import initial_dictionary
+from onmf.learner.learned import Coverage, Learned
+from onmf.learner.update import as_floats, faults_of_batch
+from onmf.learner.usage import Usage
+from onmf.model.fixed import beside, known_atoms, require_fittable
+from onmf.model.units import Units
+
+MOST_ENTRIES, ROBUST = 2**18, 2**19  # of the samples that a start is made of, where a GPU waits for it
+
+
+def begin(
+    recipe: Recipe,
+    batch: Any,
+    features: Features,
+    rng: np.random.Generator,
+    n_samples: int | None,
+    rows: Any = None,
+) -> Learned:
+    """Units, divergence, method and initial dictionary from the first batch, before anything is learnt from it.
+
+    ``rows`` are the numbers of its samples, for messages.
+    """
+    batch, weights = apart(as_floats(batch))
+    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale, weights)
+    divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
+    inside = divergence.in_units(units.scale)
+    if isinstance(batch, Known):
+        require_weighed(divergence)
+        inside = Partial(inside)
+    if recipe.reservoir and (weights is not None or inside.partial):
+        raise ValueError(
+            "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
+        )
+    shape = recipe.n_components, batch.shape[1]
+    kind = Partial(divergence) if inside.partial else divergence
+    method = recipe.choice.chosen(kind, shape, share_of_entries(batch), n_samples)
+    require_served(method, inside, recipe, weights is not None)
+    if recipe.fixed is not None and not method.keeps_known:
+        raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
+    internal, _ = units.inside(method.stored(kind, batch), divergence, rows)
+    unit = units.scale if recipe.shares else None
+    C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
+    require_fittable(known, recipe.n_components, C, inside)
+    free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
+    if recipe.device is not None:  # whose first batch is larger than a start needs
+        entries = first.nnz if scipy.sparse.issparse(first) else first.shape[0] * shape[1]
+        most = ROBUST if divergence.robust else MOST_ENTRIES
+        few = max(most * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
+        first = first[:few]
+    counts = None if weights is None else weights[: first.shape[0]]
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=counts, unit=unit)
+    given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
+    with threads.taken_from_blas(), faults_of_batch(rows):
+        W = start(ratios=not divergence.domain.x.closed) if given is None else given
+        state = replace(method.start(inside, beside(known, W), C), penalties=recipe.penalties)
+        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties), weights)
+        state = method.first_look(problem, state)
+    if recipe.remembered:
+        state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
+    adaptive = recipe.divergence.adaptive
+    return Learned(
+        state=state,
+        divergence=divergence,
+        adaptive=adaptive,
+        units=units,
+        method=method,
+        features=features,
+        usage=Usage(np.zeros(len(state.W))),
+        coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if inside.partial else None,
+    )
+
+
+def continued(recipe: Recipe, learned: Learned) -> Learned:
+    """``learned`` ready to continue with settings as they are now; what cannot be changed on the way is refused."""
+    state, units = learned.state, learned.units
+    given = recipe.divergence.for_data(units.mean, state.W.shape[1])
+    alike = type(given) is type(learned.divergence)
+    fixed = {
+        "n_components": recipe.n_components == len(state.W),
+        "divergence": recipe.divergence.adaptive == learned.adaptive
+        and (alike if learned.adaptive else divergences.same(given, learned.divergence)),
+        "clip": recipe.clip == units.clip,
+        "scale": units.scale == (units.mean if recipe.rescale else 1.0),
+        "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
+        "fixed": recipe.C.fixed == state.C.fixed and _same_known(recipe, learned),
+        "coefficients": recipe.C.high == state.C.high,
+        "eps of sets": recipe.C == state.C,
+    }
+    fixed |= {name: value == getattr(state.penalties, name) for name, value in vars(recipe.penalties).items()}
+    for name, unchanged in fixed.items():
+        if not unchanged:
+            raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")
+    method = recipe.method.continued(learned.method)
+    if recipe.device is not None:
+        method.for_device()
+    require_served(method, learned.inside_model, recipe)
+    return replace(learned, method=method)
+
+
+def _same_known(recipe: Recipe, learned: Learned) -> bool:
+    """Are the first atoms those that are known?"""
+    W = learned.state.W
+    known = known_atoms(recipe.fixed, W.shape[1], W.dtype, learned.units.scale if learned.shares else None)
+    return known is None or np.array_equal(known, W[: len(known)])
+
+
+def share_of_entries(batch: Any) -> float:
+    """The share of entries that are not zero, or that are known of sparse data whose others are not."""
+    if not isinstance(batch, Known):
+        return density(batch)
+    return batch.X.nnz / max(int(np.prod(batch.shape)), 1) if batch.sparse else 1.0
