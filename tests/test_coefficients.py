@@ -21,7 +21,8 @@ from onmf.coefficients import (
     Ratios,
     precise,
 )
-from onmf.coefficients.problem import Penalty, pose
+from onmf.model.penalty import Penalty
+from onmf.coefficients.problem import pose
 from onmf.data.examples import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
 from onmf.methods import Paper

@@ -28,7 +28,7 @@ from onmf.cli.as_json import print_json
 from onmf.data import registry as sources
 from onmf.divergences import Divergence
 from onmf.methods import Choice
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")

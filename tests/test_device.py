@@ -19,7 +19,8 @@ import scipy.sparse
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
 from onmf._support.known import Known
-from onmf.coefficients.problem import Penalties, Penalty, pose
+from onmf.model.penalty import Penalties, Penalty
+from onmf.coefficients.problem import pose
 from onmf.data import Batches
 from onmf.device import choose_device as placing
 from onmf.device.choose_device import device_of

@@ -12,7 +12,8 @@ import scipy.sparse
 import onmf
 from onmf import divergences
 from onmf.coefficients import Multiplicative
-from onmf.coefficients.problem import Penalty, pose
+from onmf.model.penalty import Penalty
+from onmf.coefficients.problem import pose
 from onmf.learner import exchange
 from onmf.model.sets import Box
 from tests.conftest import require_same_learning

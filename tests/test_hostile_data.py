@@ -32,7 +32,7 @@ from onmf.data import (
     take,
 )
 from onmf.data.base import Numbered, OnBad
-from onmf.model.units import good_rows, refuse_broken_structure
+from onmf.model.validation import good_rows, refuse_broken_structure
 
 h5py = pytest.importorskip("h5py")
 

@@ -27,7 +27,8 @@ from onmf.coefficients.kernels import (
     sampled_product,
     sweep,
 )
-from onmf.coefficients.problem import Penalty, pose
+from onmf.model.penalty import Penalty
+from onmf.coefficients.problem import pose
 from onmf.divergences import L1
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])

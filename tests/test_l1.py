@@ -8,7 +8,8 @@ import scipy.optimize
 
 from onmf.coefficients import InteriorPoint
 from onmf.coefficients.kernels import interior
-from onmf.coefficients.problem import Penalty, pose
+from onmf.model.penalty import Penalty
+from onmf.coefficients.problem import pose
 from onmf.divergences import L1
 from onmf.model.sets import Box
 from tests.conftest import example_id, examples

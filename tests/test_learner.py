@@ -22,7 +22,7 @@ from onmf.methods import EM, Canonical, Lefevre, Method, Paper, State, Surrogate
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging, Growing
 from onmf.model.sets import DictionarySet
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 from tests.conftest import mahalanobis
 from tests.learning import (
     METHODS,

@@ -17,7 +17,8 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf._support.known import Known
 from onmf.cli import main as cli
-from onmf.coefficients.problem import Penalties, Penalty, pose
+from onmf.model.penalty import Penalties, Penalty
+from onmf.coefficients.problem import pose
 from onmf.divergences import L2, Divergence, Mahalanobis, Partial
 from onmf.methods import Method
 from onmf.methods.scales import falling, resized

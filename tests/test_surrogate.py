@@ -10,7 +10,8 @@ import pytest
 import scipy.optimize
 
 from onmf import OnlineNMF
-from onmf.coefficients.problem import Penalties, pose
+from onmf.model.penalty import Penalties
+from onmf.coefficients.problem import pose
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate

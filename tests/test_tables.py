@@ -17,7 +17,7 @@ from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefe
 from onmf.data.columns import choose
 from onmf.data.parquet import Columns
 from onmf.data.tables import Table
-from onmf.model.units import DataError, good_rows, refuse_bad_entries
+from onmf.model.validation import DataError, good_rows, refuse_bad_entries
 
 N = 23
 X = np.random.default_rng(3).integers(0, 9, (N, 3)).astype(float)

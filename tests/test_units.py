@@ -20,7 +20,8 @@ from onmf.divergences import (
     SquaredL2,
 )
 from onmf.divergences.rescaled import InUnits
-from onmf.model.units import FLOOR, Units, checked_clip, refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
+from onmf.model.units import FLOOR, Units, checked_clip
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
 
 LAYOUTS = {

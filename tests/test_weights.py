@@ -13,7 +13,7 @@ from onmf._support.known import Known
 from onmf._support.weights import weighted
 from onmf.divergences import Divergence, Partial, get
 from onmf.divergences.robust import weighted_median
-from onmf.methods.batch.known import KnownUpdates, SparseKnownUpdates
+from onmf.methods.batch import KnownUpdates, SparseKnownUpdates
 from tests.conftest import F, every_divergence, example_id, examples
 from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
-from onmf.coefficients.problem import NO_PENALTY
+from onmf.model.penalty import NO_PENALTY
 from onmf.device.solving import Solver
 from onmf.model.sets import Box
 from onmf.model.units import Units

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onmf import divergences
-from onmf.coefficients.problem import NO_PENALTY
+from onmf.model.penalty import NO_PENALTY
 from onmf.device import pivoting
 from onmf.device import problem as problems
 from onmf.device.descent import descend

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from onmf.insight.separation import separate
     from onmf.learner import Progress
     from onmf.model.sets import Sets
-    from onmf.model.units import DataError, DomainWarning
+    from onmf.model.validation import DataError
+    from onmf.model.units import DomainWarning
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.selection.consensus import Consensus, consensus
     from onmf.selection.divergence.suggestion import suggest_divergence
@@ -54,7 +55,7 @@ else:
         "BatchNMF": "onmf.estimators.batch",
         "Checkpoint": "onmf.persistence.checkpoint",
         "Consensus": "onmf.selection.consensus",
-        "DataError": "onmf.model.units",
+        "DataError": "onmf.model.validation",
         "DomainWarning": "onmf.model.units",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",

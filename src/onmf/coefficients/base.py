@@ -29,7 +29,8 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import Registered
-from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.sets import Box, Simplex
 
@@ -61,23 +62,24 @@ class CoefficientSolver(Registered, kind="solver"):
         require_at_least(0, tol=self.tol)
         require_whole(1, max_iter=self.max_iter)
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can."""
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can.
+
+        ``masked`` says that entries may be missing or weigh differently.
+        """
         return None
 
-    def refuses_set(self, box: Box | Simplex) -> str | None:
+    def why_not_on(self, box: Box | Simplex) -> str | None:
         """Why this solver cannot keep coefficients in a set, and the cure; None if it can."""
         if self.shares or not isinstance(box, Simplex):
             return None
-        return (
-            f"{type(self).__name__} refuses the simplex: its steps cannot keep the sum of the coefficients; use newton."
-        )
+        return f"{type(self).__name__} cannot keep coefficients on the simplex: its steps change their sum; use newton."
 
     def within(self, box: Box | Simplex) -> CoefficientSolver:
         """The solver that does what this one does, for coefficients in that set."""
         return self
 
-    def takes_sparse(self, divergence: Divergence) -> bool:
+    def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
         """Can the solver use sparse data of this divergence as they are?"""
         return False
 
@@ -87,7 +89,7 @@ class CoefficientSolver(Registered, kind="solver"):
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
         """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
-        reason = self.refuses(problem.divergence, problem.penalty) or self.refuses_set(problem.box)
+        reason = self.why_not(problem.divergence, problem.penalty, problem.X.masked) or self.why_not_on(problem.box)
         if reason is not None:
             raise ValueError(reason)
         posed = self._prepared(problem)

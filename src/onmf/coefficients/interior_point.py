@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
-from onmf._support.known import Known
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
-from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem, weighted_grams
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem, weighted_grams
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
@@ -39,9 +39,9 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 
     max_iter: int = 50
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
         if not divergence.absolute_deviations:
-            return f"InteriorPoint refuses {divergence.name}: it is made for l1 alone; use armijo."
+            return f"InteriorPoint cannot solve {divergence.name}: it is made for l1 alone; use armijo."
         return None
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
@@ -50,8 +50,8 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         start, n = H, len(H)
         found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool))
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for atoms of zeros.
-        weights = problem.X.weights if isinstance(problem.X, Known) else None
-        X = (problem.X if weights is None else problem.X.X) - H.dtype.type(low) * W.sum(axis=0)
+        weights = problem.X.entry_weight
+        X = problem.X.matrix - H.dtype.type(low) * W.sum(axis=0)
         X = X if weights is None else weights * X
         rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
         kind: type[Scaled] = Scaled
@@ -67,7 +67,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
                 some = None if weights is None else weights[block]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    steps = scaled.steps(X[block], start[where], limit[block], problem.prices[block], some)
+                    steps = scaled.steps(X[block], start[where], limit[block], problem.l1[block], some)
                     part = iterate(steps, self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
@@ -83,7 +83,7 @@ class Scaled:
     """
 
     def __init__(self, problem: Problem, W: Array, tol: float) -> None:
-        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
+        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.linear
         self.tol = tol
         self.mean = W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])

@@ -14,7 +14,7 @@ class ScaledOnSimplex(Scaled):
     """The same on the simplex: one unit for all atoms, so that the q of a sample sum to one number, ``total``."""
 
     def __init__(self, problem: Problem, W: Array, tol: float) -> None:
-        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.priced
+        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.linear
         self.tol = tol
         self.mean = np.full(len(W), W.mean(), dtype=W.dtype)
         self.W = np.ascontiguousarray(W / self.mean[:, None])

@@ -11,7 +11,9 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem, SparseProblem, takes_sparse
+from onmf.coefficients.losses import multiplicative_parts
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 
@@ -36,22 +38,22 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         super().__post_init__()
         require_whole(0, every=self.every)
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        reason = f"Multiplicative refuses a penalty under {divergence.name} with its parameter; use newton."
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        reason = f"Multiplicative takes no penalty under {divergence.name} with its parameter; use newton."
         return reason if penalty and divergence.multiplicative_slope is None else None
 
-    def takes_sparse(self, divergence: Divergence) -> bool:
-        """Those of the alpha family with alpha > 0, untested; samples that are known in part, by entries alone."""
-        return takes_sparse(divergence) if divergence.partial else divergence.alpha_order is not None and not self.every
+    def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
+        """Those of the alpha family with alpha > 0, untested; masked samples by their entries alone."""
+        return takes_sparse(divergence, True) if masked else divergence.alpha_order is not None and not self.every
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
-        if not isinstance(problem, SparseProblem) or order is None:
+        if not problem.X.sparse or problem.X.masked or order is None:
             return super()._solve_by_blocks(problem, H)
         from onmf.coefficients.kernels import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
-        arrays = problem.X, H, problem.Wt, problem.mass, order * problem.prices[:, 0]
+        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return Coefficients.untested(H, self.max_iter)
@@ -86,11 +88,11 @@ class _Steps(Descent):
 def stepped(problem: Problem, H: Array) -> Array:
     """One step from H."""
     divergence = problem.divergence
-    P, N = divergence.multiplicative_parts(problem.X, _fit(problem, H))
+    P, N = multiplicative_parts(divergence, problem.X, _fit(problem, H))
     above = problem.gathered(P)
     below = problem.mass if N is None else problem.gathered(N)
     if problem.penalty:
-        factor = penalised_factor(divergence, above, below, H, problem.prices, problem.penalty.l2)
+        factor = penalised_factor(divergence, above, below, H, problem.l1, problem.penalty.l2)
     else:
         factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
     return problem.box.project(H * factor)
@@ -101,10 +103,10 @@ def _fit(problem: Problem, H: Array) -> Array:
 
 
 def penalised_factor(
-    divergence: Divergence, above: Array, below: Array, M: Array, price: Array | float, l2: float
+    divergence: Divergence, above: Array, below: Array, M: Array, l1: Array | float, l2: float
 ) -> Array:
-    """The factor of the update of M, coefficients or weights, whose penalty is price ||M||_1 + (l2 / 2) ||M||^2."""
+    """The factor of the update of M, coefficients or weights, whose penalty is l1 ||M||_1 + (l2 / 2) ||M||^2."""
     slope, exponent = divergence.multiplicative_slope or 1.0, 1.0 / (divergence.alpha_order or 1.0)
-    below = np.maximum(below + (l2 * M + price) / slope, TINY)
+    below = np.maximum(below + (l2 * M + l1) / slope, TINY)
     factor = divergence.multiplicative_factor(above / below)
     return factor ** (below / (below + l2 * M * (exponent / slope)))

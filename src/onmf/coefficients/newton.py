@@ -8,18 +8,17 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.distances import priced_distances
+from onmf.coefficients.least_squares import least_squares_by_sample, on_gram, penalised_distances
 from onmf.coefficients.multiplicative import Multiplicative
-from onmf.coefficients.problem import GramProblem, OwnMass, Problem, least_squares, takes_sparse
+from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.coefficients.ratios import better_of_two, typical_size
 from onmf.divergences import Divergence
-from onmf.divergences.partial import whole
 from onmf.model.sets import Simplex
 
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
-OBJECTIVE = ("X", "prices", "products", "scale")  # what it is computed from, of what a problem knows of its samples
+OBJECTIVE = ("X", "l1", "products", "scale")  # what it is computed from, of what a problem knows of its samples
 LIFT = 1e-3  # of equal shares in the start on the simplex
 RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
 FEW_STEPS = Multiplicative(max_iter=5)  # the same where samples are known in part, or least squares may be far off
@@ -44,36 +43,36 @@ class Newton(CoefficientSolver, name="newton"):
 
     max_iter: int = 50
 
-    def takes_sparse(self, divergence: Divergence) -> bool:
-        return takes_sparse(divergence)
+    def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
+        return takes_sparse(divergence, masked)
 
     def _prepared(self, problem: Problem) -> Problem:
-        return least_squares(problem) or problem
+        return on_gram(problem) or problem
 
     def _start(self, problem: Problem, H0: Array | None) -> Array:
         """Least squares need none."""
-        if isinstance(problem, GramProblem):
+        if problem.Q is not None:
             return np.empty((problem.n, problem.K), dtype=problem.W.dtype)
         return super()._start(problem, H0)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         from onmf.coefficients.kernels import nnls_on_gram
 
-        if isinstance(problem, GramProblem):
+        if problem.Q is not None:
             return self._least_squares(problem)
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
-        elif isinstance(problem, OwnMass):
-            inner = whole(problem.divergence)
-            if problem.penalty and inner.least_squares is not None and not inner.quadratic:
-                return self._finished(problem, priced_distances(problem, self.tol, self.max_iter))
-            H = _start_of_known(problem, H)
+        elif problem.X.masked:
+            divergence = problem.divergence
+            if problem.penalty and divergence.least_squares is not None and not divergence.quadratic:
+                return self._finished(problem, penalised_distances(problem, self.tol, self.max_iter))
+            H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
-            Q, B = problem.W @ problem.W.T, problem.X @ problem.W.T
+            Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much
-                Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.prices
+                Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.l1
             least = nnls_on_gram(Q, B)
             least = problem.box.project(np.maximum(least, 1e-3 * least.mean(axis=1, keepdims=True)))
             H = least if problem.W.shape[1] >= 2 * problem.K else _better(problem, least, _first_steps(problem, H))
@@ -81,7 +80,7 @@ class Newton(CoefficientSolver, name="newton"):
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
 
-    def _least_squares(self, problem: GramProblem) -> Coefficients:
+    def _least_squares(self, problem: Problem) -> Coefficients:
         from onmf.coefficients.kernels import least_squares_on_simplex, nnls_on_gram
 
         box = problem.box
@@ -201,7 +200,7 @@ def _first_steps(problem: Problem, H: Array) -> Array:
 
     Their Gram matrix is singular or close to it, and least squares may be far off: losses a thousand times as high.
     """
-    return H if FEW_STEPS.refuses(problem.divergence, problem.penalty) else FEW_STEPS.solve(problem, H).H
+    return H if FEW_STEPS.why_not(problem.divergence, problem.penalty) else FEW_STEPS.solve(problem, H).H
 
 
 def _better(problem: Problem, one: Array, other: Array) -> Array:
@@ -210,11 +209,11 @@ def _better(problem: Problem, one: Array, other: Array) -> Array:
     return np.where((values[0] <= values[1])[:, None], one, other)
 
 
-def _start_of_known(problem: OwnMass, H: Array) -> Array:
+def _start_of_masked(problem: Problem, H: Array) -> Array:
     """Multiplicative steps, or least squares where these have the same minimum and there is but one."""
-    if whole(problem.divergence).least_squares is None:
+    if problem.divergence.least_squares is None:
         return FEW_STEPS.improved(problem, H)
-    solved, enough = problem.least_squares()
+    solved, enough = least_squares_by_sample(problem)
     if not enough.all():
         solved[~enough] = FEW_STEPS.improved(problem.rows(~enough), H[~enough])
     return solved
@@ -224,9 +223,9 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
     """Least squares, features brought to the same size where ratios count, with a little of everything."""
     from onmf.coefficients.kernels import least_squares_on_simplex
 
-    if problem.divergence.partial or (problem.divergence.domain.x.closed and problem.divergence.robust):
+    if problem.X.masked or (problem.divergence.domain.x.closed and problem.divergence.robust):
         return H
-    X, W = problem.X, problem.W
+    X, W = problem.X.matrix, problem.W
     if not problem.divergence.domain.x.closed:
         size = typical_size(W)
         X, W = X / size, W / size

@@ -9,13 +9,15 @@ import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.problem import NO_PENALTY, GramProblem, Penalty, Problem, least_squares
+from onmf.coefficients.least_squares import on_gram
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
 SHORTEST, LONGEST = 1e-25, 1e10
-TRIED = ("X", "prices", "mass")  # what a line search needs to know of the samples
+TRIED = ("X", "l1", "mass")  # what a line search needs to know of the samples
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class Armijo(CoefficientSolver, name="armijo"):
                 f"Armijo needs 0 < alpha < 0.5, 0 < gamma < 1, q >= 1; got {self.alpha}, {self.gamma}, {self.q}."
             )
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        reason = f"Armijo refuses {divergence.name}: it is not smooth, so a gradient step need not descend; use polyak."
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        reason = (
+            f"Armijo cannot solve {divergence.name}: it is not smooth, so a gradient step need not descend; use polyak."
+        )
         return None if divergence.smooth_unless_exact else reason
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
@@ -143,16 +147,18 @@ class ConstantStep(CoefficientSolver, name="constant"):
     max_iter: int = 300  # an iteration without a line search costs a third
     check_every: int = 10
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
         cure = "armijo" if divergence.smooth_unless_exact else "polyak"
-        reason = f"ConstantStep refuses {divergence.name}: its gradient has no global Lipschitz constant; use {cure}."
-        return reason if divergence.lipschitz is None else None
+        reason = (
+            f"ConstantStep cannot solve {divergence.name}: its gradient has no global Lipschitz constant; use {cure}."
+        )
+        return reason if divergence.lipschitz is None or masked else None
 
     def _prepared(self, problem: Problem) -> Problem:
-        return least_squares(problem) or problem
+        return on_gram(problem) or problem
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        if not isinstance(problem, GramProblem) or isinstance(problem.box, Simplex):
+        if problem.Q is None or isinstance(problem.box, Simplex):
             return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
         from onmf.coefficients.kernels import projected_gradient_on_gram
@@ -171,7 +177,7 @@ class _Steps(Descent):
     def __init__(self, solver: ConstantStep, problem: Problem, H: Array) -> None:
         super().__init__(problem, H)
         self.solver, self.tolerance = solver, problem.tolerance(solver.tol)
-        if isinstance(problem, GramProblem):
+        if problem.Q is not None:
             lipschitz = largest_eigenvalue(problem.Q)
         else:
             lipschitz = (problem.divergence.lipschitz or 0.0) * largest_eigenvalue(problem.W @ problem.W.T)

@@ -15,7 +15,8 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.sets import Box, Simplex
@@ -31,9 +32,9 @@ class Ratios(CoefficientSolver, name="ratios"):
     shares: ClassVar[bool] = False
     max_iter: int = 10
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        reason = f"Ratios refuses {divergence.name}: its steps are those of is; use newton."
-        return None if divergence.sees_ratios else reason
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        reason = f"Ratios cannot solve {divergence.name}: its steps are those of is; use newton."
+        return None if divergence.sees_ratios and not masked else reason
 
     def within(self, box: Box | Simplex) -> CoefficientSolver:
         """Few steps of Newton's method on the simplex."""
@@ -49,7 +50,7 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     """Per sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
     from onmf.coefficients.kernels import nnls_on_gram
 
-    X, W, project, penalty = problem.X, problem.W, problem.box.project, problem.penalty
+    X, W, project, penalty = problem.X.matrix, problem.W, problem.box.project, problem.penalty
 
     def multiplicative(rows: slice) -> Array:
         x, h = X[rows], H[rows]
@@ -57,7 +58,7 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
             inverse = 1.0 / np.maximum(h @ W, TINY)
             above, below = (x * np.square(inverse)) @ W.T, inverse @ W.T
             if penalty:
-                below += penalty.gradient(h, problem.prices[rows])
+                below += penalty.gradient(h, problem.l1[rows])
             factor = above / below
             if penalty.l2:  # whose share of the denominator shortens the step: see Multiplicative
                 factor **= below / (below + 2 * penalty.l2 * h)

@@ -11,7 +11,8 @@ import numpy as np
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.problem import NO_PENALTY, Penalty, Problem
+from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
@@ -42,8 +43,8 @@ class Polyak(CoefficientSolver, name="polyak"):
         if not is_number(self.delta_tol) or not (0 < self.delta_tol < math.inf and self.patience >= 1):
             raise ValueError(f"Polyak needs delta_tol > 0 and patience >= 1; got {self.delta_tol} and {self.patience}.")
 
-    def refuses(self, divergence: Divergence, penalty: Penalty = NO_PENALTY) -> str | None:
-        reason = f"Polyak refuses {divergence.name}: it is not convex, so no step aims at its minimum; use armijo."
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        reason = f"Polyak cannot solve {divergence.name}: it is not convex, so no step aims at its minimum; use armijo."
         return None if divergence.convex else reason
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:

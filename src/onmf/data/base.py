@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support import known
+from onmf import samples
 from onmf.data.native import native
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 if TYPE_CHECKING:
     from onmf.data.spec import Spec
@@ -50,7 +50,7 @@ class Source(ABC):
     feature_names: list[str] | None = None
     index_name: str | None = None  # of the names of rows, where they have some instead of numbers
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
-    weighted: bool = False  # do samples come with weights, as ``Weighted`` batches?
+    weighted: bool = False  # do samples come with weights, as ``Samples``?
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
@@ -191,7 +191,7 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[
 
 def stacked(parts: list[Any]) -> Any:
     """Blocks of rows as one."""
-    return parts[0] if len(parts) == 1 else known.stacked(parts)
+    return parts[0] if len(parts) == 1 else samples.stacked(parts)
 
 
 def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None) -> Iterator[Result]:

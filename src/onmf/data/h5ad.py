@@ -15,7 +15,7 @@ from onmf.data.probing import require_harmless
 from onmf.data.registry import register
 from onmf.data.rows import Rows
 from onmf.data.stored import Sliced, open_hdf5
-from onmf.model.units import DataError, refuse_broken_structure
+from onmf.model.validation import DataError, refuse_broken_structure
 
 log = logging.getLogger("onmf")
 

@@ -12,7 +12,7 @@ import scipy
 from onmf._support.arrays import is_array_like
 from onmf.data.base import Numbered, OnBad, Sequential, SourceError, require_matrix
 from onmf.data.native import native
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 
 class Batches(Sequential):

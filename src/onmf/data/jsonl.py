@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.known import Weighted
+from onmf.samples import Samples
 from onmf._support.unread import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
 from onmf.data.columns import WEIGHTS, bad_weights, shown
@@ -50,7 +50,7 @@ class Objects(Sequential):
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
-            yield _as_rows(rows), Weighted(np.ascontiguousarray(X[:, :-1]), X[:, -1]) if self.weighted else X
+            yield _as_rows(rows), Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1]) if self.weighted else X
 
     def _lines(self) -> Iterator[str]:
         with reading(self.where, "as text"):

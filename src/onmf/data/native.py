@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf._support.known import Known, Weighted
-from onmf.model.units import DataError, refuse_broken_structure
+from onmf.samples import Samples
+from onmf.model.validation import DataError, refuse_broken_structure
 
 
 def native(X: Any) -> Any:
@@ -17,7 +17,7 @@ def native(X: Any) -> Any:
     X itself, if it is that already or is not sparse. Entries in half precision or in the bytes' order of another
     machine become double precision.
     """
-    if isinstance(X, (Known, Weighted)):
+    if isinstance(X, Samples):
         X.X = native(X.X)
     if not scipy.sparse.issparse(X):
         return X

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.known import Weighted
+from onmf.samples import Samples
 from onmf.data.base import Numbered, OnBad, Seeking, Source, SourceError, matching, named, reading
 from onmf.data.columns import WEIGHTS, bad_weights, choose
 from onmf.data.registry import register
@@ -181,7 +181,7 @@ def numbered(
 
 def _weighted(
     where: str | Path, rows: npt.NDArray[Any], X: npt.NDArray[Any], column: Any, on_bad: OnBad | None
-) -> tuple[npt.NDArray[Any], Weighted]:
+) -> tuple[npt.NDArray[Any], Samples]:
     """The rows with their weights; those whose weight is none are left out once it has been said."""
     weights = _numbers(column.to_numpy(zero_copy_only=False)).astype(np.float64)
     bad = bad_weights(weights)
@@ -191,7 +191,7 @@ def _weighted(
         if on_bad is None:
             raise error
         on_bad(error)
-    return (rows[~bad], Weighted(X[~bad], weights[~bad])) if bad.any() else (rows, Weighted(X, weights))
+    return (rows[~bad], Samples(X[~bad], sample_weight=weights[~bad])) if bad.any() else (rows, Samples(X, sample_weight=weights))
 
 
 def _matrix(block: Any, features: list[str], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.known import Weighted
+from onmf.samples import Samples
 from onmf._support.unread import Unread
 from onmf._support.wording import counted
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
@@ -143,7 +143,7 @@ class Table(Sequential):
                 return
             name = Unread(self._name(block[0], self.index) or f"row {first}", error)
             gap = np.full((1, self.n_features), np.nan)
-            yield np.array([name], dtype=object), Weighted(gap, np.ones(1)) if self.weighted else gap
+            yield np.array([name], dtype=object), Samples(gap, sample_weight=np.ones(1)) if self.weighted else gap
             return
         half = len(block) // 2
         yield from self._read(first, block[:half], on_bad)
@@ -158,7 +158,7 @@ class Table(Sequential):
             return X
         if bad_weights(X[:, -1]).any():
             raise ValueError(WEIGHTS)
-        return Weighted(np.ascontiguousarray(X[:, :-1]), X[:, -1])
+        return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
 
     def _loaded(self, block: list[str]) -> npt.NDArray[Any]:
         """The features, and the weights after them."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Weighted, apart
+from onmf.samples import Samples
 from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
@@ -120,8 +120,7 @@ def scale(source: Source, factor: float) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for rows, batch in read_from(source, size, rng, on_bad, first):
-            X, weights = apart(batch)
-            yield rows, X * float(factor) if weights is None else Weighted(X * float(factor), weights)
+            yield rows, batch.with_values(batch.values * float(factor)) if isinstance(batch, Samples) else batch * float(factor)
 
     return Derived(source, batches, partial(scale, factor=factor))
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Penalties
+from onmf.model.penalty import Penalties
 from onmf.device.samples import to_device
 from onmf.methods import State
 from onmf.model.sets import DictionarySet

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.device.namespace import xp
 from onmf.device.pivoting import solve
 from onmf.divergences import Divergence

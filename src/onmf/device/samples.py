@@ -15,7 +15,8 @@ from onmf._support.device_rows import Resident
 from onmf._support.known import Known, Weighted
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
-from onmf.model.units import FLOOR, Units, refuse_broken_structure
+from onmf.model.validation import refuse_broken_structure
+from onmf.model.units import FLOOR, Units
 
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
 ROOM = 0.5  # of a GPU's free memory that data may take to stay there

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.device.problem import Problem, precise
 from onmf.device.samples import Chunks, moved, to_device
 from onmf.divergences import Divergence

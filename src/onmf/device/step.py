@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.device.cuda_graphs import Recorded, recordings
 from onmf.device.engine import Running
 from onmf.device.problem import Problem, hurried

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.known import Weighted, as_learnt
 from onmf.data.base import SourceError, require_matrix
 from onmf.data.columns import Features
 from onmf.data.native import native
@@ -17,7 +16,8 @@ from onmf.distributed.partitions import Raw, Reader, size_in_bytes
 from onmf.learner import Reading, Skipped
 from onmf.learner.position import digest
 from onmf.learner.update import as_floats
-from onmf.model.units import DataError, good_rows, refuse_bad_entries
+from onmf.samples import Samples, as_samples
+from onmf.model.validation import DataError, good_rows, refuse_bad_entries
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Opening:
             kind = DataError if isinstance(error, DataError) else SourceError
             fault = kind(f"Partition {self.label}: {str(error) or type(error).__name__}")
             facts = Facts(fault=fault, seconds=time.perf_counter() - started)
-            return Block(np.zeros((0, self.features.number)), np.arange(0), np.arange(0), facts)
+            return Block(Samples(np.zeros((0, self.features.number))), np.arange(0), np.arange(0), facts)
         skipped = Skipped()
         for each in (*raw.faults, *faults):
             skipped = skipped.and_also(DataError(f"Partition {self.label}: {each}"))
@@ -75,11 +75,11 @@ class Opening:
 
     def _checked(self, raw: Raw) -> tuple[Any, npt.NDArray[Any], npt.NDArray[np.int64], list[DataError]]:
         """The samples as the settings mean them, the places of those that can be learnt from, and why others cannot."""
-        batch = raw.batch if isinstance(raw.batch, Weighted) else native(raw.batch)
-        require_matrix("it", batch.X if isinstance(batch, Weighted) else batch, empty=True)
+        batch = raw.batch if isinstance(raw.batch, Samples) else Samples(native(raw.batch))
+        require_matrix("it", batch.matrix, empty=True)
         if batch.shape[1] != self.features.number:
             raise SourceError(f"it has {batch.shape[1]} features, not {self.features.number}.")
-        batch = as_learnt(as_floats(batch), self.reading.missing, self.reading.implicit)
+        batch = as_samples(as_floats(batch), self.reading.missing, self.reading.implicit, learning=True)
         kept, faults = np.arange(batch.shape[0]), list[DataError]()
         if not len(kept):
             return batch, raw.rows, kept, faults
@@ -88,6 +88,6 @@ class Opening:
             kept = np.asarray(good, dtype=np.int64)
         else:
             refuse_bad_entries(batch, raw.rows, self.features.names)
-        if isinstance(batch, Weighted):  # samples without a weight are not there
-            kept = kept[batch.samples[kept] > 0]
+        if batch.sample_weight is not None:  # samples without a weight are not there
+            kept = kept[batch.sample_weight[kept] > 0]
         return batch, raw.rows, kept, faults

@@ -16,7 +16,7 @@ from onmf._support.arrays import Array
 from onmf.data import SourceError
 from onmf.distributed.allocation import reuse_pages
 from onmf.distributed.partitions import Partitions, Raw, Reader, Sealed
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 log = logging.getLogger("onmf")
 

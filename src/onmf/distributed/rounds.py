@@ -20,7 +20,7 @@ from onmf.divergences import Divergence
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
 from onmf.learner.rounds import Outcome, Setting, adapted, exchange_due, size_of_round
 from onmf.methods import Method
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 START = 3000  # samples that are learnt in sequence first
 MOST_SHARDS = 64  # if nobody says how many

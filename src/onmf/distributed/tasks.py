@@ -18,7 +18,7 @@ from onmf.distributed.partitions import Sealed
 from onmf.learner import Learned, Progress, Reading, Recipe, run
 from onmf.learner import rounds as shards
 from onmf.learner.rounds import Found, Outcome
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 
 @dataclass(frozen=True)

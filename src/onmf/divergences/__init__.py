@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.divergences.base import Divergence
-from onmf.divergences.domain import Domain, Interval
+from onmf.divergences.base import Divergence, Domain, Interval
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -17,7 +16,6 @@ for _module in pkgutil.iter_modules(__path__):
 from onmf.divergences.alpha import Alpha, Hellinger, KullbackLeibler  # noqa: E402
 from onmf.divergences.beta import Beta, ItakuraSaito, SquaredL2  # noqa: E402
 from onmf.divergences.mahalanobis import Mahalanobis  # noqa: E402
-from onmf.divergences.partial import Partial  # noqa: E402
 from onmf.divergences.robust import L1, L2, Huber  # noqa: E402
 from onmf.divergences.separable import Separable  # noqa: E402
 
@@ -34,7 +32,6 @@ __all__ = [
     "ItakuraSaito",
     "KullbackLeibler",
     "Mahalanobis",
-    "Partial",
     "Separable",
     "SquaredL2",
     "find",

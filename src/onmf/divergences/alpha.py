@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence, total
-from onmf.divergences.domain import Domain, Interval
-from onmf.divergences.parameters import order
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
 from onmf.divergences.power import deformed_log, phi
 from onmf.divergences.separable import Separable
 
@@ -62,7 +60,7 @@ class AlphaFamily(Separable):
         """The second derivative u^alpha / y, kept away from zero."""
         return xp.minimum(xp.maximum(self._power(x / y), 1e-3), 1e6) / y
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """(x/y)^alpha and 1; near alpha = 0 the deformed logarithm of x/y, which has a limit there."""
         u = X / Y
         return deformed_log(np, self.alpha, u) if self._nearly_zero else self._power(u), None

@@ -7,19 +7,49 @@ estimator, the command line and the tests find it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known
+from onmf._support.checks import is_number
 from onmf._support.registry import Registered
-from onmf.divergences.domain import Domain
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
+
+
+LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The half-line of admissible numbers: [0, inf) if closed, (0, inf) if not."""
+
+    closed: bool = True
+
+    def outside(self, x: Array) -> Any:
+        """Elementwise: is x below the interval?"""
+        return x < 0 if self.closed else x <= 0
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where d(x || y) is finite and has a derivative in y: one interval for the data, one for the fit."""
+
+    x: Interval = Interval()
+    y: Interval = Interval()
+
+
+RowMean = Callable[[Any], Any]  # numbers of entries -> the mean over those of each sample, ready for broadcasting
+
+
+def row_mean(values: Any) -> Any:
+    """The mean of each row of a dense array, as a column."""
+    return values.mean(axis=1, keepdims=True)
 
 
 class Divergence(Registered, kind="divergence"):
@@ -106,10 +136,10 @@ class Divergence(Registered, kind="divergence"):
         """Was a parameter left to the data, so that ``adapted`` should tune it while learning?"""
         return False
 
-    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Divergence:
-        """The divergence, its parameter moved by ``weight`` towards what samples X and fits Y suggest.
+    def adapted(self, residuals: Array, weights: Array | None, mean: float, share: float) -> Divergence:
+        """Return the divergence with its parameter moved by ``share`` towards what absolute residuals suggest.
 
-        X may be ``Known``; ``samples`` are the weights of the samples, if they differ.
+        ``weights`` are those of the residuals, if they differ; ``mean`` is the mean of the data.
         """
         return self
 
@@ -119,41 +149,14 @@ class Divergence(Registered, kind="divergence"):
         return ()
 
     @property
-    def partial(self) -> bool:
-        """Are samples known in part, or do their entries weigh differently? Then X are ``Known`` (``Partial``)."""
-        return False
-
-    @property
     def separable(self) -> bool:
         """Is it a sum over the entries, so that each can be computed without the others of its sample?"""
         return False
 
     @property
     def weighs_entries(self) -> bool:
-        """Can entries be unknown, or weigh differently? Then it has the functions below."""
+        """Can entries be missing, or weigh differently? Else it looks at all features of a sample together."""
         return self.separable
-
-    def weighted_value(self, X: Known, Y: Array) -> Array:
-        """``value`` by the weights of the entries; Y is like ``X.values``, here and below."""
-        raise NotImplementedError(f"{self.name} cannot weigh entries.")
-
-    def weighted_scale(self, X: Known) -> Array:
-        """``scale`` of it."""
-        return self.weighted_value(X, np.maximum(2 * X.values, TINY))
-
-    def weighted_grad(self, X: Known, Y: Array) -> Array:
-        """``grad`` of it."""
-        raise NotImplementedError(f"{self.name} cannot weigh entries.")
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        """``model`` of it, or ``newton_model``."""
-        raise NotImplementedError(f"{self.name} cannot weigh entries.")
-
-    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
-        """``multiplicative_parts`` of it; N = None stands for the weights."""
-        slope, curvature = self.weighted_model(X, Y, newton=False)
-        N: Array = curvature * Y
-        return np.maximum(N - slope, 0.0), N
 
     @property
     def lipschitz(self) -> float | None:
@@ -165,14 +168,14 @@ class Divergence(Registered, kind="divergence"):
         """The p of d(c x || c y) = c^p d(x || y), where parameters in data units scale too; None if there is none."""
         return None
 
+    @property
+    def loss_of_twice(self) -> float | None:
+        """d(1 || 2), where d(x || 2x) is a sum over the entries of that times x^degree; else None."""
+        return None
+
     @abstractmethod
     def value(self, X: Array, Y: Array) -> Array:
         """d(x_n || y_n) for every row n: shape (n,)."""
-
-    def scale(self, X: Any) -> Array:
-        """d(x || 2x) per sample, the loss of a fit that is twice too large; X may be sparse."""
-        X = X.toarray() if scipy.sparse.issparse(X) else X
-        return self.value(X, np.maximum(2 * X, TINY))
 
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:
@@ -185,7 +188,7 @@ class Divergence(Registered, kind="divergence"):
         least squares, whose stationary points are those of the loss.
         """
         slope = self.grad(X, Y)
-        return slope, chord(np, self.grad, X, Y, slope)
+        return slope, chord(np, self.grad, X, Y, slope, row_mean)
 
     def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """The same for the coefficient step, whose line search allows a curvature closer to the second derivative.
@@ -194,11 +197,11 @@ class Divergence(Registered, kind="divergence"):
         """
         return self.model(X, Y)
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """P and N of the multiplicative update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
 
         By default those of least squares reweighted by the curvature c of ``model``: c x and c y, as its slope is
-        c (y - x).
+        c (y - x). ``mean`` gives the mean over the entries of each sample.
         """
         slope, curvature = self.model(X, Y)
         N: Array = curvature * Y
@@ -286,15 +289,30 @@ def total(*factors: Array) -> float:
     return float(rows.sum(dtype=np.float64))
 
 
-def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any) -> Any:
-    """dy(x, y) / (y - x), at a y farther away where y is too close to x; at least a hundredth of its row's mean."""
+def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any, mean: RowMean) -> Any:
+    """dy(x, y) / (y - x), at a y farther away where y is too close to x; at least a hundredth of its sample's mean."""
     near = xp.abs(Y - X) <= 1e-4 * (X + Y)
     if near.any():
-        apart = 1e-12 * (X + Y).mean(axis=1, keepdims=True) + xp.finfo(X.dtype).tiny
+        apart = 1e-12 * mean(X + Y) + xp.finfo(X.dtype).tiny
         Z = xp.where(near, 1.001 * xp.maximum(X, Y) + apart, Y)
         slope = xp.where(near, grad(X, Z), slope)
         Y = Z
     curvature = slope / (Y - X)
     # The sample's own mean: no result may depend on which batch a sample comes in.
-    least = 0.01 * xp.abs(curvature).mean(axis=1, keepdims=True) + xp.finfo(X.dtype).tiny
+    least = 0.01 * mean(xp.abs(curvature)) + xp.finfo(X.dtype).tiny
     return xp.maximum(curvature, least)
+
+
+def order(owner: str, value: float) -> float:
+    """The order of a family, its exponent, as a Python float; one whose powers nobody can compute is refused."""
+    order = finite_number(owner, owner, value)
+    if abs(order) > LARGEST_ORDER:
+        raise ValueError(f"{owner}: {owner} must lie between -{LARGEST_ORDER} and {LARGEST_ORDER}, got {value!r}.")
+    return order
+
+
+def finite_number(owner: str, field: str, value: float) -> float:
+    """The parameter as a Python float, which keeps single precision single; anything but a finite number is refused."""
+    if not is_number(value) or not math.isfinite(value):
+        raise ValueError(f"{owner}: {field} must be a finite number, got {value!r}.")
+    return float(value)

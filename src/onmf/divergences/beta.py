@@ -10,9 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, total
-from onmf.divergences.domain import Domain, Interval
-from onmf.divergences.parameters import order
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
 from onmf.divergences.power import deformed_log
 from onmf.divergences.separable import Separable
 
@@ -83,7 +81,7 @@ class Beta(Separable, name="beta"):
             second = xp.maximum(xp.maximum(second, q), 0.1)
         return y ** (self.beta - 2.0) * second
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """x y^(beta-2) and y^(beta-1)."""
         power = Y ** (self.beta - 2.0)
         return X * power, Y * power
@@ -133,7 +131,7 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
         """(2 x/y - 1) / y^2, which is negative for x < y/2."""
         return (2.0 * (x / y) - 1.0) / (y * y)
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """x / y^2 and 1 / y."""
         inverse = 1.0 / Y
         return X * np.square(inverse), inverse
@@ -174,6 +172,6 @@ class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")
         """1."""
         return xp.ones_like(x)
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """x and y (Lee and Seung 2001)."""
         return X, Y

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence
+from onmf.divergences.base import Divergence, RowMean, row_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         R = Y - X
         return R @ self._matrix(R)
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """x A+ + y A- and y A+ + x A-, with A = A+ - A- split into its positive and negative entries."""
         positive, negative = (part.astype(X.dtype, copy=False) for part in self._split)
         return X @ positive + Y @ negative, Y @ positive + X @ negative

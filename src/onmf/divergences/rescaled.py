@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known
-from onmf.divergences.base import Divergence
+from onmf.divergences.base import Divergence, RowMean, row_mean
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,6 @@ class InUnits(Divergence):
     def value(self, X: Array, Y: Array) -> Array:
         return self.inner.value(self.unit * X, self.unit * Y) / self.loss
 
-    def scale(self, X: Any) -> Array:
-        return self.inner.scale(self.unit * X) / self.loss
-
     def grad(self, X: Array, Y: Array) -> Array:
         return self._first * self.inner.grad(self.unit * X, self.unit * Y)
 
@@ -68,20 +64,25 @@ class InUnits(Divergence):
         slope, curvature = self.inner.newton_model(self.unit * X, self.unit * Y)
         return self._first * slope, self._second * curvature
 
-    def valued(self, xp: Any, x: Any, y: Any) -> Any:
-        """Of one that is separable."""
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """The divergence of each entry, of one that is separable."""
         inner: Any = self.inner
-        return inner.valued(xp, self.unit * x, self.unit * y) / self.loss
+        return inner.d(xp, self.unit * x, self.unit * y) / self.loss
 
-    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        """Of one that is separable."""
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """Its derivative in y."""
         inner: Any = self.inner
-        slope, curvature = inner.modelled(xp, self.unit * X, self.unit * Y, newton)
+        return self._first * inner.dy(xp, self.unit * x, self.unit * y)
+
+    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """The derivative with the curvature of its model."""
+        inner: Any = self.inner
+        slope, curvature = inner.modelled(xp, self.unit * x, self.unit * y, newton, mean)
         return self._first * slope, self._second * curvature
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """Their ratio has no unit, but a penalty is added to N."""
-        P, N = self.inner.multiplicative_parts(self.unit * X, self.unit * Y)
+        P, N = self.inner.multiplicative_parts(self.unit * X, self.unit * Y, mean)
         return self._first * P, np.full_like(P, self._first) if N is None else self._first * N
 
     def multiplicative_factor(self, ratio: Array) -> Array:
@@ -94,31 +95,9 @@ class InUnits(Divergence):
         parts = P / self._first, _times(1 / self._first, N)
         return self.inner.loss_of_fits(self.unit * X, self.unit * Y, *parts) / self.loss
 
-    def weighted_value(self, X: Known, Y: Array) -> Array:
-        return self.inner.weighted_value(self._outside(X), self.unit * Y) / self.loss
-
-    def weighted_scale(self, X: Known) -> Array:
-        return self.inner.weighted_scale(self._outside(X)) / self.loss
-
-    def weighted_grad(self, X: Known, Y: Array) -> Array:
-        return self._first * self.inner.weighted_grad(self._outside(X), self.unit * Y)
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        slope, curvature = self.inner.weighted_model(self._outside(X), self.unit * Y, newton)
-        return self._first * slope, self._second * curvature
-
-    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
-        P, N = self.inner.weighted_parts(self._outside(X), self.unit * Y)
-        return self._first * P, X.weighted(np.full_like(P, self._first)) if N is None else self._first * N
-
-    def _outside(self, X: Known) -> Known:
-        return Known(self.unit * X.X, X.weights)
-
-    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Divergence:
-        outside = self._outside(X) if isinstance(X, Known) else self.unit * X
-        return replace(
-            self, inner=self.inner.adapted(outside, self.unit * Y, weight, *(() if samples is None else (samples,)))
-        )
+    def adapted(self, residuals: Array, weights: Array | None, mean: float, share: float) -> Divergence:
+        inner = self.inner.adapted(self.unit * residuals, weights, self.unit * mean, share)
+        return replace(self, inner=inner)
 
     def for_data(self, mean: float, n_features: int) -> Self:
         return replace(self, inner=self.inner.for_data(self.unit * mean, n_features))

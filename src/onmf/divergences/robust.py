@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array, Counts
-from onmf._support.known import Known
-from onmf.divergences.base import Divergence
+from onmf.divergences.base import Divergence, RowMean, finite_number, row_mean
 from onmf.divergences.beta import SquaredL2
-from onmf.divergences.parameters import finite_number
 from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
@@ -41,39 +39,26 @@ class L1(Separable, name="l1"):
         """sign(y - x)."""
         return xp.sign(y - x)
 
-    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """1/|r| is unbounded: that of a Huber loss whose delta is a twentieth of the sample's mean residual.
 
         A millionth of the sample's mean is added, for samples that are fitted exactly.
         """
-        R = Y - X
-        size = xp.abs(R)
-        least = 0.05 * size.mean(axis=1, keepdims=True) + 1e-6 * xp.abs(X).mean(axis=1, keepdims=True)
-        weight = 1.0 / xp.maximum(size, least + xp.finfo(X.dtype).tiny)
-        return R * weight, weight
+        r = y - x
+        size = xp.abs(r)
+        least = 0.05 * mean(size) + 1e-6 * mean(xp.abs(x))
+        weight = 1.0 / xp.maximum(size, least + xp.finfo(x.dtype).tiny)
+        return r * weight, weight
 
-    def multiplicative_parts(self, X: Array, Y: Array) -> tuple[Array, Array | None]:
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
         """Least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.
 
         So what cannot rise is the sum of sqrt(r^2 + s^2) - s, which is less than |r| by at most s per entry. With a
         smaller s the updates get stuck where an entry happens to be fitted exactly.
         """
-        s = SMOOTHING * X.mean(axis=1, keepdims=True) + np.finfo(X.dtype).tiny
+        s = SMOOTHING * mean(X) + np.finfo(X.dtype).tiny
         weight = 1.0 / np.hypot(Y - X, s)
         return weight * X, weight * Y
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        """The means are those of what is known."""
-        R = Y - X.values
-        size = np.abs(R)
-        least = 0.05 * Known(X.like(size), X.weights).mean(axis=1) + 1e-6 * X.mean(axis=1)
-        weight = X.weighted(1.0 / np.maximum(size, X.spread(least) + np.finfo(X.dtype).tiny))
-        return R * weight, weight
-
-    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
-        s = X.spread(SMOOTHING * X.mean(axis=1)) + np.finfo(X.dtype).tiny
-        weight = X.weighted(1.0 / np.hypot(Y - X.values, s))
-        return weight * X.values, weight * Y
 
 
 @dataclass(frozen=True)
@@ -112,22 +97,7 @@ class L2(Divergence, name="l2"):
         """The derivative itself; with a line search, larger weights do no harm."""
         return self.grad(X, Y), np.broadcast_to(self._weight(X, Y - X, 1e-8), X.shape)
 
-    weighs_entries = True
-
-    def weighted_value(self, X: Known, Y: Array) -> Array:
-        """sqrt(sum_f m_f (x_f - y_f)^2); here and below, X is dense."""
-        return np.sqrt(X.weighted(np.square(X.X - Y)).sum(axis=1))
-
-    def weighted_grad(self, X: Known, Y: Array) -> Array:
-        norm = self.weighted_value(X, Y)[:, None]
-        return X.weighted(Y - X.X) / np.where(norm > 0, norm, 1.0)
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        """Those of the samples and fits times the roots of the weights, by the chain rule."""
-        roots = np.sqrt(X.present)
-        weight = self._weight(roots * X.X, roots * (Y - X.X), 1e-8 if newton else 1e-4)
-        slope = self.weighted_grad(X, Y) if newton else X.weighted(Y - X.X) * weight
-        return slope, X.weighted(np.broadcast_to(weight, X.shape))
+    weighs_entries = True  # ||sqrt(m) (x - y)|| with weights m
 
     @staticmethod
     def _weight(X: Array, R: Array, exact: float) -> Array:
@@ -173,26 +143,13 @@ class Huber(Separable, name="huber"):
         delta = self._known_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
-    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
+    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """The slope is c (y - x) with the curvature c."""
-        delta, R = self._known_delta, Y - X
-        C = delta / xp.maximum(xp.abs(R), delta)
-        return C * R, C
+        r = y - x
+        c = self._known_delta / xp.maximum(xp.abs(r), self._known_delta)
+        return c * r, c
 
     scaled_parameters = ("delta",)
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        """As ``modelled``, with the weights of the entries."""
-        delta, R = self._known_delta, Y - X.values
-        C = np.abs(R)
-        C = np.divide(delta, np.maximum(C, delta, out=C), out=C)
-        C = X.weighted(C)
-        return C * R, C
-
-    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
-        """c x and c y."""
-        C = X.weighted(self.curvature(np, X.values, Y))
-        return C * X.values, C * Y
 
     @property
     def _known_delta(self) -> float:
@@ -213,18 +170,11 @@ class Huber(Separable, name="huber"):
     def adaptive(self) -> bool:
         return self.delta is None
 
-    def adapted(self, X: Any, Y: Array, weight: float, samples: Array | None = None) -> Huber:
-        """delta moves towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
-        if isinstance(X, Known) or samples is not None:
-            X = X if isinstance(X, Known) else Known(X, np.ones_like(X))
-            X = X if samples is None else X.times(samples)
-            weights = np.ones_like(X.values) if X.weights is None else X.weights
-            median = weighted_median(np.abs(X.values - Y), weights)
-            mean = float(X.mean())
-        else:
-            median, mean = float(np.median(np.abs(X - Y))), float(X.mean())
+    def adapted(self, residuals: Array, weights: Array | None, mean: float, share: float) -> Huber:
+        """Move delta towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
+        median = float(np.median(residuals)) if weights is None else weighted_median(residuals, weights)
         target = max(MAD_TO_DELTA * median, 1e-4 * mean)
-        return replace(self, delta=(1 - weight) * self._known_delta + weight * target) if target > 0 else self
+        return replace(self, delta=(1 - share) * self._known_delta + share * target) if target > 0 else self
 
 
 def weighted_median(values: Array, weights: Array) -> float:

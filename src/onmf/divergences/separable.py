@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array, row_sums
-from onmf._support.known import Known
-from onmf.divergences.base import TINY, Divergence, chord
+from onmf._support.arrays import Array
+from onmf.divergences.base import Divergence, RowMean, chord, row_mean
 
 
 class Separable(Divergence):
@@ -23,29 +20,7 @@ class Separable(Divergence):
     ``newton_curvature`` is needed.
     """
 
-    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The positive weight of each entry's quadratic model in y, for the dictionary; None: that of the chord."""
-        return None
-
-    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The same for the coefficients, negative where the loss is not convex; by default that of the dictionary."""
-        return self.curvature(xp, x, y)
-
-    def modelled(self, xp: Any, X: Any, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        """``model``, or ``newton_model``: dy and ``curvature``, or ``newton_curvature``."""
-        slope = self.dy(xp, X, Y)
-        weight = (self.newton_curvature if newton else self.curvature)(xp, X, Y)
-        return slope, chord(xp, lambda x, y: self.dy(xp, x, y), X, Y, slope) if weight is None else weight
-
-    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        return self.modelled(np, X, Y)
-
-    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        return self.modelled(np, X, Y, newton=True)
-
-    def valued(self, xp: Any, x: Any, y: Any) -> Any:
-        """``d``, as a divergence in other units has it, too."""
-        return self.d(xp, x, y)
+    separable = True
 
     @abstractmethod
     def d(self, xp: Any, x: Any, y: Any) -> Any:
@@ -55,20 +30,19 @@ class Separable(Divergence):
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """The derivative of each entry in y."""
 
-    def scale(self, X: Any) -> Array:
-        if self.degree is None or not self._homogeneous:
-            return _row_sums(lambda x: self.d(np, x, np.maximum(2 * x, TINY)), X)
-        return _row_powers(X, self.degree) * self._twice
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The positive weight of each entry's quadratic model in y, for the dictionary; None: that of the chord."""
+        return None
 
-    @cached_property
-    def _homogeneous(self) -> bool:
-        """Is d(x || 2x) = x^degree d(1 || 2)?"""
-        return self.degree is not None and self.in_units(2.0) is self
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """The same for the coefficients, negative where the loss is not convex; by default that of the dictionary."""
+        return self.curvature(xp, x, y)
 
-    @cached_property
-    def _twice(self) -> float:
-        """d(1 || 2)."""
-        return float(self.d(np, np.float64(1.0), np.float64(2.0)))
+    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """``dy`` with ``curvature``, or with ``newton_curvature``; ``mean`` is over the entries of each sample."""
+        slope = self.dy(xp, x, y)
+        weight = (self.newton_curvature if newton else self.curvature)(xp, x, y)
+        return slope, chord(xp, lambda x, y: self.dy(xp, x, y), x, y, slope, mean) if weight is None else weight
 
     def value(self, X: Array, Y: Array) -> Array:
         with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
@@ -77,30 +51,23 @@ class Separable(Divergence):
     def grad(self, X: Array, Y: Array) -> Array:
         return self.dy(np, X, Y)
 
-    separable = True
+    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        return self.modelled(np, X, Y)
 
-    def weighted_value(self, X: Known, Y: Array) -> Array:
-        with np.errstate(over="ignore"):
-            values = self.d(np, X.values, Y)
-            return row_sums(X.like(X.weighted(values))) if X.sparse else np.einsum("nf,nf->n", X.present, values)
+    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        return self.modelled(np, X, Y, newton=True)
 
-    def weighted_scale(self, X: Known) -> Array:
-        if not self._homogeneous:
-            return super().weighted_scale(X)
-        if self.degree in (0, 1):
-            return self._twice * (X.sum(axis=1) if self.degree else X.weight(axis=1))
-        return self._twice * row_sums(X.like(X.weighted(_powers(X.values, self.degree))))
+    def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
+        slope, curvature = self.modelled(np, X, Y, mean=mean)
+        N: Array = curvature * Y
+        return np.maximum(N - slope, 0.0), N
 
-    def weighted_grad(self, X: Known, Y: Array) -> Array:
-        return X.weighted(self.grad(X.values, Y))
-
-    def weighted_model(self, X: Known, Y: Array, newton: bool) -> tuple[Array, Array]:
-        slope, curvature = _by_rows(self.newton_model if newton else self.model, X, Y)
-        return X.weighted(slope), X.weighted(curvature)
-
-    def weighted_parts(self, X: Known, Y: Array) -> tuple[Array, Array | None]:
-        P, N = _by_rows(self.multiplicative_parts, X, Y)
-        return X.weighted(P), None if N is None else X.weighted(N)
+    @cached_property
+    def loss_of_twice(self) -> float | None:
+        """d(1 || 2), where d(x || 2x) is that times x^degree; else None."""
+        if self.degree is None or self.in_units(2.0) is not self:
+            return None
+        return float(self.d(np, np.float64(1.0), np.float64(2.0)))
 
     def loss_unit(self, unit: float) -> float:
         """unit^degree, or without a degree d(unit || 2 unit): losses inside are then of order one."""
@@ -109,35 +76,3 @@ class Separable(Divergence):
         with np.errstate(all="ignore"):
             loss = float(self.d(np, np.float64(unit), np.float64(2 * unit)))
         return loss if 0 < loss < np.inf else 1.0
-
-
-def _by_rows(function: Callable[[Array, Array], tuple[Any, Any]], X: Known, Y: Array) -> tuple[Any, Any]:
-    """function(X, Y) of two results; a sparse X has its entries one per row, as some look at the mean of a row."""
-    if not X.sparse:
-        return function(X.values, Y)
-    one, other = function(X.values[:, None], Y[:, None])
-    return one[:, 0], None if other is None else other[:, 0]
-
-
-def _row_powers(X: Any, degree: float) -> Array:
-    """sum_f x_f^degree per sample; zeros add nothing, as d(0 || 0) = 0."""
-    if degree == 1:
-        return row_sums(X)
-    if degree == 2:
-        return _row_sums(np.square, X) if scipy.sparse.issparse(X) else np.einsum("nf,nf->n", X, X)
-    return _row_sums(lambda x: _powers(x, degree), X)
-
-
-def _powers(x: Array, degree: float | None) -> Array:
-    """x^degree, and zero of zeros, whatever the degree."""
-    if degree == 2:
-        return np.square(x)
-    powers: Array = np.where(x > 0, x, 1.0) ** degree * (x > 0)
-    return powers
-
-
-def _row_sums(function: Callable[[Array], Array], X: Any) -> Array:
-    """The sum over f of the function of x_f; sparse data have nothing to add where they store nothing."""
-    if not scipy.sparse.issparse(X):
-        return row_sums(function(X))
-    return row_sums(scipy.sparse.csr_matrix((function(X.data), X.indices, X.indptr), shape=X.shape))

@@ -16,7 +16,7 @@ from onmf.divergences.partial import require_weighed
 from onmf.estimators.base import NMF
 from onmf.estimators.user_warnings import warn_raised, warn_unsolved
 from onmf.model.sets import Box
-from onmf.model.units import refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 
 class Accelerated(NMF):

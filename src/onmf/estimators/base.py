@@ -17,7 +17,8 @@ from onmf._support.known import Known, apart, as_dense, as_known, checked_missin
 from onmf._support.seeds import require_seed
 from onmf._support.weights import given_rows, weighted
 from onmf.coefficients import precise
-from onmf.coefficients.problem import Penalty, Problem, pose
+from onmf.model.penalty import Penalty
+from onmf.coefficients.problem import Problem, pose
 from onmf.data.columns import Features
 from onmf.data.inputs import matrix_of, require_same_features
 from onmf.divergences import Divergence, Partial
@@ -31,7 +32,8 @@ from onmf.estimators.verbose import printer
 from onmf.learner import Fitted, Progress
 from onmf.learner.usage import proportions
 from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.model.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.units import checked_clip
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 

@@ -17,7 +17,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.known import Known, apart
 from onmf._support.seeds import generators
-from onmf.coefficients.problem import Penalties
+from onmf.model.penalty import Penalties
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.divergences.partial import require_weighed
@@ -27,11 +27,12 @@ from onmf.estimators.user_warnings import warn_dense, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.methods import State
-from onmf.methods.batch.choosing import updates_of
-from onmf.methods.batch.iterations import PATIENCE, Iterate, factorise
+from onmf.methods.batch import updates_of
+from onmf.methods.batch import PATIENCE, Iterate, factorise
 from onmf.model.fixed import beside, count, known_atoms, require_fittable, require_known
 from onmf.model.sets import Sets, Simplex
-from onmf.model.units import DataError, Units, checked_clip, refuse_infinite
+from onmf.model.validation import DataError, refuse_infinite
+from onmf.model.units import Units, checked_clip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from onmf.estimators.base import NMF
 from onmf.estimators.isolate_bad_rows import each_solved
 from onmf.learner.update import as_floats
 from onmf.learner.usage import proportions
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
 
 
 def is_distributed(X: Any) -> bool:

@@ -23,7 +23,7 @@ from onmf.estimators.resume import Beginning
 from onmf.estimators.streamed import Streamed
 from onmf.estimators.user_warnings import warn_raised
 from onmf.learner import Learned, Progress, Reading, Recipe
-from onmf.model.units import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, refuse_bad_entries
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.persistence.model import lasting
 

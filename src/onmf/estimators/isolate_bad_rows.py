@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 
 OnBad = Callable[[ValueError], None]
 Solve = Callable[[Any, Any], Array]  # of rows' numbers or names, and the rows

@@ -19,7 +19,7 @@ from onmf.estimators.serving import Serving
 from onmf.estimators.user_warnings import UnsolvedWarning
 from onmf.insight.report.subject import Solved, Subject
 from onmf.learner import Learned
-from onmf.model.units import refuse_infinite
+from onmf.model.validation import refuse_infinite
 
 UNTOLD = ("n_components", "divergence", "method", "callbacks", "verbose", "n_jobs")  # shown elsewhere, or no settings
 

@@ -24,7 +24,7 @@ from onmf.estimators.base import BLOCK
 from onmf.estimators.distributing import Sent, is_distributed, mean_over, partitions_of
 from onmf.estimators.isolate_bad_rows import OnBad, Solve, each_solved
 from onmf.learner.update import as_floats
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 

@@ -10,7 +10,7 @@ from typing import Any
 from onmf import learner, methods
 from onmf._support.seeds import generators
 from onmf._support.weights import given_rows, weighted
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.iterable import is_stream
@@ -24,7 +24,7 @@ from onmf.estimators.user_warnings import warn_dense
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.rounds import require_shards
 from onmf.model.sets import DictionaryBox, DictionarySet
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
 
 log = logging.getLogger("onmf")
 

@@ -12,12 +12,12 @@ import scipy
 
 from onmf._support.checks import require_whole
 from onmf._support.device_rows import Resident
-from onmf._support.known import Known, Weighted, apart, as_learnt, checked_missing
 from onmf.data import Source
 from onmf.data.base import Numbered, read_from, recut
 from onmf.learner.update import as_floats
 from onmf.methods import Method
-from onmf.model.units import good_rows
+from onmf.model.validation import good_rows
+from onmf.samples import Samples, as_samples, checked_missing
 
 MOST_BYTES, MOST_BYTES_ON_DEVICE = 2**26, 2**27  # of a batch that has grown
 ON_DEVICE = 1024  # samples of the first batch
@@ -126,13 +126,13 @@ def _placed(
 def _meant(batches: Numbered, reading: Reading) -> Numbered:
     """Batches as the settings mean them, without samples that have no weight."""
     for places, batch in batches:
-        known = as_learnt(as_floats(batch), reading.missing, reading.implicit)
-        if isinstance(known, Weighted) and not known.samples.all():
-            kept = np.flatnonzero(known.samples)
-            places, known = places[kept], known[kept]
+        samples = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
+        if samples.sample_weight is not None and not samples.sample_weight.all():
+            kept = np.flatnonzero(samples.sample_weight)
+            places, samples = places[kept], samples[kept]
             places["place"] = NOWHERE
         if len(places):
-            yield places, known
+            yield places, samples
 
 
 def _good(batches: Numbered, names: Sequence[str] | None, fault: Callable[[ValueError], None]) -> Numbered:
@@ -154,16 +154,11 @@ def _recut(blocks: Numbered, size: Callable[[int], int], begins: int, row_bytes:
     return recut(chain(head, blocks), lambda rows: size(row_bytes(rows)), earlier)
 
 
-def _nominal_bytes(batch: Any) -> int:
-    """Of a row on a device, by its length alone: batches must not depend on whether the data stay there."""
-    batch, _ = apart(batch)
-    sparse = batch.sparse if isinstance(batch, (Known, Resident)) else scipy.sparse.issparse(batch)
+def _nominal_bytes(batch: Samples) -> int:
+    """The bytes of a row on a device, by its length alone: batches must not depend on whether the data stay there."""
+    sparse = batch.sparse or getattr(batch.matrix, "sparse", False)
     return max(1, int(batch.shape[1]) * int(batch.dtype.itemsize) // (16 if sparse else 1))
 
 
-def _row_bytes(batch: Any) -> int:
-    batch, _ = apart(batch)
-    if isinstance(batch, Known):
-        return max(1, batch.nbytes // len(batch))
-    entries = batch.data.nbytes + batch.indices.nbytes if scipy.sparse.issparse(batch) else batch.nbytes
-    return max(1, int(entries) // batch.shape[0])
+def _row_bytes(batch: Samples) -> int:
+    return max(1, batch.nbytes // len(batch))

@@ -8,7 +8,7 @@ from typing import Any
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf.coefficients.problem import NO_PENALTIES, Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.device.choose_device import named
 from onmf.divergences import Divergence
 from onmf.learner.initial_dictionary import require_init
@@ -106,21 +106,23 @@ class Recipe:
         return Reservoir(self.reservoir) if self.reservoir else None
 
 
-def require_served(method: Method, divergence: Divergence, recipe: Recipe, weighted: bool = False) -> None:
+def require_served(
+    method: Method, divergence: Divergence, recipe: Recipe, *, masked: bool = False, weighted: bool = False
+) -> None:
     """Refuse a divergence that the method cannot learn, weights or shares that it does not know, or a fit of zero."""
-    if (weighted or divergence.partial) and not method.weighs:
+    if (weighted or masked) and not method.weighs:
         raise ValueError(
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
             "use 'auto'."
         )
-    if recipe.device is not None and divergence.partial and isinstance(method, EM):
+    if recipe.device is not None and masked and isinstance(method, EM):
         raise ValueError(
-            f"method {method.name!r} learns from samples known in part on the processor only; use method 'auto', or "
+            f"method {method.name!r} learns from samples with missing entries on the processor only; use method 'auto', or "
             "leave device out."
         )
-    reason = method.refuses(divergence) or method.refuses_penalties(divergence, recipe.penalties)
+    reason = method.why_not(divergence, recipe.penalties, masked)
     if reason is None and recipe.shares:
-        reason = method.refuses_shares(divergence)
+        reason = method.why_not_shares(divergence, masked)
     if reason is not None:
         raise ValueError(reason)
     recipe.sets.require_positive_fit(divergence)

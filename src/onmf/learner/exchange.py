@@ -19,14 +19,16 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array, dense, row_sums
-from onmf._support.known import Known, as_dense
-from onmf.coefficients.problem import Penalties, pose
+from onmf._support.arrays import Array
+from onmf.model.penalty import Penalties
+from onmf.coefficients.losses import model
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods import Method, State
+from onmf.methods import Method
 from onmf.model.sets import Box, DictionarySet, Simplex
+from onmf.model.state import State
+from onmf.samples import Samples
 
 SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
 FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
@@ -53,25 +55,14 @@ def taking_part(K: int) -> int:
     return min(max(2 * FEWEST, PER_ATOM * K), MOST)
 
 
-def exchanged(
-    method: Method,
-    divergence: Divergence,
-    state: State,
-    X: Any,
-    box: Box | Simplex,
-    weights: Array | None = None,
-) -> State:
-    """The state after an exchange, if samples X (dense or CSR, in internal units) are fitted better; else as it was.
-
-    ``weights`` are those of the samples, if they differ.
-    """
-    X = as_dense(X) if isinstance(X, Known) else X
-    samples = _OnHost(method, divergence, state, X, box)
-    found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, samples, weights)
+def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
+    """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
+    judges = _OnHost(method, divergence, state, X.densified() if X.masked else X, box)
+    found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, judges, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
-class Samples(ABC):
+class Judges(ABC):
     """The samples that an exchange is made of and judged by, and what is asked of them; coefficients are theirs."""
 
     number: int
@@ -93,14 +84,14 @@ class Samples(ABC):
         """
 
 
-class _OnHost(Samples):
-    def __init__(self, method: Method, divergence: Divergence, state: State, X: Any, box: Box | Simplex) -> None:
-        self.divergence, self.X, self.box, self.number = divergence, X, box, X.shape[0]
-        usual = method.coefficients(divergence)
+class _OnHost(Judges):
+    def __init__(self, method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> None:
+        self.divergence, self.X, self.box, self.number = divergence, X, box, len(X)
+        usual = method.coefficients(divergence, X.masked)
         self.solver, self.penalty = usual.stopping(usual.tol, EFFORT * usual.max_iter), method.penalty(state.penalties)
 
     def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:
-        problem = pose(self.divergence, self.X[rows], W, self.box, self.penalty)
+        problem = Problem(self.divergence, self.X[rows], W, self.box, self.penalty)
         H = self.solver.solve(problem).H
         objective = problem.objective(H, problem.fit(H))
         return H, objective, objective / problem.scale
@@ -113,7 +104,7 @@ class _OnHost(Samples):
 
 
 def proposed(
-    bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Samples, weights: Array | None = None
+    bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Judges, weights: Array | None = None
 ) -> tuple[Array, Array] | None:
     """A dictionary with an atom exchanged and the matrix T with which coefficients h become T h, if it is better.
 
@@ -141,14 +132,15 @@ def proposed(
     return (changed, mixing) if better else None
 
 
-def _lacking(divergence: Divergence, X: Any, H: Array, W: Array, worst: int) -> Array | None:
-    """``Samples.lacking``."""
-    seen = np.flatnonzero(np.asarray(X.sum(axis=0)).ravel())  # where there are no entries, no fit is too small
-    X = Known(X.X[:, seen], X.present[:, seen]) if isinstance(X, Known) else dense(X[:, seen])
-    slope, C = divergence.model(X, H @ W[:, seen])
-    C = C if C.shape == X.shape else np.repeat(C, X.shape[1], axis=1)
+def _lacking(divergence: Divergence, X: Samples, H: Array, W: Array, worst: int) -> Array | None:
+    """``Judges.lacking``."""
+    seen = np.flatnonzero(X.sum(axis=0))  # where there are no entries, no fit is too small
+    X = X.densified()
+    present = None if X.entry_weight is None else X.entry_weight[:, seen]
+    slope, C = model(divergence, Samples(np.ascontiguousarray(X.matrix[:, seen]), present), H @ W[:, seen])
+    C = C if C.shape == slope.shape else np.repeat(C, len(seen), axis=1)
     tiny = float(np.finfo(X.dtype).tiny)
-    u = np.maximum(-slope[worst] / (C[worst] + tiny * divergence.partial), 0)
+    u = np.maximum(-slope[worst] / (C[worst] + tiny * X.masked), 0)
     for _ in range(ROUNDS):
         g = np.maximum(-slope @ u, 0) / (C @ np.square(u) + tiny)
         u = np.maximum(-slope.T @ g, 0) / (C.T @ np.square(g) + tiny)
@@ -193,19 +185,16 @@ def _cheapest_merger(S: Array, Q: Array, W: Array, fixed: int) -> tuple[list[int
     return pair, float(cost.min()), merged / size, T
 
 
-def _grams(divergence: Divergence, X: Any, H: Array, W: Array) -> tuple[Array, Array]:
-    """``Samples.grams``."""
+def _grams(divergence: Divergence, X: Samples, H: Array, W: Array) -> tuple[Array, Array]:
+    """``Judges.grams``."""
     r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
-    if not divergence.quadratic and scipy.sparse.issparse(X):  # curvature is at the non-zeros alone: sums, not logs
-        y = pose(divergence, X, W).fit(H)
-        C = scipy.sparse.csr_matrix(
-            (divergence.model(X.data[:, None], y[:, None])[1][:, 0], X.indices, X.indptr), X.shape
-        )
-        r, d = row_sums(C)[:, None], np.asarray(C.mean(axis=0)).ravel() / C.mean()
-    elif not divergence.quadratic:
-        C = np.broadcast_to(divergence.model(X, H @ W)[1], X.shape)
-        if isinstance(X, Known):  # what is not known says nothing of the curvature that it would have
-            C = np.where(X.present > 0, C, 1.0)
-        logs = np.log(np.maximum(C, float(np.finfo(H.dtype).tiny)))
+    if X.sparse and not divergence.quadratic:  # curvature is at the non-zeros alone: sums, not logs
+        C = X.with_values(model(divergence, X, Problem(divergence, X, W).fit(H))[1])
+        r, d = C.sum(axis=1)[:, None], C.mean(axis=0) / C.mean()
+    elif X.masked or not divergence.quadratic:
+        curvatures = np.broadcast_to(model(divergence, X, H @ W)[1], X.shape)
+        if X.masked:  # a missing entry says nothing of the curvature that it would have
+            curvatures = np.where(X.entry_weights > 0, curvatures, 1.0)
+        logs = np.log(np.maximum(curvatures, float(np.finfo(H.dtype).tiny)))
         r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
     return (H * r).T @ H / len(H), (W * d) @ W.T

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.device.problem import Problem, hurried, positive
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.learner.exchange import ROUNDS, Samples, with_background
+from onmf.learner.exchange import ROUNDS, Judges, with_background
 from onmf.model.sets import Box
 
 
-class SamplesThere(Samples):
+class SamplesThere(Judges):
     """Dense samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ.
 
     ``few`` says that most entries are zero, where there is no curvature.

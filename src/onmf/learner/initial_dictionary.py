@@ -7,34 +7,35 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
+from onmf._support.arrays import Array, dense
 from onmf.coefficients import precise
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import SquaredL2
+from onmf.samples import FEW_ENTRIES, Samples
 
 INITS = ("uniform", "kmeans++", "samples", "nndsvda")
 
 
 def initial_dictionary(
     init: Any,
-    X: Any,
+    samples: Samples,
     K: int,
     rng: np.random.Generator,
     ratios: bool = False,
     known: Array | None = None,
-    weights: Array | None = None,
     unit: float | None = None,
 ) -> Array:
-    """W_0 (K, F) by the name of a rule, or the user's own array; X is the first batch, dense or CSR, in internal units.
+    """W_0 (K, F) by the name of a rule, or the user's own array; the first batch is in internal units, none missing.
 
     A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
     divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
     are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample
-    with one of the ``weights`` counts as so many.
+    of some weight counts as that many.
 
     Where coefficients sum to one, atoms have the size of samples, and the user's own come in the data's units, of which
     ``unit`` is that of X.
     """
+    X, weights = samples.matrix, samples.sample_weight
     if not isinstance(init, str):
         W = _users(init, (K, X.shape[1]), X.dtype, known)
         return W if unit is None else W / W.dtype.type(unit)
@@ -100,7 +101,7 @@ def _spread_samples(
     atoms = dense(candidates[chosen])
     if known is not None and chosen:
         atoms = _left_by(known, atoms)
-    share = 1.0 if density(candidates) < FEW_ENTRIES else 0.03
+    share = 1.0 if Samples(candidates).density < FEW_ENTRIES else 0.03
     return _pad(_to_unit_maximum(atoms + share * _profile(candidates, counts)), K, X, rng)
 
 
@@ -133,7 +134,7 @@ def _whole_samples(
 def _left_by(known: Array, samples: Array) -> Array:
     """What known atoms leave of samples, in least squares: of a mixture, the part that is still to be learnt."""
     least_squares = SquaredL2()
-    H = precise(least_squares).solve(pose(least_squares, samples, known)).H
+    H = precise(least_squares).solve(Problem(least_squares, samples, known)).H
     return np.maximum(samples - H @ known, 0)
 
 

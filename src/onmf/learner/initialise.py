@@ -7,30 +7,27 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf import divergences
+from onmf.divergences import Divergence
 from onmf._support import threads
-from onmf._support.arrays import density
-from onmf._support.known import Known, apart, without_holes
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data.columns import Features
-from onmf.divergences import Partial
-from onmf.divergences.partial import require_weighed
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.learner.learned import Coverage, Learned
-from onmf.learner.update import as_floats, faults_of_batch
+from onmf.learner.update import faults_of_batch
 from onmf.learner.usage import Usage
 from onmf.model.fixed import beside, known_atoms, require_fittable
 from onmf.model.units import Units
+from onmf.samples import Samples
 
 MOST_ENTRIES, ROBUST = 2**18, 2**19  # of the samples that a start is made of, where a GPU waits for it
 
 
 def begin(
     recipe: Recipe,
-    batch: Any,
+    batch: Samples,
     features: Features,
     rng: np.random.Generator,
     n_samples: int | None,
@@ -40,40 +37,35 @@ def begin(
 
     ``rows`` are the numbers of its samples, for messages.
     """
-    batch, weights = apart(as_floats(batch))
-    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale, weights)
+    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
-    inside = divergence.in_units(units.scale)
-    if isinstance(batch, Known):
-        require_weighed(divergence)
-        inside = Partial(inside)
-    if recipe.reservoir and (weights is not None or inside.partial):
+    inside, weighted = divergence.in_units(units.scale), batch.sample_weight is not None
+    if batch.masked:
+        require_weighs_entries(divergence)
+    if recipe.reservoir and (weighted or batch.masked):
         raise ValueError(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
     shape = recipe.n_components, batch.shape[1]
-    kind = Partial(divergence) if inside.partial else divergence
-    method = recipe.choice.chosen(kind, shape, share_of_entries(batch), n_samples)
-    require_served(method, inside, recipe, weights is not None)
+    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples)
+    require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
-    internal, _ = units.inside(method.stored(kind, batch), divergence, rows)
+    internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
     unit = units.scale if recipe.shares else None
     C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
     require_fittable(known, recipe.n_components, C, inside)
-    free, first = recipe.n_components - C.fixed, without_holes(internal, weights)
+    free, first = recipe.n_components - C.fixed, Samples(internal.completed(), None, internal.sample_weight)
     if recipe.device is not None:  # whose first batch is larger than a start needs
-        entries = first.nnz if scipy.sparse.issparse(first) else first.shape[0] * shape[1]
         most = ROBUST if divergence.robust else MOST_ENTRIES
-        few = max(most * first.shape[0] // max(entries, 1), 5 * recipe.n_components)
+        few = max(most * len(first) // max(first.values.size, 1), 5 * recipe.n_components)
         first = first[:few]
-    counts = None if weights is None else weights[: first.shape[0]]
-    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, weights=counts, unit=unit)
+    start = partial(initial_dictionary, recipe.init, first, free, rng, known=known, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.closed) if given is None else given
-        state = replace(method.start(inside, beside(known, W), C), penalties=recipe.penalties)
-        problem = pose(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties), weights)
+        state = replace(method.start(inside, beside(known, W), C, batch.masked), penalties=recipe.penalties)
+        problem = Problem(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
     if recipe.remembered:
         state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
@@ -86,7 +78,7 @@ def begin(
         method=method,
         features=features,
         usage=Usage(np.zeros(len(state.W))),
-        coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if inside.partial else None,
+        coverage=Coverage(np.zeros(batch.shape[1], dtype=bool)) if batch.masked else None,
     )
 
 
@@ -113,7 +105,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
     method = recipe.method.continued(learned.method)
     if recipe.device is not None:
         method.for_device()
-    require_served(method, learned.inside_model, recipe)
+    require_served(method, learned.inside, recipe, masked=learned.masked)
     return replace(learned, method=method)
 
 
@@ -124,8 +116,10 @@ def _same_known(recipe: Recipe, learned: Learned) -> bool:
     return known is None or np.array_equal(known, W[: len(known)])
 
 
-def share_of_entries(batch: Any) -> float:
-    """The share of entries that are not zero, or that are known of sparse data whose others are not."""
-    if not isinstance(batch, Known):
-        return density(batch)
-    return batch.X.nnz / max(int(np.prod(batch.shape)), 1) if batch.sparse else 1.0
+def require_weighs_entries(divergence: Divergence) -> None:
+    """Raise an error where entries are missing or weigh differently under a divergence that needs them all."""
+    if not divergence.weighs_entries:
+        raise ValueError(
+            f"{divergence.name} looks at all features of a sample together, so that entries can neither be missing "
+            "nor weigh differently; use squared_l2, or fill them first."
+        )

@@ -9,15 +9,16 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import MOST, is_number, require_whole
-from onmf._support.known import Known
 from onmf.data import Spec
 from onmf.data.columns import Features
-from onmf.divergences import Divergence, Partial
+from onmf.divergences import Divergence
 from onmf.learner.drift import Drift
 from onmf.learner.position import Position, Standing
 from onmf.learner.usage import Usage
-from onmf.methods import Method, State
+from onmf.methods import Method
+from onmf.model.state import State
 from onmf.model.units import Units
+from onmf.samples import Samples
 
 LONG_HISTORY = 8192  # entries
 KEPT_REASONS = 100  # why something was skipped
@@ -89,17 +90,15 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of data that are known in part: which features have been known of any sample, and the samples of which nothing
-    was.
-    """
+    """Which features of masked data any sample has had, and how many samples had no entry at all."""
 
     features: Mask
     blank: int = 0
 
     @classmethod
-    def of(cls, X: Known) -> Coverage:
-        """Of one batch alone."""
-        return cls(X.weight(axis=0) > 0, int(np.count_nonzero(X.weight(axis=1) == 0)))
+    def of(cls, X: Samples) -> Coverage:
+        """Return that of one batch alone."""
+        return cls(X.weight_sums(axis=0) > 0, int(np.count_nonzero(X.weight_sums(axis=1) == 0)))
 
     def __add__(self, other: Coverage) -> Coverage:
         """Of both."""
@@ -160,7 +159,7 @@ class Learned(Fitted):
     """
 
     method: Method
-    coverage: Coverage | None = None  # of data that are known in part
+    coverage: Coverage | None = None  # of masked data
     adaptive: bool = False  # was a parameter of the divergence left to the data?
     zeros: bool = False  # were there any in the data?
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
@@ -172,14 +171,9 @@ class Learned(Fitted):
     drift: Drift = Drift()
 
     @property
-    def partial(self) -> bool:
-        """Are samples known in part, or do their entries weigh differently?"""
+    def masked(self) -> bool:
+        """Can entries of the data be missing, or weigh differently?"""
         return self.coverage is not None
-
-    @property
-    def inside_model(self) -> Divergence:
-        """What is learnt under: the divergence in internal units, of what is known."""
-        return Partial(self.inside) if self.partial else self.inside
 
     @property
     def reconstruction_error(self) -> float:

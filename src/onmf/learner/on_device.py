@@ -17,7 +17,7 @@ import torch
 from onmf._support.arrays import FEW_ENTRIES, Array
 from onmf._support.device_rows import on_host
 from onmf._support.known import Known, apart, as_dense
-from onmf.coefficients.problem import Penalty
+from onmf.model.penalty import Penalty
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import Twin, state_of, twin_of
 from onmf.device.em import EMRunning
@@ -26,7 +26,6 @@ from onmf.device.problem import Problem, hurried, positive
 from onmf.device.samples import Chunks, Rows, chosen
 from onmf.device.step import SurrogateRunning
 from onmf.divergences import Divergence, Partial
-from onmf.divergences.partial import whole
 from onmf.learner import exchange
 from onmf.learner.algorithm import BatchResult, rank_one_loss, unlearnable
 from onmf.learner.config import Recipe, require_served
@@ -36,7 +35,7 @@ from onmf.learner.update import Lesson, News, as_begun, as_floats, faults_of_bat
 from onmf.learner.usage import Usage
 from onmf.methods import EM, Method, Surrogate
 from onmf.model.sets import Box, Sets
-from onmf.model.units import refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import refuse_bad_entries, refuse_bounded, refuse_infinite
 
 log = logging.getLogger("onmf")
 
@@ -58,7 +57,7 @@ def learnt_on_device(
     if learned.partial or isinstance(batch, Known):
         batch = as_begun(learned, on_host(batch))
     if weights is not None:
-        require_served(method, learned.inside_model, recipe, weighted=True)
+        require_served(method, learned.inside, recipe, weighted=True)
     there, numbers = chosen(batch, device)
     if not there.sound:
         refuse_bad_entries(on_host(batch), rows, learned.features.names)
@@ -80,7 +79,7 @@ def learnt_on_device(
         filled = torch.nonzero(~there.empty[numbers])[:FEW, 0].cpu().numpy()
         some = as_dense(on_host(batch[filled])).astype(learned.W.dtype, copy=False)
         first, _ = units.inside(some, learned.divergence, rows)
-        to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, first)) * unit
+        to_beat = max(result.first_loss, rank_one_loss(learned.inside, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.partial else None
     news = News(len(numbers), result.loss, weight, learning.usage, learning.raised, there.zeros, covered)
@@ -130,7 +129,7 @@ class _Learning:
     def run(self, smaller: int) -> BatchResult:
         """Learn from all chunks, so many times smaller than they would be."""
         recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
-        method, divergence = learned.method.on_shard(self.shards), whole(learned.inside_model)
+        method, divergence = learned.method.on_shard(self.shards), whole(learned.inside)
         kind = running_of(method)
         twin, adapt = twin_of(kind.kept, learned.state, str(recipe.device)), method.adapts and learned.adaptive
         running, n = kind(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)

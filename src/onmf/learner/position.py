@@ -15,7 +15,7 @@ import xxhash
 
 from onmf._support.checks import require_whole
 from onmf._support.device_rows import on_host
-from onmf._support.known import Known, Weighted
+from onmf.samples import Samples
 from onmf.data import SourceError
 
 Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
@@ -142,17 +142,15 @@ class Marks:
             self.all = done.mark
 
 
-def digest(batch: Any) -> str:
-    """Of a batch's shape, type and every entry."""
-    batch = on_host(batch)
-    if isinstance(batch, (Known, Weighted)):
-        weights = batch.samples if isinstance(batch, Weighted) else batch.weights
-        parts = digest(batch.X) + ("" if weights is None else digest(weights))
-        return xxhash.xxh3_128_hexdigest(parts.encode())
-    sparse = scipy.sparse.issparse(batch)
-    state = xxhash.xxh3_128(str((batch.shape, batch.dtype.str, sparse)).encode())
-    for part in (batch.indptr, batch.indices, batch.data) if sparse else (batch,):
-        state.update(np.ascontiguousarray(part).data)
+def digest(batch: Samples) -> str:
+    """Return a hash of a batch's shape, type, every entry and every weight."""
+    X = on_host(batch.matrix)
+    sparse = batch.sparse or scipy.sparse.issparse(X)
+    state = xxhash.xxh3_128(str((X.shape, X.dtype.str, sparse, batch.absent)).encode())
+    parts = (X.indptr, X.indices, X.data) if sparse else (X,)
+    for part in (*parts, batch.entry_weight, batch.sample_weight):
+        if part is not None:
+            state.update(np.ascontiguousarray(part).data)
     return state.hexdigest()
 
 

@@ -22,20 +22,18 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import row_sums
-from onmf._support.known import Known, apart
 from onmf.data.columns import Features
-from onmf.divergences import Divergence, Partial
-from onmf.divergences.partial import whole
+from onmf.divergences import Divergence
 from onmf.learner import exchange
-from onmf.learner.algorithm import unlearnable
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.learned import History, Learned, Skipped
-from onmf.learner.update import News, as_begun, as_floats, faults_of_batch, inside, learnt
-from onmf.methods import Method, State, Sums
+from onmf.learner.update import News, as_begun, faults_of_batch, inside, learnt, unlearnable
+from onmf.methods import Method
 from onmf.model.sets import Simplex
-from onmf.model.units import DataError
+from onmf.model.state import State, Sums
+from onmf.model.validation import DataError
+from onmf.samples import Samples
 
 SHARE = 0.5  # of the samples seen: the most that a round adds
 
@@ -128,21 +126,20 @@ def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
 def exchange_due(recipe: Recipe, learned: Learned, n: int, repeated: bool) -> bool:
     """Is an exchange of atoms to be tried before the next n samples? Shards have their atoms in common."""
     state, method = learned.state, learned.method
-    able = method.exchanges(learned.inside_model) > 0 and not isinstance(recipe.H, Simplex)
+    able = method.exchanges(learned.inside) > 0 and not isinstance(recipe.H, Simplex)
     return able and not repeated and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
 
 
-def exchanged(setting: Setting, batch: Any) -> Setting:
+def exchanged(setting: Setting, batch: Samples) -> Setting:
     """The setting after an exchange of atoms, if the samples of the batch are fitted better."""
     recipe, learned, method = setting.recipe, setting.learned, setting.learned.method
-    X, weights = apart(as_floats(batch[: exchange.taking_part(len(learned.state.W))]))
-    X, _, _ = inside(learned, as_begun(learned, X))
-    filled = np.flatnonzero((X.sum(axis=1) if isinstance(X, Known) else row_sums(X)) != 0)
-    X = X[filled]
-    counts = None if weights is None else weights[filled].astype(learned.state.W.dtype, copy=False)
+    X, _, _ = inside(learned, as_begun(learned, batch[: exchange.taking_part(len(learned.state.W))]))
+    X = X[np.flatnonzero(X.sum(axis=1) != 0)]
+    counts = None if X.sample_weight is None else X.sample_weight.astype(learned.state.W.dtype, copy=False)
+    X = Samples(X.matrix, X.entry_weight, counts, X.absent)
     with threads.taken_from_blas(), faults_of_batch(None):
         begun = learned.state.copy(method.layout)
-        state = exchange.exchanged(method, learned.inside_model, begun, X, recipe.H, counts)
+        state = exchange.exchanged(method, learned.inside, begun, X, recipe.H)
     state = replace(state, W=np.ascontiguousarray(state.W))
     return replace(setting, learned=replace(learned, state=state))
 
@@ -156,7 +153,7 @@ def shard(setting: Setting, batch: Any, rows: Any, shards: int) -> Found:
         return Found(faults=(error,), seconds=time.perf_counter() - started, ended=time.time())
     with threads.taken_from_blas():
         begun = learned.state.on_shard(shards)
-        sums = learned.method.summary(learned.inside_model, begun, lesson.state)
+        sums = learned.method.summary(learned.inside, begun, lesson.state)
     parameters = {name: sums.samples * value for name, value in _left_to_data(learned, lesson.divergence).items()}
     return Found(sums, lesson.news, parameters, (), time.perf_counter() - started, time.time())
 
@@ -195,13 +192,12 @@ def alone(setting: Setting, batch: Any, rows: Any) -> Outcome:
 def adapted(learned: Learned, parameters: Mapping[str, float]) -> Divergence:
     """The divergence of the model in internal units, with parameters that follow the residuals."""
     if not parameters:
-        return learned.inside_model
-    inner = replace(learned.inside, **parameters)  # type: ignore[type-var] # all divergences are dataclasses
-    return Partial(inner) if learned.partial else inner
+        return learned.inside
+    return replace(learned.inside, **parameters)  # type: ignore[type-var] # all divergences are dataclasses
 
 
 def _left_to_data(learned: Learned, divergence: Divergence) -> dict[str, float]:
     """The parameters of a divergence that follow the residuals."""
     if not (learned.method.adapts and learned.adaptive):
         return {}
-    return {name: value for name, value in whole(divergence).parameters().items() if isinstance(value, float)}
+    return {name: value for name, value in divergence.parameters().items() if isinstance(value, float)}

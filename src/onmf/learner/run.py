@@ -20,7 +20,7 @@ from onmf.learner.position import Marks, Position
 from onmf.learner.resume import Leg, legs, require_same_past
 from onmf.learner.step import Progress, step
 from onmf.learner.update import as_floats
-from onmf.model.units import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, refuse_bad_entries
 
 
 def run(

@@ -12,13 +12,11 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
-from onmf.divergences.partial import whole
-from onmf.learner.algorithm import unlearnable
 from onmf.learner.config import Recipe
 from onmf.learner.learned import Learned
 from onmf.learner.position import Position, Standing
-from onmf.learner.update import News, learnt
-from onmf.methods import State
+from onmf.learner.update import News, learnt, unlearnable
+from onmf.model.state import State
 
 log = logging.getLogger("onmf")
 
@@ -79,7 +77,7 @@ def taught(
     return replace(
         learned,
         state=state,
-        divergence=whole(divergence).in_units(1 / units.scale) if adapted else learned.divergence,
+        divergence=divergence.in_units(1 / units.scale) if adapted else learned.divergence,
         history=history.after(news.samples, seconds, loss),
         position=position,
         passes=passes,

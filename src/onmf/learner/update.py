@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import Array, dense
-from onmf._support.known import Known, apart
-from onmf.divergences import Divergence, Partial
-from onmf.learner.algorithm import learn, rank_one_loss, require_finite, unlearnable
+from onmf._support.arrays import Array
+from onmf.coefficients.problem import Problem
+from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
+from onmf.learner.algorithm import BatchResult, learn
+from onmf.learner.engine import HostEngine
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.learned import Coverage, Learned
 from onmf.learner.usage import Usage
-from onmf.methods import State
+from onmf.model.state import State
+from onmf.samples import Samples
 from onmf.model.sets import Sets
-from onmf.model.units import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class News:
     usage: Usage
     raised: int = 0  # entries outside the domain that were raised
     zeros: bool = False  # were there any in the data?
-    coverage: Coverage | None = None  # of data that are known in part
+    coverage: Coverage | None = None  # of masked data
 
     def __add__(self, other: News) -> News:
         weight = self.weight + other.weight
@@ -63,13 +65,13 @@ class Lesson:
 def learnt(
     recipe: Recipe,
     learned: Learned,
-    batch: Any,
+    batch: Samples,
     rows: Any = None,
     *,
     repeated: bool = False,
     shards: int = 1,
 ) -> Lesson:
-    """Learn from one batch, one of so many that ``shards`` learn from at the same time, each by itself.
+    """Learn from one batch, one of as many as ``shards`` learn from at the same time, each by itself.
 
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
@@ -78,16 +80,15 @@ def learnt(
 
         return learnt_on_device(recipe, learned, batch, rows, repeated=repeated, shards=shards)
     divergence, units, method = learned.divergence, learned.units, learned.method
-    batch, weights = apart(as_floats(batch))
     refuse_bad_entries(batch, rows, learned.features.names)
     batch = as_begun(learned, batch)
-    if weights is not None:
-        require_served(method, learned.inside_model, recipe, weighted=True)
+    if batch.sample_weight is not None:
+        require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     internal, X, raised = inside(learned, batch, rows)
     with threads.taken_from_blas(), faults_of_batch(rows):
-        result = learn(
+        engine = HostEngine(
             method.on_shard(shards),
-            learned.inside_model,
+            learned.inside,
             learned.state.on_shard(shards),
             internal,
             box=recipe.H,
@@ -95,8 +96,8 @@ def learnt(
             adapt=method.adapts and learned.adaptive,
             repeated=repeated,
             exchanges=shards == 1,
-            weights=weights,
         )
+        result = learn(engine)
     unit = divergence.loss_unit(units.scale)
     require_finite(result, rows, unit)
     H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
@@ -105,39 +106,71 @@ def learnt(
         refuse_bounded(result.H, recipe.H.high, X, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        to_beat = max(result.first_loss, rank_one_loss(learned.inside_model, internal)) * unit
-    weight = X.shape[0] if weights is None else float(weights.sum(dtype=np.float64))
+        to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
     news = News(
-        X.shape[0],
+        len(X),
         result.loss,
-        weight,
-        Usage.of(result.H, result.state.W, weights),
+        X.weight,
+        Usage.of(result.H, result.state.W, X.sample_weight),
         raised,
-        any_zeros(batch),
-        Coverage.of(batch) if learned.partial else None,
+        batch.has_zeros,
+        Coverage.of(batch) if learned.masked else None,
     )
     return Lesson(result.state, result.divergence, news, H, to_beat)
 
 
-def inside(learned: Learned, batch: Any, rows: Any = None) -> tuple[Any, Any, int]:
-    """Samples in internal units, in the data's as the method stores them, and how many entries had to be raised."""
-    divergence, method = learned.divergence, learned.method
-    X = method.stored(Partial(divergence) if learned.partial else divergence, batch)
-    internal, raised = learned.units.inside(X.astype(learned.state.W.dtype, copy=False), divergence, rows)
+def inside(learned: Learned, batch: Samples, rows: Any = None) -> tuple[Samples, Samples, int]:
+    """Return samples in internal units, in the data's as the method stores them, and how many entries were raised."""
+    X = learned.method.stored(learned.divergence, batch)
+    internal, raised = learned.units.inside(X.astype(learned.state.W.dtype), learned.divergence, rows)
     return internal, X, raised
 
 
-def as_begun(learned: Learned, batch: Any) -> Any:
-    """The batch as the model's statistics need it: with weights of its entries, if it was begun with them."""
-    if isinstance(batch, Known) and not learned.partial:
+def as_begun(learned: Learned, batch: Samples) -> Samples:
+    """Return the batch as the model's statistics need it: with weights of its entries, if it was begun with them."""
+    if batch.masked and not learned.masked:
         raise ValueError(
             "this model was begun on data without missing values or weights of entries; begin a new model with them, "
             "from its first batch on."
         )
-    if not learned.partial or isinstance(batch, Known):
+    if batch.masked or not learned.masked:
         return batch
-    X = dense(batch)
-    return Known(X, np.ones_like(X))
+    X = batch.densified()
+    return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
+
+
+def require_finite(result: BatchResult, rows: Any, unit: float) -> None:
+    """Raise an error for a dictionary that is no longer made of numbers, or a loss that is not one.
+
+    ``unit`` is that of the loss: what is finite inside may be beyond the range of numbers in the data's units.
+    """
+    state = result.state
+    if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+        raise unlearnable("makes the dictionary infinite or NaN", rows)
+    if result.loss and not np.isfinite(result.loss * unit):
+        raise unlearnable("has a loss beyond the range of numbers", rows)
+
+
+def unlearnable(why: str, rows: Any) -> DataError:
+    """Return what to raise of a batch that cannot be learnt from; ``rows`` are the numbers of its samples."""
+    where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
+    if where and rows.dtype == object:  # names have no order
+        where = f", rows {rows[0]} to {rows[-1]},"
+    return DataError(
+        f"The batch{where} {why}, so it is not learnt from: its numbers are too large or too unequal for this "
+        "divergence; rescale or clip them."
+    )
+
+
+def rank_one_loss(divergence: Divergence, X: Samples) -> float:
+    """Return the mean loss of fits that are all multiples of the mean sample: what any dictionary should beat.
+
+    It is at least a millionth of that of fits twice too large: what is below is rounding.
+    """
+    profile = X.mean(axis=0).reshape(1, -1) + 1e-6 * X.mean()
+    problem = Problem(divergence, X, (profile / profile.sum()).astype(X.dtype))
+    H = problem.start() if X.masked else X.sum(axis=1)[:, None] + TINY
+    return max(float(problem.loss(H, problem.fit(H)).mean()), 1e-6 * float(problem.scale.mean()))
 
 
 @contextmanager
@@ -152,18 +185,8 @@ def faults_of_batch(rows: Any) -> Iterator[None]:
         raise unlearnable(f"cannot be computed with ({cause})", rows) from error
 
 
-def any_zeros(batch: Any) -> bool:
-    """Has it entries that are zero?"""
-    if isinstance(batch, Known):
-        zeros = batch.values == 0
-        return bool(zeros.any() and batch.weighted(zeros).any())
-    if scipy.sparse.issparse(batch):
-        return bool(batch.nnz < np.prod(batch.shape) or not batch.data.all())
-    return not batch.all()
-
-
 def as_floats(batch: Any) -> Any:
-    """A batch in single or double precision: as it is, or as the latter."""
+    """Return a batch in single or double precision: as it is, or as the latter."""
     if batch.dtype in (np.float32, np.float64) and batch.dtype.isnative:
         return batch
     return batch.astype(np.float64)

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from onmf.methods.base import Choice, Method, State, Statistics, Sums
+from onmf.methods.base import Choice, Method
 
 # A method registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -34,9 +34,6 @@ __all__ = [
     "Method",
     "Paper",
     "SparseSurrogate",
-    "State",
-    "Statistics",
-    "Sums",
     "Surrogate",
     "Wang",
     "find",

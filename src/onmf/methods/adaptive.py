@@ -30,12 +30,13 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
-from onmf.coefficients.problem import Penalties, Problem, pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.averages import Averages
-from onmf.methods.base import State
 from onmf.methods.steps import Slopes, Solve, Step
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.state import State
 
 FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
 MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive
@@ -79,7 +80,7 @@ class Adaptive(Step, name="adaptive"):
                 if number == leader:
                     its = slopes
                 else:
-                    posed = pose(problem.divergence, problem.X, run.W, problem.box, problem.penalty, problem.weights)
+                    posed = Problem(problem.divergence, problem.X, run.W, problem.box, problem.penalty)
                     its = Slopes.of(posed, solve(posed))
                 losses[half, number] += its.objective(state.penalties)
                 runs[number] = run.after(its, rate, state, tau)

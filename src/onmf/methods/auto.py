@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onmf._support.arrays import FEW_ENTRIES
 from onmf.divergences import Divergence
 from onmf.methods.base import Choice, Method
 from onmf.methods.em import EM
 from onmf.methods.sparse_surrogate import SparseSurrogate
 from onmf.methods.surrogate import Surrogate
+from onmf.samples import FEW_ENTRIES, Samples
 
 FEW_ON_DEVICE = 0.08  # the same where PyTorch computes: beyond, chunks made dense are learnt from sooner
 VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvature of their own
@@ -31,11 +31,10 @@ class Auto(Choice, name="auto"):
     def __post_init__(self) -> None:
         self._made(Surrogate), self._made(EM)  # they check the constants
 
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        if divergence.alpha_order is None or density >= FEW_ENTRIES or divergence.partial:
-            return self._made(Surrogate).chosen(divergence, shape, density, n_samples)
-        K, F = shape
-        curved = density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * F * K * (K + 1)
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+        if divergence.alpha_order is None or batch.masked or batch.density >= FEW_ENTRIES:
+            return self._made(Surrogate).chosen(divergence, K, batch, n_samples)
+        curved = batch.density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * batch.shape[1] * K * (K + 1)
         return self._made(SparseSurrogate if curved else EM)
 
     def for_shares(self) -> Choice:
@@ -56,6 +55,6 @@ class Auto(Choice, name="auto"):
 class OnDevice(Auto):
     """The same where PyTorch computes: em below 8 %, else the surrogate; the sparse surrogate is not there."""
 
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        few = divergence.alpha_order is not None and density < FEW_ON_DEVICE and not divergence.partial
-        return self._made(EM) if few else self._made(Surrogate).chosen(divergence, shape, density, n_samples)
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+        few = divergence.alpha_order is not None and not batch.masked and batch.density < FEW_ON_DEVICE
+        return self._made(EM) if few else self._made(Surrogate).chosen(divergence, K, batch, n_samples)

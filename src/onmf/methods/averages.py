@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known
 from onmf.methods.steps import Slopes
 
 WINDOW = 100  # mini-batches that the running means reach back
@@ -30,8 +29,7 @@ class Averages:
     def of(cls, slopes: Slopes) -> Averages:
         """The means over some samples."""
         problem, ratios = slopes.problem, not slopes.problem.divergence.domain.x.closed
-        X = problem.X.X if isinstance(problem.X, Known) else problem.X  # the derivative is zero at what is not known
-        n, weighed = problem.weight, problem.weighed
+        X, n, weighed = problem.X.matrix, problem.X.weight, problem.X.counted  # missing entries have no derivative
         H, g, r = (array.astype(np.float64) for array in (slopes.H, slopes.g, slopes.Y - X))
         squared = np.square(H)
         unit = np.maximum(X.mean(axis=1, dtype=np.float64), np.finfo(np.float64).tiny) if ratios else np.ones(len(X))

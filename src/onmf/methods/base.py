@@ -7,90 +7,24 @@ A method is one frozen dataclass in one file of this folder, and its fields are 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.checks import MOST, require_at_least, require_whole
+from onmf._support.checks import require_whole
 from onmf._support.constants import Constants
-from onmf._support.known import as_dense
 from onmf.coefficients import CoefficientSolver
-from onmf.coefficients.problem import NO_PENALTIES, Penalties, Penalty, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Growing
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.state import State, Sums
+from onmf.samples import Samples
 
 PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
-
-
-@dataclass(frozen=True)
-class State:
-    """All that learning carries from one chunk to the next."""
-
-    W: Array  # (K, F), in the set C
-    C: DictionarySet
-    samples: float = 0  # in the statistics, each counted by its weight
-    clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
-    steps: int = 0
-    memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
-    penalties: Penalties = NO_PENALTIES
-
-    def require_counts(self) -> None:
-        """Refuse invalid counts, as a damaged file may hold."""
-        require_whole(0, steps=self.steps)
-        require_at_least(0, samples=self.samples, clock=self.clock)
-        for name, count in (("samples", self.samples), ("clock", self.clock)):
-            if count >= MOST:
-                raise ValueError(f"{name} must be less than {MOST}, got {count}.")
-
-    def copy(self, layout: Literal["C", "F"] = "C") -> State:
-        """The same with a memory of its own, W atom by atom (C) or feature by feature (F).
-
-        Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
-        """
-        W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
-        return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
-
-    def aligned(self) -> State:
-        """The same, none of its arrays at an odd address, as one that came over a wire may be."""
-        memory = {name: np.require(array, requirements="A") for name, array in self.memory.items()}
-        return replace(self, W=np.require(self.W, requirements="A"), memory=memory)
-
-    def on_shard(self, shards: int) -> State:
-        """The same for one of so many shards: its clock is that of a stream that has shown each its share."""
-        return self if shards == 1 else replace(self, clock=self.clock / shards)
-
-    def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
-        """The state after one more step, which has seen n samples."""
-        memory = self.memory if memory is None else memory
-        samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
-        return State(W, self.C, samples, clock, steps, memory, self.penalties)
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What ``local`` found in one chunk."""
-
-    parts: Mapping[str, Any]
-    samples: float  # each counted by its weight
-    losses: Array  # of the samples, at the W that they were computed with
-    new: int = 0  # samples among them that no earlier chunk had
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What a shard has learnt, as sums that add up over shards: arrays of the size of the state, never samples."""
-
-    samples: float
-    steps: int
-    arrays: Mapping[str, Array]
-
-    def __add__(self, other: Sums) -> Sums:
-        arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
-        return Sums(self.samples + other.samples, self.steps + other.steps, arrays)
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,10 +34,8 @@ class Choice(Constants, kind="method"):
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
 
     @abstractmethod
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        """The method for a dictionary of this shape (K, F), and for data of this density (the share of entries that are
-        not zero) and length.
-        """
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+        """The method for a dictionary of K components, by the first batch and the length of the data, if known."""
 
     def for_shares(self) -> Choice:
         """The choice where the coefficients of a sample sum to one: the same, unless a rule has to pick otherwise."""
@@ -123,7 +55,7 @@ class Choice(Constants, kind="method"):
 
 
 class Method(Choice):
-    """One way to learn W. ``local`` looks at data and may run anywhere; ``apply`` alone makes the next state."""
+    """One way to learn W: ``update`` makes the next state from a chunk of samples with their coefficients."""
 
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
@@ -144,22 +76,21 @@ class Method(Choice):
 
     # What it serves
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        """Why the method cannot serve a divergence, and what to use instead; None if it can."""
-        return None
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+        """Why the method cannot serve a divergence with such penalties, and what to use instead; None if it can.
 
-    def refuses_shares(self, divergence: Divergence) -> str | None:
+        ``masked`` says that entries may be missing or weigh differently.
+        """
+        return self.coefficients(divergence, masked).why_not(divergence, self.penalty(penalties), masked)
+
+    def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
         """Why the method cannot learn with coefficients on the simplex, and what to use instead; None if it can."""
         return (
-            f"method {self.name!r} cannot keep coefficients on the simplex: it changes the units of atoms and "
+            f"method {self.name!r} cannot keep coefficients on the simplex: it changes the units of components and "
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
         )
 
-    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
-        """Why the method cannot serve a divergence with such penalties, and what to use instead; None if it can."""
-        return self.coefficients(divergence).refuses(divergence, self.penalty(penalties))
-
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
         return self
 
     def continued(self, before: Method) -> Method:
@@ -175,9 +106,9 @@ class Method(Choice):
                 )
         return self
 
-    def stored(self, divergence: Divergence, batch: Any) -> Any:
+    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
         """The batch, dense or sparse, as the method learns from it fastest."""
-        return as_dense(batch)
+        return batch.densified()
 
     # Chunks
 
@@ -199,7 +130,7 @@ class Method(Choice):
     # The coefficient step
 
     @abstractmethod
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """The solver of the coefficient step while learning."""
 
     def penalty(self, penalties: Penalties) -> Penalty:
@@ -231,7 +162,7 @@ class Method(Choice):
     # The dictionary step
 
     @abstractmethod
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """The state before the first sample, with W brought into C."""
 
     def first_look(self, problem: Problem, state: State) -> State:
@@ -239,12 +170,12 @@ class Method(Choice):
         return state
 
     @abstractmethod
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """What a chunk of samples with coefficients H says about W."""
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
+        """The next state, by a chunk of samples with coefficients H and fits Y: nothing else in the library learns.
 
-    @abstractmethod
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        """The next state. It may overwrite the old one's memory, unless ``visits`` may be more than one."""
+        The first ``new`` samples are seen for the first time. The old state's memory may be overwritten, unless
+        ``visits`` may be more than one.
+        """
 
     def exchanges(self, divergence: Divergence) -> float:
         """What merging two atoms may cost, relative to the mean of what atoms carry, for an exchange by ``recombined``.
@@ -261,9 +192,9 @@ class Method(Choice):
         """The set that W stays in."""
         return state.C
 
-    def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
+    def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
         """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
-        return self.start(divergence, state.W, state.C).memory
+        return self.start(divergence, state.W, state.C, masked).memory
 
     def require_sound(self, divergence: Divergence, state: State) -> None:
         """Refuse statistics that the method could not have made, as a damaged file may hold."""
@@ -293,7 +224,7 @@ class Method(Choice):
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
 
 
-def refuses_on_dictionary(method: Method, penalties: Penalties) -> str | None:
-    """What a method says whose atoms have a fixed size of their own, so that no penalty can change it."""
-    reason = f"method {method.name!r} refuses l1_dictionary and l2_dictionary: it fixes the size of its atoms"
+def why_not_on_dictionary(method: Method, penalties: Penalties) -> str | None:
+    """What a method says that gives its components a size of its own, so that no penalty can change it."""
+    reason = f"method {method.name!r} takes no l1_dictionary or l2_dictionary: it fixes the size of its components"
     return f"{reason}; use method 'auto'." if penalties.on_dictionary else None

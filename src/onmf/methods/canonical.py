@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.checks import is_number
-from onmf.methods.base import State
 from onmf.methods.steps import Slopes, Solve, Step
+from onmf.model.state import State
 
 
 @dataclass(frozen=True, repr=False)

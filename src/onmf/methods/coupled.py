@@ -17,9 +17,9 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
-from onmf.methods.base import State, Statistics, Sums
 from onmf.methods.scales import carried, falling, resized
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State, Sums
 
 SWEEPS = 5
 
@@ -31,17 +31,10 @@ def start(W: Array, C: DictionarySet) -> State:
     return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
 
-def local(problem: Problem, H: Array) -> Statistics:
-    """The samples and their coefficients are the statistics."""
-    parts = {"X": problem.X, "H": H, "counted": problem.weighed(H)}
-    return Statistics(parts, problem.weight, problem.loss(H, problem.fit(H)))
-
-
-def apply(A: Array, state: State, statistics: Statistics, rho: float) -> State:
-    """Average with weight rho, a few sweeps over the atoms, and back to [0, 1] by a change of units."""
-    (X, H, counted), n = (statistics.parts[name] for name in ("X", "H", "counted")), statistics.samples
-    memory = dict(state.memory)
-    for name, news in {"S": counted.T @ H, "R": counted.T @ X, "mass": counted.sum(axis=0)}.items():
+def update(A: Array, state: State, problem: Problem, H: Array, rho: float) -> State:
+    """Average with weight rho, a few sweeps over the components, and back to [0, 1] by a change of units."""
+    counted, n, memory = problem.X.counted(H), problem.X.weight, dict(state.memory)
+    for name, news in {"S": counted.T @ H, "R": counted.T @ problem.X.matrix, "mass": counted.sum(axis=0)}.items():
         memory[name] = (1 - rho) * memory[name] + (rho / n) * news
     return _minimised(A, state, n, memory, state.W)
 

@@ -15,23 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import FEW_ENTRIES, Array, density
+from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
-from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Multiplicative
-from onmf.coefficients.problem import Penalties, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.penalised import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State, Sums
+from onmf.samples import FEW_ENTRIES, Samples
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
@@ -81,26 +82,22 @@ class EM(Method, name="em"):
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        if divergence.alpha_order is not None:
-            return None
-        served = "supports only kl, hellinger and alpha > 0"
-        return f"method {self.name!r} {served}, not {divergence.name!r}; use method 'surrogate'."
-
-    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
-        if divergence.partial and penalties:
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+        if divergence.alpha_order is None:
+            served = "supports only kl, hellinger and alpha > 0"
+            return f"method {self.name!r} {served}, not {divergence.name!r}; use method 'surrogate'."
+        if masked and penalties:
             return (
-                f"method {self.name!r} does not know how large coefficients are where samples are known in part, and "
-                "so no penalties; use method 'surrogate'."
+                f"method {self.name!r} takes no penalties where entries are missing or weigh differently, as it does "
+                "not know how large coefficients are there; use method 'surrogate'."
             )
-        return super().refuses_penalties(divergence, penalties)
+        return super().why_not(divergence, penalties, masked)
 
-    def stored(self, divergence: Divergence, batch: Any) -> Any:
+    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
-        as_it_is = isinstance(batch, Known) or scipy.sparse.issparse(batch) or density(batch) >= FEW_ENTRIES
-        return batch if as_it_is else scipy.sparse.csr_matrix(batch)
+        return batch if batch.sparse or batch.masked or batch.density >= FEW_ENTRIES else batch.sparsified()
 
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter or STEPS)
 
     def visits(self, clock: float) -> int:
@@ -118,11 +115,11 @@ class EM(Method, name="em"):
         """That of the next n samples."""
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
         W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
-        divisor = (F, K) if divergence.partial else (K,)  # what is known differs from feature to feature
+        divisor = (F, K) if masked else (K,)  # different samples have different features
         shapes: dict[str, tuple[int, ...]] = {
             "N": (F, K),
             "D": divisor,
@@ -134,37 +131,24 @@ class EM(Method, name="em"):
         }
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """(x / y)^alpha where it is needed."""
-        X, order = problem.X, order_of(problem.divergence)
-        Y = problem.fit(H)
-        losses = problem.loss(H, Y)
-        ratio = (X.values if isinstance(X, Known) else X.data if scipy.sparse.issparse(X) else X) / Y
-        if order != 1:
-            ratio **= order
-        ratio = X.weighted(ratio) if isinstance(X, Known) else ratio
-        parts = {"X": X, "H": problem.weighed(H), "Y": Y, "ratio": ratio, "W": problem.W, "weights": problem.weights}
-        return Statistics(parts, samples=problem.weight, losses=losses)
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
         from onmf.coefficients.kernels import accumulate
 
-        X, H, ratio, W, weights = (statistics.parts[name] for name in ("X", "H", "ratio", "W", "weights"))
-        n, memory = statistics.samples, dict(state.memory)
+        X, W, divergence = problem.X, problem.W, problem.divergence
+        counted, ratio = X.counted(H), ratios(problem, Y)
+        n, memory = X.weight, dict(state.memory)
         N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
-        sparse = scipy.sparse.issparse(X) or (isinstance(X, Known) and X.sparse)
-        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * coefficient_sums(X, H)
-        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * square_sums(H, weights)
-        memory |= evidence_with(state, X, statistics.new, weights)
-        X = X.X if isinstance(X, Known) else X
+        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * coefficient_sums(X, counted)
+        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * square_sums(X, counted)
+        memory |= evidence_with(state, X, new)
 
         def news(f: slice) -> Array:
-            if not sparse:
-                return ratio[:, f].T @ H
+            if not X.sparse:
+                return ratio[:, f].T @ counted
             total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
-            accumulate(X, ratio, H, total, f.start)
+            accumulate(X.matrix, ratio, counted, total, f.start)
             return total
 
         return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
@@ -267,14 +251,23 @@ def order_of(divergence: Divergence) -> float:
     return divergence.alpha_order
 
 
-def coefficient_sums(X: Any, H: Array) -> Array:
-    """sum_n h_nk, over the samples of which a feature is known if not all are: (K,) or (F, K)."""
-    return np.asarray(X.present.T @ H) if isinstance(X, Known) else H.sum(axis=0)
+def ratios(problem: Problem, Y: Array) -> Array:
+    """(x / y)^alpha by the weights of the entries, where fits are."""
+    ratio, order = problem.X.values / Y, order_of(problem.divergence)
+    if order != 1:
+        ratio **= order
+    return problem.X.weighed(ratio)
 
 
-def square_sums(H: Array, weights: Array | None) -> Array:
-    """sum_n h_nk^2, of H that have the weights of their samples in them."""
-    return (np.square(H) if weights is None else np.square(H) / weights[:, None]).sum(axis=0)
+def coefficient_sums(X: Samples, counted: Array) -> Array:
+    """sum_n h_nk by the weights of the samples: (K,), or over the samples that have a feature: (F, K)."""
+    return np.asarray(X.entry_weights.T @ counted) if X.masked else counted.sum(axis=0)
+
+
+def square_sums(X: Samples, counted: Array) -> Array:
+    """sum_n h_nk^2 by the weights of the samples, which are in ``counted`` already."""
+    squares = np.square(counted)
+    return (squares if X.sample_weight is None else squares / X.sample_weight[:, None]).sum(axis=0)
 
 
 def _divided_by_own(

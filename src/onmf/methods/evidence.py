@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array, row_sums
-from onmf._support.known import Known
-from onmf.methods.base import State, Sums
+from onmf._support.arrays import Array
+from onmf.model.state import State, Sums
+from onmf.samples import Samples
 
 FLOOR = 0.01  # of a feature's mean that every atom keeps
 RARE = 0.3  # of a typical entry, shared by all samples so far, that a feature may have had unseen
@@ -17,38 +14,28 @@ ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples
 
 
-def evidence_with(state: State, X: Any, new: int, weights: Array | None = None) -> dict[str, Array]:
-    """What the floor is made of, with the chunk X, of which so many samples are new.
+def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
+    """What the floor is made of, with the chunk X, whose first ``new`` samples are seen for the first time.
 
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
-    ``weights`` are those of the samples, if they differ.
     """
-    memory, n, newly = state.memory, float(X.shape[0]), float(new)
-    if weights is not None:
-        n, newly = float(weights.sum()), (float(weights[:new].sum()) if new else 0.0)
-    count = _nonzeros(X, weights)
-    if isinstance(X, Known):
-        X = X.products
-    if weights is not None:
-        X = scipy.sparse.diags_array(weights) @ X
-    sparse, dtype = scipy.sparse.issparse(X), memory["size"].dtype
-    entries = np.array([X.data.sum() if sparse else X.sum(), count], dtype)
-    size = np.bincount(X.indices, X.data, X.shape[1]).astype(dtype) if sparse else X.sum(axis=0)
-    totals, share = {"size": size, "entries": entries}, n / (state.samples + n)
+    memory, n, weights = state.memory, float(X.weight), X.sample_weight
+    newly = float(new) if weights is None or not new else float(weights[:new].sum())
+    products, dtype = X.counted_like(X.weighed(X.values)), memory["size"].dtype
+    entries = products.data if X.sparse else products
+    size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
+    totals = {"size": size, "entries": np.array([entries.sum(), _nonzeros(X)], dtype)}
+    share = n / (state.samples + n)
     means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
     return means | {"evidence": memory["evidence"] + newly}
 
 
-def _nonzeros(X: Any, weights: Array | None) -> float:
+def _nonzeros(X: Samples) -> float:
     """How many entries are not zero, by their weights and those of their samples."""
-    if isinstance(X, Known):
-        X = X.like(X.weighted((X.values != 0).astype(X.dtype)))
-    elif weights is None:
-        return float(X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X))
-    else:
-        X = X.sign() if scipy.sparse.issparse(X) else np.sign(X)
-    counts = row_sums(X)
-    return float(counts.sum() if weights is None else weights @ counts)
+    if not X.masked and X.sample_weight is None:
+        return float(X.values.size if X.sparse else np.count_nonzero(X.values))
+    counts = X.per_sample((X.values != 0).astype(X.dtype))
+    return float(counts.sum() if X.sample_weight is None else X.sample_weight @ counts)
 
 
 def floor(memory: dict[str, Array]) -> Array:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known
 from onmf.divergences import Divergence
+from onmf.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -25,17 +23,19 @@ class Floor:
     share: float = 0.0
     geometric: bool = False
 
-    def statistic(self, X: Any, weights: Array | None = None) -> Array:
-        """What is averaged, summed over a chunk; sparse X have the weights of their samples in them."""
-        if scipy.sparse.issparse(X):  # faster than its own sum
-            return np.bincount(X.indices, X.data, X.shape[1]).astype(X.dtype, copy=False)
-        sizes = np.log(X) if self.geometric else X
-        return sizes.sum(axis=0) if weights is None else weights @ sizes
+    def statistic(self, X: Samples) -> Array:
+        """What is averaged, summed over a chunk by the weights of the samples."""
+        if X.sparse:
+            matrix = X.counted_like(X.values)  # its own sum is slower
+            return np.bincount(matrix.indices, matrix.data, X.shape[1]).astype(X.dtype, copy=False)
+        sizes = np.log(X.matrix) if self.geometric else X.matrix
+        return sizes.sum(axis=0) if X.sample_weight is None else X.sample_weight @ sizes
 
-    def known(self, X: Known, before: Array) -> Array:
-        """The mean of what is known of each feature, or its size before where nothing is."""
-        sizes = Known(X.like(np.log(X.values)), X.weights) if self.geometric else X
-        weight = X.weight(axis=0)
+    def of_masked(self, X: Samples, before: Array) -> Array:
+        """The mean of each feature's entries, or its size before where all are missing."""
+        X = X.with_sample_weights_in_entries()
+        sizes = X.with_values(np.log(X.values)) if self.geometric else X
+        weight = X.weight_sums(axis=0)
         return np.divide(sizes.sum(axis=0), weight, out=before.copy(), where=weight > 0)
 
     def low(self, average: Array, mass: float) -> Array:
@@ -46,12 +46,12 @@ class Floor:
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 
-def floor_of(divergence: Divergence) -> Floor:
+def floor_of(divergence: Divergence, masked: bool) -> Floor:
     """None where a fit of zero is admitted; geometric where zeros in the data are not.
 
-    Of samples that are known in part, one for all: an atom with next to nothing where a sample is known could be given
-    any coefficient for a little gain there, and would fill the rest with it.
+    Masked samples always have one: a component with next to nothing at the entries of a sample could be given any
+    coefficient for a little gain there, and would fill the rest with it.
     """
     if not divergence.domain.x.closed:
         return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed and not divergence.partial else 1e-3)
+    return Floor(0.0 if divergence.domain.y.closed and not masked else 1e-3)

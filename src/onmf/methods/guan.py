@@ -15,11 +15,13 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, precise
-from onmf.coefficients.problem import Penalties, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.methods.base import Method, why_not_on_dictionary
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,18 +49,15 @@ class Guan(Method, name="guan"):
         if self.theta == 0:
             raise ValueError("theta must be greater than 0: steps of no length learn nothing.")
 
-    def refuses(self, divergence: Divergence) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
         if divergence.quadratic and divergence.metric is None:
-            return None
+            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'guan' supports only the divergence 'squared_l2', not {divergence.name!r}; use method 'auto'."
 
-    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
-        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
-
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return precise(divergence)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """An empty buffer; atoms of unit sum, but for those that are known."""
         sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
         sums[: C.fixed] = 1
@@ -66,18 +65,14 @@ class Guan(Method, name="guan"):
         K, F = W.shape
         return State(W, C, memory={"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)})
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """The samples themselves."""
-        losses = problem.loss(H, problem.fit(H))
-        return Statistics({"X": problem.X, "H": H}, samples=len(H), losses=losses)
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """The oldest samples give way; then the steps and their average."""
         from onmf.coefficients.kernels import averaged_steps
 
-        n = statistics.samples
+        n = len(H)
         memory = {
-            name: np.concatenate([state.memory[name], statistics.parts[name]])[-self.buffer :] for name in ("X", "H")
+            name: np.concatenate([state.memory[name], rows])[-self.buffer :]
+            for name, rows in (("X", problem.X.matrix), ("H", H))
         }
         known = min(int(state.samples + n), self.buffer)
         X, H = (memory[name][-known:] for name in ("X", "H"))

@@ -15,11 +15,14 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
-from onmf.coefficients.problem import Penalties, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.methods.base import Method, why_not_on_dictionary
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
+from onmf.samples import Samples
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,12 +49,12 @@ class Lefevre(Method, name="lefevre"):
         if self.N is not None and (not is_number(self.N) or not 1 <= self.N < np.inf):
             raise ValueError(f"N must be at least 1 and finite, got {self.N!r}.")
 
-    def refuses(self, divergence: Divergence) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
         if divergence.sees_ratios:
-            return None
+            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."
 
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
         if self.N is None and n_samples is None:
             raise ValueError(
                 "lefevre needs N, the number of samples after which the past weighs r, since partial_fit and streams "
@@ -63,33 +66,24 @@ class Lefevre(Method, name="lefevre"):
         same = super().continued(before)
         return replace(self, N=before.N) if isinstance(before, Lefevre) and self.N is None else same
 
-    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
-        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
-
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """No past yet; atoms of unit sum, but for those that are known."""
         W = C.project(W / _sums(W, C))
         return State(W, C, memory={"A": np.zeros_like(W), "B": np.zeros_like(W)})
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """The coefficients of the auxiliary function."""
-        X, W = problem.X, problem.W
-        Y = np.maximum(H @ W, TINY)
-        inverse = 1.0 / Y
-        parts = {"A": (H.T @ (X * np.square(inverse))) * np.square(W), "B": H.T @ inverse}
-        return Statistics(parts, samples=len(X), losses=problem.loss(H, Y))
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        """Forget, add, minimise, and give all atoms that are learnt unit sum."""
-        rho = self.r ** (statistics.samples / (self.N or np.inf))
-        A, B = (rho * state.memory[name] + statistics.parts[name] for name in ("A", "B"))
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
+        """Forget, add the auxiliary function, minimise, and give all components that are learnt unit sum."""
+        inverse = 1.0 / np.maximum(Y, TINY)
+        rho, memory = self.r ** (len(H) / (self.N or np.inf)), state.memory
+        A = rho * memory["A"] + (H.T @ (problem.X.matrix * np.square(inverse))) * np.square(problem.W)
+        B = rho * memory["B"] + H.T @ inverse
         W = np.where(B > 0, np.sqrt(A / np.maximum(B, TINY)), state.W)
         W[: state.C.fixed] = state.W[: state.C.fixed]
         s = _sums(W, state.C)
-        return state.after(statistics.samples, state.C.project(W / s), {"A": A / s, "B": B * s})
+        return state.after(len(H), state.C.project(W / s), {"A": A / s, "B": B * s})
 
 
 def _sums(W: Array, C: DictionarySet) -> Array:

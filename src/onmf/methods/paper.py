@@ -16,9 +16,11 @@ from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.adaptive import Adaptive
-from onmf.methods.base import Method, State, Statistics
+from onmf.methods.base import Method
 from onmf.methods.steps import Slopes, Step
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet, Simplex
+from onmf.model.state import State
 
 ADAPTIVE = Adaptive()
 EXACT = 1e-8  # a tolerance that counts as none
@@ -92,48 +94,46 @@ class Paper(Method, name="paper"):
 
     # The coefficient step
 
-    def refuses(self, divergence: Divergence) -> str | None:
-        solver = self.coefficients(divergence)
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+        solver = self.coefficients(divergence, masked)
         if self.delta_tol is not None and not isinstance(solver, Polyak):
             return f"delta_tol belongs to Polyak's step, which {divergence.name} does not use here; leave it out."
         if self.tol is not None and not solver.uses_tol:
             return f"tol has no effect on {type(solver).__name__}, which {divergence.name} uses here; leave it out."
-        return solver.refuses(divergence)
+        return solver.why_not(divergence, self.penalty(penalties), masked)
 
-    def refuses_shares(self, divergence: Divergence) -> str | None:
-        return self.coefficients(divergence).refuses_set(Simplex())
+    def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
+        return self.coefficients(divergence, masked).why_not_on(Simplex())
 
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
-        chosen = {"auto": coefficients.precise, "paper": _papers_choice}.get(self.solver)
-        solver = chosen(divergence) if chosen else coefficients.find(self.solver)()
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+        if self.solver == "paper":
+            solver = _papers_choice(divergence, masked)
+        else:
+            solver = coefficients.precise(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
         if isinstance(solver, Polyak) and self.delta_tol is not None:
             solver = replace(solver, delta_tol=self.delta_tol)
         return solver.stopping(1e-3 if self.tol is None else self.tol, self.max_iter or solver.max_iter)
 
     def _solve(self, problem: Problem) -> Array:
-        return self.coefficients(problem.divergence).solve(problem).H
+        return self.coefficients(problem.divergence, problem.X.masked).solve(problem).H
 
     # The dictionary step
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """W_0 may be any element of C; one outside is brought in by a change of units."""
         return State(C.rescale_into(W), C)
 
     def first_look(self, problem: Problem, state: State) -> State:
         return self._step.first_look(problem, state, self._solve)
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """The slopes, with the samples that they belong to: the step looks at these with every dictionary it tries."""
-        slopes = Slopes.of(problem, H)
-        return Statistics({"slopes": slopes}, samples=problem.weight, losses=slopes.losses)
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        return self._step.after(statistics.parts["slopes"], state, self.tau, self._solve)
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
+        """W - eta G, projected onto C: the step says how long eta is."""
+        return self._step.after(Slopes.of(problem, H), state, self.tau, self._solve)
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         return self._step.feasible(divergence, state)
 
-    def expected(self, divergence: Divergence, state: State) -> dict[str, Array]:
+    def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
         return self._step.expected(divergence, state)
 
     def require_sound(self, divergence: Divergence, state: State) -> None:
@@ -153,7 +153,7 @@ class Paper(Method, name="paper"):
         return replace(self, step=self._step.gentler()).text()
 
 
-def _papers_choice(divergence: Divergence) -> CoefficientSolver:
-    if divergence.lipschitz is not None:
+def _papers_choice(divergence: Divergence, masked: bool) -> CoefficientSolver:
+    if divergence.lipschitz is not None and not masked:
         return ConstantStep()
     return Armijo() if divergence.smooth_unless_exact else Polyak()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Penalties, packed_diagonal
+from onmf.coefficients.problem import packed_diagonal
 from onmf.methods.scales import carried, falling, resized
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 
 NEWTON_STEPS = 6

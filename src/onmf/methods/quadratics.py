@@ -17,9 +17,9 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Penalties
 from onmf.divergences import Divergence
 from onmf.methods.penalised import swept
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
@@ -29,7 +29,7 @@ DISTANT = 16  # doublings: units beyond are taken up by the statistics
 AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as they are kept
 
 
-def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Array]:
+def empty(divergence: Divergence, W: Array, max_memory: float, masked: bool) -> dict[str, Array]:
     """Zeros, as the first chunk's weight is one: S where features share their A, else A or, where two copies of it
     exceed ``max_memory`` bytes, S and the diagonals a.
     """
@@ -37,13 +37,13 @@ def empty(divergence: Divergence, W: Array, max_memory: float) -> dict[str, Arra
     shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,)}
     shapes |= dict.fromkeys(("mass", "squares", "unit", "base"), (K,))
     packed = K * (K + 1) // 2
-    if divergence.curvature_per_sample:
+    if divergence.curvature_per_sample and not masked:
         shapes["S"] = (K, K)
     elif 2 * packed * F * W.itemsize <= max_memory:
         shapes["A"] = (packed * F,)  # block by block of features, each (packed, features): one piece of memory
     else:
         shapes |= {"S": (K, K), "a": (K, F)}
-    if divergence.partial:
+    if masked:
         shapes["mean"] = (F,)
     memory = {name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()}
     memory["unit"] += 1.0

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf._support.arrays import Array
+from onmf.samples import Samples, stacked
 
 NEW_SHARE = 4  # one sample in so many is new, the others are old
 
@@ -28,24 +27,22 @@ class Reservoir:
         """Nothing kept yet."""
         return {"kept": np.zeros((self.size, W.shape[1]), dtype=W.dtype), "kept_of": np.zeros(1)}
 
-    def mixed(self, memory: Mapping[str, Array], V: Any) -> Any:
+    def mixed(self, memory: Mapping[str, Array], V: Samples) -> Samples:
         """New rows V followed by old ones, three times as many."""
         seen = int(memory["kept_of"][0])
         if seen == 0:
             return V
-        rows = np.random.default_rng((0, seen)).integers(min(seen, self.size), size=(NEW_SHARE - 1) * V.shape[0])
-        old = memory["kept"][rows]
-        if scipy.sparse.issparse(V):
-            return scipy.sparse.vstack([V, scipy.sparse.csr_matrix(old)], format="csr")
-        return np.vstack([V, old])
+        rows = np.random.default_rng((0, seen)).integers(min(seen, self.size), size=(NEW_SHARE - 1) * len(V))
+        old = Samples(memory["kept"][rows])
+        both: Samples = stacked([V, old.sparsified() if V.sparse else old])
+        return both
 
-    def keep(self, memory: Mapping[str, Array], V: Any) -> None:
+    def keep(self, memory: Mapping[str, Array], V: Samples) -> None:
         """Let the rows V take their chance, in place."""
         seen = int(memory["kept_of"][0])
-        number = seen + np.arange(V.shape[0])
+        number = seen + np.arange(len(V))
         place = (np.random.default_rng((1, seen)).random(len(number)) * (number + 1)).astype(np.int64)
         place = np.where(number < self.size, number, place)
         inside = place < self.size
-        rows = V[inside]
-        memory["kept"][place[inside]] = rows.toarray() if scipy.sparse.issparse(rows) else rows
-        memory["kept_of"][0] = seen + V.shape[0]
+        memory["kept"][place[inside]] = V[inside].densified().matrix
+        memory["kept_of"][0] = seen + len(V)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Penalties
+from onmf.model.penalty import Penalties
 
 MOST = 2.0  # by which s changes at a time where weights are at their bound
 HALVINGS = 24

@@ -25,15 +25,16 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.known import Known
-from onmf.coefficients.problem import Penalties, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.base import State, Statistics, Sums
-from onmf.methods.em import EM, coefficient_sums, order_of, square_sums, visits_worth
+from onmf.methods.em import EM, coefficient_sums, order_of, ratios, square_sums, visits_worth
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.scales import carried, falling, resized
 from onmf.methods.schedules import Growing
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State, Sums
+from onmf.samples import Samples
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
@@ -56,10 +57,8 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     on_device: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
-    def stored(self, divergence: Divergence, batch: Any) -> Any:
-        if isinstance(batch, Known):
-            return batch if batch.sparse else _at_known(batch)
-        return batch if scipy.sparse.issparse(batch) else scipy.sparse.csr_matrix(batch)
+    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+        return batch.sparsified()
 
     def visits(self, clock: float) -> int:
         """Once 200 samples weigh little, Newton's step needs no second look at more of them."""
@@ -69,9 +68,9 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         """Caution while samples weigh much: the models are then of few, at a fit that is still far off."""
         return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
-        state = super().start(divergence, W, C)
+        state = super().start(divergence, W, C, masked)
         memory, (K, F) = dict(state.memory), W.shape
         del memory["N"]
         memory["A"] = np.zeros((F, K * (K + 1) // 2), dtype=W.dtype)
@@ -79,32 +78,22 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         memory["unit"] = np.ones(K, dtype=W.dtype)
         return replace(state, memory=memory)
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """Slopes and curvatures at the non-zeros, and where the entries of each feature are among them."""
-        statistics = super().local(problem, H)
-        X, order = problem.X, order_of(problem.divergence)
-        X = X.X if isinstance(X, Known) else X
-        ratio, Y = statistics.parts["ratio"], statistics.parts["Y"]
-        if problem.weights is not None:  # slopes have them by h, of which curvatures have two
-            Y = Y * np.repeat(problem.weights, np.diff(X.indptr))
-        places = scipy.sparse.csr_matrix((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape)
-        news = {"columns": places.tocsc().T, "slopes": (1 + order) * ratio, "curvatures": order * ratio / Y}
-        return replace(statistics, parts={**statistics.parts, **news})
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        """Average in the units of W as it is, sweep, and rescale W."""
-        n, H = statistics.samples, statistics.parts["H"]
-        rho = self.weight(divergence, state.clock + n, n)
-        X, weights = (statistics.parts[name] for name in ("X", "weights"))
-        memory = state.memory | evidence_with(state, X, statistics.new, weights)
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
+        """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
+        X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
+        counted, ratio, n = X.counted(H), ratios(problem, Y), X.weight
+        if X.sample_weight is not None:  # slopes have the weights by h, of which curvatures have two
+            Y = Y * X.spread(X.sample_weight)
+        rho = self.weight(problem.divergence, state.clock + n, n)
+        memory = state.memory | evidence_with(state, X, new)
         unit = memory["unit"]
-        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, H)
-        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(H, weights)
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, counted)
+        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(X, counted)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
-        columns, slopes, curvatures, W = (statistics.parts[name] for name in ("columns", "slopes", "curvatures", "W"))
-        news = columns, slopes, curvatures, H
+        places = scipy.sparse.csr_matrix((np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape)
+        news = places.tocsc().T, (1 + order) * ratio, order * ratio / Y, counted
         numbers = 1 - rho, rho / n, self._damping(state.clock)
-        return state.after(n, *self._swept(order_of(divergence), state, W, memory, news, numbers))
+        return state.after(n, *self._swept(order, state, problem.W, memory, news, numbers))
 
     def _swept(
         self,
@@ -195,13 +184,6 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         numbers = 1.0, 0.0, self._damping(before.clock)
         W, memory = self._swept(order_of(divergence), before, V, memory, news, numbers)
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
-
-
-def _at_known(batch: Known) -> Known:
-    """Dense samples by the entries that are known of them."""
-    rows, columns = np.nonzero(batch.present)
-    X = scipy.sparse.csr_matrix((batch.X[rows, columns], (rows, columns)), shape=batch.shape)
-    return Known(X, batch.present[rows, columns])
 
 
 def unpacked(A: Array, K: int) -> Array:

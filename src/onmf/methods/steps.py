@@ -11,10 +11,12 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.constants import Constants
-from onmf.coefficients.problem import Penalties, Problem
+from onmf.coefficients.losses import losses, slopes
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.base import State
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.state import State
 
 Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's samples
 
@@ -31,17 +33,17 @@ class Slopes:
     @classmethod
     def of(cls, problem: Problem, H: Array) -> Slopes:
         Y = H @ problem.W
-        return cls(problem, H, Y, problem.divergence.grad(problem.X, Y))
+        return cls(problem, H, Y, slopes(problem.divergence, problem.X, Y))
 
     @property
     def weight(self) -> float:
         """How many samples they count for."""
-        return self.problem.weight
+        return self.problem.X.weight
 
     @property
     def gradient(self) -> Array:
         """G = H'g, summed over the samples."""
-        return self.problem.weighed(self.H).T @ self.g
+        return self.problem.X.counted(self.H).T @ self.g
 
     def penalised(self, penalties: Penalties, fixed: int) -> Array:
         """The same with the penalty on the dictionary, once per sample; zeros for the first atoms, which are known."""
@@ -53,15 +55,15 @@ class Slopes:
 
     @property
     def losses(self) -> Array:
-        return self.problem.divergence.value(self.problem.X, self.Y)
+        return losses(self.problem.divergence, self.problem.X, self.Y)
 
     def objective(self, penalties: Penalties) -> float:
         """The sum over the samples of their losses and penalties, the dictionary's once per sample."""
         problem = self.problem
-        loss = float(problem.weighed(self.losses).sum(dtype=np.float64))
+        loss = float(problem.X.counted(self.losses).sum(dtype=np.float64))
         if not penalties:
             return loss
-        of_coefficients = problem.weighed(problem.penalty.value(self.H, problem.prices))
+        of_coefficients = problem.X.counted(problem.penalty.value(self.H, problem.l1))
         return loss + float(of_coefficients.sum(dtype=np.float64)) + self.weight * penalties.of_dictionary(problem.W)
 
 

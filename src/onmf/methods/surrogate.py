@@ -21,26 +21,26 @@ has no bound, and all units stay one. Where the features are coupled (Mahalanobi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import scipy
 
 from onmf._support import threads
-from onmf._support.arrays import FEW_ENTRIES, Array, dense, density
+from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Known
 from onmf.coefficients import CoefficientSolver, Ratios, precise
+from onmf.coefficients.losses import model
 from onmf.coefficients.problem import Problem, takes_sparse
-from onmf.divergences import Divergence, Partial
+from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods import penalised as priced
-from onmf.methods.base import PENALISED_EFFORT, Method, State, Statistics, Sums
+from onmf.methods.base import PENALISED_EFFORT, Method
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State, Sums
+from onmf.samples import FEW_ENTRIES, Samples
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
@@ -89,11 +89,11 @@ class Surrogate(Method, name="surrogate"):
     def growing(self) -> Growing:  # type: ignore[override]
         return SPARSE if self.sparse else DENSE
 
-    def chosen(self, divergence: Divergence, shape: tuple[int, int], density: float, n_samples: int | None) -> Method:
-        known = self.sparse is not None or not (_takes_sparse(divergence) or divergence.partial)
-        return self if known else replace(self, sparse=density < FEW_ENTRIES)
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+        known = self.sparse is not None or not (_takes_sparse(divergence) or batch.masked)
+        return self if known else replace(self, sparse=batch.density < FEW_ENTRIES)
 
-    def refuses_shares(self, divergence: Divergence) -> str | None:
+    def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
         return None
 
     def continued(self, before: Method) -> Method:
@@ -113,80 +113,54 @@ class Surrogate(Method, name="surrogate"):
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
         return averaging(exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
-    def stored(self, divergence: Divergence, batch: Any) -> Any:
+    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
         """Under squared l2 sparse data stay sparse, and dense data with few entries become so."""
-        if isinstance(batch, Known):
-            return batch if takes_sparse(divergence) else batch.densified()
+        if batch.masked:
+            return batch if takes_sparse(divergence, masked=True) else batch.densified()
         if not _takes_sparse(divergence):
-            return dense(batch)
-        few = not scipy.sparse.issparse(batch) and density(batch) < FEW_ENTRIES
-        return scipy.sparse.csr_matrix(batch) if few else batch
+            return batch.densified()
+        return batch.sparsified() if not batch.sparse and batch.density < FEW_ENTRIES else batch
 
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Few steps: what is left to gain in h, the next samples gain in W."""
-        if divergence.sees_ratios and self.tol is None and self.max_iter is None:
+        if divergence.sees_ratios and not masked and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
         steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
         tol = 1e-3
-        if isinstance(divergence, Partial) and divergence.inner.least_squares is not None:
+        if masked and divergence.least_squares is not None:
             steps, tol = 10, 1e-7  # as good as the active set that whole samples have
         return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         W = C.rescale_into(W)
         if divergence.metric is not None:
             return coupled.start(W, C)
-        return State(W, C, memory=quadratics.empty(divergence, W, self.max_memory))
+        return State(W, C, memory=quadratics.empty(divergence, W, self.max_memory, masked))
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """Slopes G and curvatures C at the fit Y. Under squared l2, C = 1 and C Y - G = X."""
-        X, divergence = problem.X, problem.divergence
-        if divergence.metric is not None:
-            return coupled.local(problem, H)
-        Y = problem.fit(H)
-        losses = problem.loss(H, Y)
-        parts: dict[str, Any] = {"X": X, "H": H, "weights": problem.weights}
-        if _takes_sparse(divergence):
-            parts["C"] = problem.weighed(np.ones((len(H), 1), dtype=H.dtype))
-        else:
-            G, C = divergence.model(X, Y)
-            if divergence.partial and X.sparse:
-                counts = scipy.sparse.diags_array(problem.weighed(np.ones(len(H), dtype=H.dtype)))
-                # By columns: features are taken block by block.
-                parts |= {"C": (counts @ X.like(C)).tocsc(), "T": (counts @ X.like(C * Y - G)).tocsc()}
-                parts |= {"-G": (counts @ X.like(-G)).tocsc()}
-            else:
-                C = C[:, :1] if divergence.curvature_per_sample else C
-                parts |= {"C": problem.weighed(C), "G": problem.weighed(G), "Y": Y}
-        return Statistics(parts, samples=problem.weight, losses=losses)
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
         from onmf.coefficients.kernels import pack
 
-        n = statistics.samples
+        X, divergence, n = problem.X, problem.divergence, problem.X.weight
         rho = self.weight(divergence, state.clock + n, n)
         if divergence.metric is not None:
-            return coupled.apply(divergence.metric, state, statistics, rho)
-        parts, memory, floor = statistics.parts, dict(state.memory), floor_of(divergence)
-        X, H, C, weights = (parts[name] for name in ("X", "H", "C", "weights"))
-        sparse = scipy.sparse.issparse(X)
-        T = _targets(parts, slopes="a" in memory)
+            return coupled.update(divergence.metric, state, problem, H, rho)
+        memory, floor = dict(state.memory), floor_of(divergence, X.masked)
+        C, T = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
         unit = memory["unit"]
         H = H / unit
-        counted = H if weights is None else H * weights[:, None]
-        if isinstance(X, Known):
-            X = X if weights is None else X.times(weights)
-            mean = Floor().known(X, memory["mean"])
-            size = n * (floor.known(X, memory["size"]) if floor.geometric else mean)
+        counted = X.counted(H)
+        if X.masked:
+            mean = Floor().of_masked(X, memory["mean"])
+            size = n * (floor.of_masked(X, memory["size"]) if floor.geometric else mean)
             memory["mean"] = (1 - rho) * memory["mean"] + rho * mean
         else:
-            size = floor.statistic(T if sparse else X, None if sparse else weights)
+            size = floor.statistic(X)
         news = {"size": size, "mass": counted.sum(axis=0)}
         if state.penalties:  # which alone look at the squares
             news["squares"] = (counted * H).sum(axis=0)
-        for name, new in news.items():
-            memory[name] = (1 - rho) * memory[name] + (rho / n) * new
+        for name, each in news.items():
+            memory[name] = (1 - rho) * memory[name] + (rho / n) * each
         low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
@@ -195,7 +169,7 @@ class Surrogate(Method, name="surrogate"):
         if "S" in memory:
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = pack(Ht) if "A" in memory else np.square(Ht)
-        b = Ht @ T if sparse else None
+        b = Ht @ T if X.sparse and not X.masked else None
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> Swept:
@@ -210,6 +184,21 @@ class Surrogate(Method, name="surrogate"):
 
         found = threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory, found)
+
+    def _curvatures_and_targets(self, problem: Problem, H: Array, Y: Array, slopes_only: bool) -> tuple[Any, Any]:
+        """C, and what b is the average of, times h: C Y - G, or -G alone; each row times the weight of its sample.
+
+        G and C are slopes and curvatures at the fit Y. Under squared l2, C = 1 and C Y - G = X.
+        """
+        X, divergence = problem.X, problem.divergence
+        if _takes_sparse(divergence) and not X.masked:
+            return X.counted(np.ones((len(H), 1), dtype=H.dtype)), X.counted_like(X.values)
+        G, C = model(divergence, X, Y)
+        if X.sparse:  # by columns: features are taken block by block
+            return X.counted_like(C).tocsc(), X.counted_like(-G if slopes_only else C * Y - G).tocsc()
+        C = C[:, :1] if divergence.curvature_per_sample and not X.masked else C
+        C, G = X.counted(C), X.counted(G)
+        return C, -G if slopes_only else C * Y - G
 
     def _finished(
         self, divergence: Divergence, state: State, n: float, V: Array, memory: dict[str, Array], found: list[Swept]
@@ -262,7 +251,7 @@ class Surrogate(Method, name="surrogate"):
         memory = before.memory | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
-        low = floor_of(divergence).low(memory["size"], float((memory["mass"] * unit).sum()))
+        low = floor_of(divergence, "mean" in memory).low(memory["size"], float((memory["mass"] * unit).sum()))
         sweeps = quadratics.sweeps(memory, sums.samples)
 
         def block(f: slice) -> Swept:
@@ -277,21 +266,6 @@ class Surrogate(Method, name="surrogate"):
         found = threads.each(block, quadratics.blocks(memory))
         merged = self._finished(divergence, state, sums.samples, V, memory, found)
         return replace(merged, steps=before.steps + sums.steps + 1)
-
-
-def _targets(parts: Mapping[str, Any], slopes: bool) -> Any:
-    """What b is the average of, times h: C Y - G, or -G alone where only the slopes are asked for; X under squared l2.
-
-    Each row is times the weight of its sample.
-    """
-    if "-G" in parts:
-        return parts["-G"] if slopes else parts["T"]
-    if "G" in parts:
-        return -parts["G"] if slopes else parts["C"] * parts["Y"] - parts["G"]
-    X, weights = parts["X"], parts["weights"]
-    if weights is None:
-        return X
-    return scipy.sparse.diags_array(weights) @ X if scipy.sparse.issparse(X) else weights[:, None] * X
 
 
 def _takes_sparse(divergence: Divergence) -> bool:

@@ -15,11 +15,13 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
-from onmf.coefficients.problem import Penalties, Penalty, Problem
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, State, Statistics, refuses_on_dictionary
+from onmf.methods.base import Method, why_not_on_dictionary
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,45 +51,35 @@ class Wang(Method, name="wang"):
         if not is_number(self.rho) or not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
-    def refuses(self, divergence: Divergence) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
         if divergence.robust and divergence.lipschitz is not None:
-            return None
+            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'wang' supports only the divergence 'huber', not {divergence.name!r}; use method 'auto'."
 
-    def coefficients(self, divergence: Divergence) -> CoefficientSolver:
+    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
-
-    def refuses_penalties(self, divergence: Divergence, penalties: Penalties) -> str | None:
-        return super().refuses_penalties(divergence, penalties) or refuses_on_dictionary(self, penalties)
 
     def penalty(self, penalties: Penalties) -> Penalty:
         return replace(penalties.of_coefficients, lasso=self.gamma)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet) -> State:
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """No past yet; atoms of at most unit length, but for those that are known."""
         W = C.project(np.concatenate([W[: C.fixed], _in_the_ball(W[C.fixed :])]))
         K, F = W.shape
         memory = {"A": np.zeros((K * (K + 1) // 2, F), W.dtype), "B": np.zeros_like(W), "unit": np.zeros(1, W.dtype)}
         return State(W, C, memory=memory)
 
-    def local(self, problem: Problem, H: Array) -> Statistics:
-        """The weights."""
-        X, divergence = problem.X, problem.divergence
-        Y = H @ problem.W
-        _, weights = divergence.model(X, Y)
-        losses = divergence.value(X, Y)
-        return Statistics({"X": X, "H": H, "weights": weights}, samples=len(X), losses=losses)
-
-    def apply(self, divergence: Divergence, state: State, statistics: Statistics) -> State:
-        """Forget, add, one step, and back into the set; an atom that would vanish stays as it was."""
+    def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
+        """Forget, add, one step, and back into the set; a component that would vanish stays as it was."""
         from onmf.coefficients.kernels import pack, packed_product
 
-        n, memory, parts = statistics.samples, state.memory, statistics.parts
+        n, memory, X = len(H), state.memory, problem.X.matrix
+        _, weights = problem.divergence.model(X, Y)
         unit = memory["unit"]
         if not unit.any():
-            unit = np.sqrt(np.square(parts["X"]).sum(axis=1)).mean(keepdims=True) + TINY
-        X, H = parts["X"] / unit, parts["H"] / unit
-        weights = parts["weights"] * (self.rho ** np.arange(n - 1, -1, -1, dtype=X.dtype))[:, None]
+            unit = np.sqrt(np.square(X).sum(axis=1)).mean(keepdims=True) + TINY
+        X, H = X / unit, H / unit
+        weights = weights * (self.rho ** np.arange(n - 1, -1, -1, dtype=X.dtype))[:, None]
         past, Ht = self.rho**n, np.ascontiguousarray(H.T)
         A = past * memory["A"] + pack(Ht) @ weights
         B = past * memory["B"] + Ht @ (weights * X)

@@ -12,7 +12,7 @@ import numpy as np
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
-from onmf.coefficients.problem import NO_PENALTIES
+from onmf.model.penalty import NO_PENALTIES
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence

@@ -15,7 +15,7 @@ from onmf._support.arrays import FEW_ENTRIES, density
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, apart, as_known, checked_missing
 from onmf._support.seeds import generators, require_seed
-from onmf.coefficients.problem import NO_PENALTIES
+from onmf.model.penalty import NO_PENALTIES
 from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
@@ -24,7 +24,7 @@ from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.online import OnlineNMF
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
-from onmf.model.units import DataError
+from onmf.model.validation import DataError
 from onmf.selection.result import RankSelection
 from onmf.selection.speckle import Speckle
 from onmf.selection.stability import stability

@@ -16,7 +16,7 @@ from onmf.data import Source
 from onmf.data.base import Numbered, OnBad, read_from
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
 
 Words = npt.NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -17,7 +17,7 @@ from onmf.insight.report.running import Bins, Extremes, Reservoir
 from onmf.insight.report.subject import Solved, Subject
 from onmf.learner.update import as_floats
 from onmf.learner.usage import Usage
-from onmf.model.units import good_rows
+from onmf.model.validation import good_rows
 
 BLOCK, BLOCK_OF_A_PIPE = 1024, 100  # samples read at a time
 MOST_ENTRIES = 10_000_000  # of a block

@@ -14,7 +14,7 @@ from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
 from onmf.data.inputs import matrix_of
 from onmf.data.iterable import is_stream
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
 
 ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
 MOST_READ = 20 * ROWS  # rows, if most of them are empty

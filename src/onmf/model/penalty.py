@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array, row_sums
+from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
+from onmf.samples import Samples
 
-HIGHEST = 1e9  # price of a user's: squares of higher ones leave the range of single precision
+HIGHEST = 1e9  # penalty of a user's: squares of higher ones leave the range of single precision
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,23 @@ class Penalty:
         return bool(self.l2 or self.l1 or self.lasso)  # NumPy's numbers would give NumPy's truth
 
     @property
-    def priced(self) -> bool:
+    def linear(self) -> bool:
         """Does every unit of a coefficient cost the same?"""
         return bool(self.l1 > 0 or self.lasso > 0)
 
-    def prices(self, X: Any) -> Array:
-        """l1 + lasso ||x|| per sample, of dense or sparse data: (n, 1)."""
+    def per_unit(self, X: Samples) -> Array:
+        """l1 + lasso ||x|| per sample: (n, 1)."""
         if not self.lasso:
             return np.full((X.shape[0], 1), self.l1, dtype=X.dtype)
-        squares = row_sums(X.multiply(X)) if scipy.sparse.issparse(X) else np.square(X).sum(axis=1)
-        return self.l1 + self.lasso * np.sqrt(squares)[:, None]
+        return self.l1 + self.lasso * np.sqrt(X.per_sample(np.square(X.values)))[:, None]
 
-    def value(self, H: Array, prices: Array) -> Array:
+    def value(self, H: Array, per_unit: Array) -> Array:
         """The penalty per sample."""
-        return 0.5 * self.l2 * np.square(H).sum(axis=1) + prices[:, 0] * H.sum(axis=1)
+        return 0.5 * self.l2 * np.square(H).sum(axis=1) + per_unit[:, 0] * H.sum(axis=1)
 
-    def gradient(self, H: Array, prices: Array) -> Array:
+    def gradient(self, H: Array, per_unit: Array) -> Array:
         """Its derivative in h >= 0."""
-        return self.l2 * H + prices
+        return self.l2 * H + per_unit
 
 
 NO_PENALTY = Penalty()
@@ -69,11 +68,11 @@ class Penalties:
 
     def __post_init__(self) -> None:
         require_at_least(0, **vars(self))
-        for name, price in vars(self).items():
-            if price > HIGHEST:
+        for name, value in vars(self).items():
+            if value > HIGHEST:
                 raise ValueError(
-                    f"{name} must be at most {HIGHEST:g}, got {price!r}: prices are in units in which data have mean "
-                    "1, and far lower ones leave nothing."
+                    f"{name} must be at most {HIGHEST:g}, got {value!r}: penalties are in units in which data have "
+                    "mean 1, and far lower ones leave nothing."
                 )
 
     @classmethod
@@ -86,16 +85,16 @@ class Penalties:
 
     @property
     def on_coefficients(self) -> bool:
-        """Has a coefficient a price?"""
+        """Is there a penalty on coefficients?"""
         return bool(self.l1_coefficients > 0 or self.l2_coefficients > 0)
 
     @property
     def on_dictionary(self) -> bool:
-        """Has a weight of the dictionary a price?"""
+        """Is there a penalty on the dictionary?"""
         return bool(self.l1_dictionary > 0 or self.l2_dictionary > 0)
 
     def require_effect(self, coefficients_bounded: bool) -> None:
-        """Refuse prices that change nothing; ``coefficients_bounded``: do those of a sample sum to one?"""
+        """Raise an error for penalties that change nothing; bounded coefficients are those that sum to one."""
         if coefficients_bounded and self.l1_coefficients > 0:
             raise ValueError(
                 "l1_coefficients has no effect on the simplex, where the coefficients of every sample sum to one; "

@@ -1,1 +1,0 @@
-"""Multiplicative updates on all samples at once: ``factorise`` repeats what ``updates_of`` chooses for the samples."""

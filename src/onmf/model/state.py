@@ -1,0 +1,71 @@
+"""What learning carries from one chunk to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf._support.checks import MOST, require_at_least, require_whole
+from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.model.sets import DictionarySet
+
+
+@dataclass(frozen=True)
+class State:
+    """All that learning carries from one chunk to the next."""
+
+    W: Array  # (K, F), in the set C
+    C: DictionarySet
+    samples: float = 0  # in the statistics, each counted by its weight
+    clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
+    steps: int = 0
+    memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
+    penalties: Penalties = NO_PENALTIES
+
+    def require_counts(self) -> None:
+        """Refuse invalid counts, as a damaged file may hold."""
+        require_whole(0, steps=self.steps)
+        require_at_least(0, samples=self.samples, clock=self.clock)
+        for name, count in (("samples", self.samples), ("clock", self.clock)):
+            if count >= MOST:
+                raise ValueError(f"{name} must be less than {MOST}, got {count}.")
+
+    def copy(self, layout: Literal["C", "F"] = "C") -> State:
+        """The same with a memory of its own, W atom by atom (C) or feature by feature (F).
+
+        Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
+        """
+        W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
+        return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
+
+    def aligned(self) -> State:
+        """The same, none of its arrays at an odd address, as one that came over a wire may be."""
+        memory = {name: np.require(array, requirements="A") for name, array in self.memory.items()}
+        return replace(self, W=np.require(self.W, requirements="A"), memory=memory)
+
+    def on_shard(self, shards: int) -> State:
+        """The same for one of so many shards: its clock is that of a stream that has shown each its share."""
+        return self if shards == 1 else replace(self, clock=self.clock / shards)
+
+    def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
+        """The state after one more step, which has seen n samples."""
+        memory = self.memory if memory is None else memory
+        samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
+        return State(W, self.C, samples, clock, steps, memory, self.penalties)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a shard has learnt, as sums that add up over shards: arrays of the size of the state, never samples."""
+
+    samples: float
+    steps: int
+    arrays: Mapping[str, Array]
+
+    def __add__(self, other: Sums) -> Sums:
+        arrays = {name: array + other.arrays[name] for name, array in self.arrays.items()}
+        return Sums(self.samples + other.samples, self.steps + other.steps, arrays)
