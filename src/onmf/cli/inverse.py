@@ -71,7 +71,7 @@ def inverse(
     size of the model's, under the names of the files that were read.
     """
     from onmf._support.atomic import replacing
-    from onmf.estimators.serving import usual_size  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.streaming import usual_size  # as what is asked of ``onmf``: not needed for --help
 
     skip = skips(on_error)
     if (data is None) != components:

@@ -25,7 +25,7 @@ from onmf.cli.terminal import DATA_HELP, console, errors, fail
 from onmf.insight.topics.ranking import RANKINGS
 
 if TYPE_CHECKING:
-    from onmf.estimators.measured import Measured
+    from onmf.estimators.streaming import Measured
 
 Leading = list[list[tuple[str, float]]]  # of each atom: features and their values
 
@@ -112,7 +112,7 @@ def say_leading(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
 def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
     from onmf.data.columns import Features
     from onmf.data.inputs import require_same_features
-    from onmf.estimators.measured import measured
+    from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
     source = streams.open_source(data, like=nmf.source_)

@@ -99,8 +99,8 @@ def write_coefficients(
     from onmf._support.atomic import replacing
     from onmf.data.columns import Features
     from onmf.data.inputs import require_same_features
-    from onmf.estimators.annotating import origin_of  # as what is asked of ``onmf``: not needed for --help
-    from onmf.estimators.serving import usual_size
+    from onmf.estimators.description import origin_of  # as what is asked of ``onmf``: not needed for --help
+    from onmf.estimators.streaming import usual_size
     from onmf.learner.usage import proportions
 
     skip, what = skips(on_error), "proportions" if as_proportions else "coefficients"

@@ -52,7 +52,7 @@ def write_partitions(
     from onmf.data.inputs import require_same_features
     from onmf.distributed import partitioned
     from onmf.distributed.mapped import each
-    from onmf.estimators.distributing import Sent
+    from onmf.estimators.streaming import Sent
 
     partitions = partitioned(data, like=nmf.source_)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))

@@ -1,0 +1,51 @@
+"""One table of settings: what the constructors, their documentation, files and the command line say agrees with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from onmf import BatchNMF, OnlineNMF
+from onmf.learner.initial_dictionary import INITS
+from onmf.model.settings import BATCH, ONLINE, Setting, defaults, setting
+
+tables = pytest.mark.parametrize(("estimator", "table"), [(OnlineNMF, ONLINE), (BatchNMF, BATCH)])
+
+
+@tables
+def test_the_constructor_has_the_settings_of_the_table_in_its_order(
+    estimator: type, table: tuple[Setting, ...]
+) -> None:
+    parameters = dict(inspect.signature(estimator).parameters)
+    assert {name: parameter.default for name, parameter in parameters.items()} == defaults(table)
+    assert list(parameters) == [each.name for each in table]
+    assert estimator().get_params(deep=False) == defaults(table)
+
+
+@tables
+def test_every_setting_is_documented_with_its_default(estimator: type, table: tuple[Setting, ...]) -> None:
+    section = inspect.getdoc(estimator).partition("Attributes\n")[0].partition("Parameters\n")[2]  # type: ignore[union-attr]
+    documented: dict[str, str] = {}
+    for names, kind in re.findall(r"^(\w[\w, ]*) : (.*)$", section, re.MULTILINE):
+        documented |= dict.fromkeys(names.split(", "), kind)
+    assert list(documented) == [each.name for each in table]
+    for each in table:
+        stated = documented[each.name].partition("default ")[2].replace('"', "")
+        numbers = [float(text) for text in re.findall(r"[\d.]+(?:e-?\d+)?", stated)]
+        if isinstance(each.default, (int, float)) and numbers:  # "1e-4 and 5000" documents two settings
+            assert each.default in numbers, each.name
+        elif each.default is not None:
+            assert stated == str(each.default), each.name
+
+
+def test_flags_are_those_of_one_setting_only() -> None:
+    flags = [flag for each in ONLINE if each.option for flag in each.option.flags]
+    assert len(flags) == len(set(flags))
+
+
+def test_initial_dictionaries_are_those_that_the_learner_knows() -> None:
+    option = setting("init").option
+    assert option is not None
+    assert set(option.choices) == set(INITS)
