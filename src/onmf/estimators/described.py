@@ -24,7 +24,7 @@ class Described:
         ``by="weight"``: the feature's share of the atom. ``"lift"``: that share over the feature's share in all
         data, to which the mean feature's is added, so that rare ones do not win by chance. ``"specificity"``: how far
         that share is above the next best atom's, as a Kullback-Leibler divergence; for marker genes. The formulas are
-        in ``onmf.insight.topics.ranking``. Features without names are "feature 0", "feature 1", ...
+        in ``onmf.insight.topics``. Features without names are "feature 0", "feature 1", ...
         """
         fitted = self._fitted
         require_whole(1, n=n)
