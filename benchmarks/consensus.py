@@ -20,7 +20,7 @@ import onmf
 from onmf._support.arrays import Array
 from onmf.data import examples
 from onmf.data.examples import Cells
-from onmf.selection.stability import directions
+from onmf.insight.features import directions
 
 CASES = ((5, 500), (5, 100), (8, 500), (8, 100))  # programmes, counts per cell
 NUMBER, GENES, SEEDS, DRAWS = 500, 200, 10, 3

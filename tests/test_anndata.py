@@ -12,7 +12,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.data import Batches, SourceError, open_source
-from onmf.insight.plots.given import fits_of
+from onmf.insight.plots.samples import fits_of
 from tests.conftest import require_same_learning
 
 anndata = pytest.importorskip("anndata")

@@ -13,9 +13,8 @@ from scipy.optimize import linear_sum_assignment
 import onmf
 from onmf import OnlineNMF, consensus
 from onmf.data import Batches, SourceError, examples, open_source
-from onmf.selection.clusters import clustered, different, lonelinesses
-from onmf.selection.consensus import Run
-from onmf.selection.stability import directions
+from onmf.insight.features import directions
+from onmf.selection.consensus import Run, clustered, different, lonelinesses
 
 PLANTED = 5
 CELLS = examples.cells(300, 120, PLANTED, depth=500)

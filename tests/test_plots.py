@@ -21,11 +21,11 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, RankSelection
 from onmf.data import open_source
 from onmf.insight import plots
+from onmf.insight.convergence import Course
+from onmf.insight.features import frame_seconds, labelled_axis, names_of, numeric_axis
+from onmf.insight.noise import assumed_power
 from onmf.insight.plots import gallery, tiles
-from onmf.insight.plots.given import axis_of, frame_seconds
-from onmf.insight.plots.noise import _power
-from onmf.insight.plots.palette import COLOURS, HEAT, look
-from onmf.insight.plots.runs import running_mean
+from onmf.insight.plots.drawing import COLOURS, HEAT, look
 
 PNG = b"\x89PNG\r\n\x1a\n"
 N, F = 240, 144  # 12 x 12 pixels
@@ -200,7 +200,7 @@ def test_a_model_learnt_from_sound_has_frequencies_and_seconds(tmp_path: Path) -
         file.writeframes(noise.tobytes())
     source = open_source(str(tmp_path / "x.wav") + "?window=128&hop=32")
     model = OnlineNMF(3, divergence="is", random_state=0, transform_tol=1.0).fit(source)
-    assert frame_seconds(model) == pytest.approx(32 / 8000)
+    assert frame_seconds(model.source_, names_of(model)) == pytest.approx(32 / 8000)
     spectra, course = plots.components(model), plots.activations(model, source)
     assert spectra.get_xlabel() == "frequency (kHz)"
     assert spectra.get_xlim() == (0, 4)
@@ -222,8 +222,8 @@ def test_a_model_learnt_from_sound_has_frequencies_and_seconds(tmp_path: Path) -
     ],
 )
 def test_names_that_are_numbers_become_the_axis(names: list[str] | None, told: bool, label: str) -> None:
-    at, text, known = axis_of(names, 3)
-    assert (text, known) == (label, told)
+    at, text = labelled_axis(names, 3)
+    assert (text, numeric_axis(names) is not None) == (label, told)
     assert (np.diff(at) > 0).all()
 
 
@@ -267,10 +267,35 @@ def test_topics_show_the_heaviest_words_first(K: int) -> None:
 # Runs, fits, noise
 
 
+def course(losses: Any, sizes: Any) -> Course:
+    samples = np.cumsum(sizes)
+    return Course.of({"samples": samples, "seconds": samples / 10, "loss": np.asarray(losses)})
+
+
 def test_the_running_mean_weighs_batches_by_their_samples() -> None:
-    losses, samples = np.r_[np.full(40, 2.0), 1000.0], np.r_[np.full(40, 100.0), 1e-3]
-    assert running_mean(losses, samples)[-1] == pytest.approx(2, rel=0.01)
-    assert np.allclose(running_mean(np.full(50, 3.0), np.ones(50)), 3)
+    assert course(np.r_[np.full(40, 2.0), 1000.0], np.r_[np.full(40, 100.0), 50]).running_mean[-1] > 70
+    assert course(np.r_[np.full(40, 2.0), 1000.0], np.r_[np.full(40, 100.0), 1e-3]).running_mean[-1] < 2.01
+    assert np.allclose(course(np.full(50, 3.0), np.ones(50)).running_mean, 3)
+
+
+def test_a_single_sample_at_the_end_of_a_pass_joins_the_batch_before_it() -> None:
+    losses = [9.0, 5.0, 500.0, 4.0, 4.0, 1.0, 4.0, 4.0, 600.0]
+    found = course(losses, [200, 200, 1] * 3)
+    assert found.samples.tolist() == [200, 401, 601, 802, 1002, 1203]
+    assert found.loss == pytest.approx([9, 1500 / 201, 4, 801 / 201, 4, 1400 / 201])
+    assert course([3.0, 2.0, 2.5, 1.0], [1000, 10, 10, 10]).samples.tolist() == [1010, 1020, 1030]  # small ones follow
+
+
+def test_401_samples_in_batches_of_200_show_no_leap_at_the_end_of_a_pass() -> None:
+    rows = np.random.default_rng(1).gamma(1.0, 1.0, (401, 8)) * 10 ** np.r_[np.zeros(400), 2][:, None]
+    model = OnlineNMF(2, batch_size=200, max_passes=3, shuffle=False, random_state=0).fit(rows)
+    loss, sizes = model.history_["loss"], np.diff(model.history_["samples"], prepend=0)
+    assert sizes.tolist() == [200, 200, 1] * 3
+    assert loss[2] > 20 * loss[1]
+    faint, mean = plots.convergence(model).lines
+    assert len(faint.get_xdata()) == len(mean.get_xdata()) == 6
+    assert faint.get_ydata()[1] == pytest.approx((sizes[1:3] @ loss[1:3]) / 201)
+    assert max(mean.get_ydata()[1:]) < loss[2] / 20
 
 
 def test_axes_are_logarithmic_where_numbers_span_much() -> None:
@@ -320,7 +345,7 @@ def test_long_data_are_averaged_in_bins() -> None:
     ],
 )
 def test_the_law_is_that_of_the_divergence(divergence: str, power: float) -> None:
-    assert _power(onmf.divergences.get(divergence)) == pytest.approx(power)
+    assert assumed_power(onmf.divergences.get(divergence)) == pytest.approx(power)
 
 
 @pytest.mark.parametrize(("power", "divergence"), [(0, "squared_l2"), (1, "kl"), (2, "is")])

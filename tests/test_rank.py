@@ -20,9 +20,8 @@ from onmf.cli.main import app
 from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis
 from onmf.methods import EM
-from onmf.selection.rank import Trial, _judged, _suited, _turned
-from onmf.selection.speckle import Speckle
-from onmf.selection.stability import stability
+from onmf.selection.holdout import Speckle
+from onmf.selection.rank import Trial, _judged, _suited, _turned, stability
 from tests.conftest import example_id
 from tests.small import EXAMPLES
 

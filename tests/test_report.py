@@ -24,16 +24,15 @@ from sklearn.exceptions import ConvergenceWarning
 from typer.testing import CliRunner
 
 import onmf
-from onmf import BatchNMF, OnlineNMF, divergences
+from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
 from onmf.data import Rows, open_source
 from onmf.estimators.description import as_source, subject_of, write_report
+from onmf.insight.convergence import Course
 from onmf.insight.report import charts, page
-from onmf.insight.report.advice import advice, still_falls
-from onmf.insight.report.assessing import assess
-from onmf.insight.report.residuals import assumed_power, residuals
-from onmf.insight.report.running import MOST_BINS, Bins, Extremes, Reservoir
-from onmf.insight.report.terms import Terms
+from onmf.insight.report.advice import advice
+from onmf.insight.report.assessment import MOST_STRETCHES, RandomSample, Stretches, assess
+from onmf.insight.report.views import Terms
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</td><script>alert(1)</script>&'\""
@@ -146,7 +145,7 @@ def test_every_chart_is_one_that_plotly_takes(good: OnlineNMF) -> None:
         charts.convergence(subject),
         charts.activations(subject, found, range(3)),
         charts.losses(found),
-        charts.spread(subject, found),
+        charts.residuals(subject, found),
     ]
     for chart in drawn:
         assert chart is not None
@@ -163,7 +162,7 @@ def test_losses_and_shares_are_those_of_the_model(good: OnlineNMF) -> None:
     assert found.loss == pytest.approx(good.loss(frame(X)))
     parts = good.transform(frame(X)) * good.components_.sum(axis=1)
     np.testing.assert_allclose(found.shares, good.proportions(frame(X)).mean(axis=0))  # as `onmf topics` has them
-    np.testing.assert_allclose(found.bins.means[0], parts[: found.bins.length].mean(axis=0))
+    np.testing.assert_allclose(found.stretches.means[0], parts[: found.stretches.length].mean(axis=0))
     assert found.gain > 0.5
 
 
@@ -211,56 +210,31 @@ def test_the_same_of_a_stream_as_of_an_array_and_what_is_kept_does_not_grow(good
     assert (whole.samples, parts.samples) == (3000, 3000)
     assert parts.loss == pytest.approx(whole.loss)
     assert parts.X.shape == (300, 12)
-    assert len(parts.bins.means) <= MOST_BINS
+    assert len(parts.stretches.means) <= MOST_STRETCHES
 
 
 def test_sums_over_stretches_are_those_of_all_rows_however_many() -> None:
     rows = np.random.default_rng(0).random((5000, 2))
-    bins = Bins(2)
+    stretches = Stretches(2)
     for first in range(0, 5000, 333):
-        bins.add(rows[first : first + 333])
-    assert bins.length == 32
-    np.testing.assert_allclose(bins.means[:156], rows[: 156 * 32].reshape(156, 32, 2).mean(axis=1))
-    np.testing.assert_allclose(bins.sums.sum(axis=0), rows.sum(axis=0))
+        stretches.add(rows[first : first + 333])
+    assert stretches.length == 32
+    np.testing.assert_allclose(stretches.means[:156], rows[: 156 * 32].reshape(156, 32, 2).mean(axis=1))
+    np.testing.assert_allclose(stretches.sums.sum(axis=0), rows.sum(axis=0))
+    few = Stretches(2)
+    few.add(rows[:300])
+    np.testing.assert_allclose(few.means[-1], rows[298:300].mean(axis=0))
 
 
-def test_a_reservoir_keeps_every_row_with_the_same_chance() -> None:
+def test_a_random_sample_keeps_every_row_with_the_same_chance() -> None:
     kept = np.zeros(60)
     for seed in range(400):
-        reservoir = Reservoir(6, np.random.default_rng(seed))
+        sample = RandomSample(6, np.random.default_rng(seed))
         for first in range(0, 60, 7):
-            for i, place in reservoir.places(min(7, 60 - first)):
-                reservoir.put(place, first + i)
-        kept[reservoir.kept] += 1
+            sample.add(min(7, 60 - first), range(first, 60).__getitem__)
+        kept[sample.kept] += 1
     assert kept.sum() == 400 * 6
     assert np.abs(kept - 40).max() < 5 * np.sqrt(40)
-
-
-def test_extremes_are_the_largest() -> None:
-    keys = np.random.default_rng(0).permutation(50).astype(float)
-    extremes = Extremes(4)
-    for key in keys:
-        if extremes.wants(key):
-            extremes.add(key, key)
-    assert extremes.items == [49, 48, 47, 46]
-
-
-@pytest.mark.parametrize(
-    ("name", "power"),
-    {
-        "kl": 1,
-        "is": 2,
-        "squared_l2": 0,
-        "huber:1": 0,
-        "l1": 0,
-        "l2": 0,
-        "beta:1.5": 0.5,
-        "hellinger": 1,
-        "alpha:2": 1,
-    }.items(),
-)
-def test_a_divergence_assumes_a_law_of_the_noise(name: str, power: float) -> None:
-    assert assumed_power(divergences.get(name)) == pytest.approx(power)
 
 
 def test_residuals_show_the_law_that_the_noise_has() -> None:
@@ -272,6 +246,12 @@ def test_residuals_show_the_law_that_the_noise_has() -> None:
         found = residuals(subject, assess(subject, Rows(X.astype(float) + 1e-9), "X"))
         assert found is not None
         assert found.measured == pytest.approx(power, abs=0.35)
+        subject = model._subject()
+        chart = charts.residuals(subject, assess(subject, Rows(X.astype(float) + 1e-9), "X"))
+        assert chart is not None
+        said = re.search(r"here the power is ([\d.]+), which is close", chart.text)
+        assert said is not None, chart.text
+        assert float(said[1]) == pytest.approx(power, abs=0.35)
 
 
 # In the user's terms
@@ -361,11 +341,11 @@ def test_every_kind_of_model_and_data_has_a_page(kind: str, tmp_path: Path) -> N
     assert "How it fits" not in path.read_text()
 
 
-def test_known_atoms_are_marked(tmp_path: Path) -> None:
+def test_fixed_components_are_marked(tmp_path: Path) -> None:
     model = OnlineNMF(3, fixed=TRUTH[:1] / TRUTH[0].max(), random_state=0).fit(counts(200))
     text = model.report(path=tmp_path / "x.html").read_text()
-    assert text.count(">known</span>") == 2  # in the gallery and in the table
-    assert "3, 1 of them known before" in text
+    assert text.count(">fixed</span>") == 2  # in the gallery and in the table
+    assert "3, 1 of them fixed" in text
 
 
 def test_features_never_known_are_no_part_of_a_sample(tmp_path: Path) -> None:
@@ -441,7 +421,7 @@ def test_a_stream_that_has_changed_is_told() -> None:
     assert "drift" in codes(model)
 
 
-def test_unknown_features_and_samples_are_told() -> None:
+def test_missing_features_and_samples_are_told() -> None:
     X = counts(300)
     X[:, 4] = np.nan
     X[3] = np.nan
@@ -449,6 +429,8 @@ def test_unknown_features_and_samples_are_told() -> None:
         model = OnlineNMF(3, missing="nan", random_state=0, max_passes=4).fit(frame(X))
     assert codes(model) == ["unknown features", "blank samples"]
     assert "col 4" in advice(subject_of(model))[0].text
+    assert codes(model) == ["missing features", "blank samples"]
+    assert "col 4" in advice(model._subject())[0].text
 
 
 def test_bad_samples_of_the_data_are_told_and_the_others_shown(good: OnlineNMF) -> None:
@@ -643,5 +625,19 @@ def test_more_components_than_features_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_loss_falls_by_all_of_itself_at_most() -> None:
-    history = {"loss": np.geomspace(1.0, 1e-6, 40), "samples": np.arange(1.0, 41.0)}
-    assert 0.5 < (still_falls(history) or 0) <= 1
+    samples = np.arange(1.0, 41.0)
+    course = Course.of({"loss": np.geomspace(1.0, 1e-6, 40), "samples": samples, "seconds": samples})
+    assert 0.5 < (course.still_falls or 0) <= 1
+
+
+def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:
+    rows = counts(401)
+    rows[400] = TRUTH[0] * 40  # one that is fitted well
+    model = OnlineNMF(3, batch_size=200, max_passes=2, shuffle=False, random_state=0).fit(rows)
+    loss = model.history_["loss"]
+    assert model.history_["samples"].tolist() == [200, 400, 401, 601, 801, 802]
+    assert loss[-1] < 0.5 * loss[-2]
+    assert "falling" not in codes(model)
+    end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(model._subject()).text)
+    assert end is not None
+    assert float(end[1]) == pytest.approx((200 * loss[-2] + loss[-1]) / 201, rel=1e-3)

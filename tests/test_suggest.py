@@ -18,7 +18,7 @@ from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf.cli import main as cli
 from onmf.data.examples import Planted
-from onmf.selection.divergence.suggestion import Suggestion
+from onmf.selection.divergence import Suggestion
 from reproduction.datasets import bbc, piano, yaleb
 
 Noise = Callable[[Array, np.random.Generator], Array]

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from onmf.model.units import DomainWarning
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.selection.consensus import Consensus, consensus
-    from onmf.selection.divergence.suggestion import suggest_divergence
-    from onmf.selection.rank import select_rank
-    from onmf.selection.result import RankSelection
+    from onmf.selection.divergence import suggest_divergence
+    from onmf.selection.rank import RankSelection, select_rank
 else:
     # Imported when they are asked for: scikit-learn, which the estimators stand on, takes a second, and neither the
     # command line's help nor a divergence on its own needs it.
@@ -59,12 +58,12 @@ else:
         "DomainWarning": "onmf.model.units",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
-        "RankSelection": "onmf.selection.result",
+        "RankSelection": "onmf.selection.rank",
         "Sets": "onmf.model.sets",
         "consensus": "onmf.selection.consensus",
         "load": "onmf.estimators.files",
         "save": "onmf.estimators.files",
-        "suggest_divergence": "onmf.selection.divergence.suggestion",
+        "suggest_divergence": "onmf.selection.divergence",
         "select_rank": "onmf.selection.rank",
         "separate": "onmf.insight.separation",
     }

@@ -17,7 +17,7 @@ from onmf.cli.options import Data, Implicit, Missing
 from onmf.cli.terminal import console, require_drawable
 
 if TYPE_CHECKING:
-    from onmf.selection.divergence.suggestion import Suggestion
+    from onmf.selection.divergence import Suggestion
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -39,7 +39,7 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Suggest a divergence for DATA from how its noise behaves, and say why. Some hundred samples are looked at."""
-    from onmf.selection.divergence.suggestion import suggest_divergence  # not needed for --help
+    from onmf.selection.divergence import suggest_divergence  # not needed for --help
 
     if plot is not None:
         require_drawable(plot, streams.path_of(data))

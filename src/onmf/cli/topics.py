@@ -22,7 +22,7 @@ from onmf.cli.module import Module
 from onmf.cli.options import Model
 from onmf.cli.progress import watched
 from onmf.cli.terminal import DATA_HELP, console, errors, fail
-from onmf.insight.topics.ranking import RANKINGS
+from onmf.insight.topics import RANKINGS
 
 if TYPE_CHECKING:
     from onmf.estimators.streaming import Measured

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_samples
+from sklearn.neighbors import NearestNeighbors
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number, require_whole
 from onmf._support.seeds import generators, require_seed
-from onmf.data import Batches, Source, SourceError
-from onmf.data.iterable import is_stream
 from onmf.estimators.online import OnlineNMF
-from onmf.selection.clusters import Clusters, clustered, different, lonelinesses
-from onmf.selection.stability import directions
+from onmf.insight.features import directions
+from onmf.selection.holdout import rewinding_source
 
-LITTLE = 4.0  # times the least weight of a feature: what one gets that no atom of the consensus has
+LITTLE = 4.0  # times the least weight of a feature: what one gets that no component of the consensus has
+NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
+STARTS = 10  # of k-means
 
 
 @dataclass(frozen=True)
 class Run:
-    """One fit of several: what a callback is told."""
+    """One fit of several, as a callback is told of it."""
 
     loss: float  # of its last batch
     done: int  # fits so far, and in all
@@ -38,34 +42,34 @@ class Consensus:
     """
 
     model: OnlineNMF
-    stability: float  # the mean silhouette of all atoms: 1 if every run has found the same
-    stabilities: Array  # (K,): the same for the atoms of each component
-    sizes: Array  # (K,): how many atoms each is the median of
-    distances: Array  # (seeds, K): of each run's atoms, to the nearest ones
+    stability: float  # the mean silhouette of all runs' components: 1 if every run has found the same
+    stabilities: Array  # (K,): that of each group
+    sizes: Array  # (K,): how many components of single runs each is the median of
+    distances: Array  # (seeds, K): of each run's components, to the nearest ones
     threshold: float  # above which they were left out
 
     @property
     def components(self) -> Array:
-        """The dictionary (K, F)."""
+        """Return the dictionary (K, F)."""
         return self.model.components_
 
     @property
     def kept(self) -> float:
-        """The share of atoms that were not left out."""
+        """Return the share of the runs' components that were not left out."""
         return float((self.distances <= self.threshold).mean())
 
     def __repr__(self) -> str:
         seeds, K = self.distances.shape
-        agreed = f"stability {self.stability:.3f}, {self.kept:.0%} of atoms kept"
+        agreed = f"stability {self.stability:.3f}, {self.kept:.0%} of theirs kept"
         return f"Consensus({K} components of {seeds} runs: {agreed})"
 
     def __str__(self) -> str:
-        lines = ["component  stability  atoms"]
+        lines = ["component  stability   size"]
         for k, (stability, size) in enumerate(zip(self.stabilities, self.sizes, strict=True)):
             lines.append(f"{k:9d}  {stability:9.3f}  {size:5d}")
         seeds, K = self.distances.shape
         said = (
-            f"The stability of {K} components over {seeds} runs is {self.stability:.3f}. Of their {seeds * K} atoms, "
+            f"The stability of {K} components over {seeds} runs is {self.stability:.3f}. Of the runs' {seeds * K}, "
             f"{self.kept:.0%} were kept: those at a mean distance of at most {self.threshold:g} to the nearest ones."
         )
         return "\n".join([*lines, "", said])
@@ -84,7 +88,7 @@ def consensus(
 ) -> Consensus:
     """Learn several times, from different starts, and keep what the runs agree on, as cNMF does.
 
-    The atoms of all runs are brought to length 1. Those with few neighbours are left out, the others form
+    The components of all runs are brought to length 1. Those with few neighbours are left out, the others form
     ``n_components`` groups by k-means, and the median of a group is a component.
 
     Parameters
@@ -96,8 +100,8 @@ def consensus(
     seeds : int, default 10
         Runs, each with a start and an order of the samples of its own.
     threshold : float, default 0.5
-        An atom is left out if the mean distance to its nearest neighbours among all, as many as three tenths of the
-        runs, is larger. Distances between atoms of length 1 lie between 0 and 1.41; 2 keeps all.
+        A run's component is left out if the mean distance to its nearest neighbours among all, as many as three tenths
+        of the runs, is larger. Distances between components of length 1 lie between 0 and 1.41; 2 keeps all.
     random_state : int, RandomState, Generator or None
         Seeds the runs and the grouping.
     callback : callable or None
@@ -110,24 +114,25 @@ def consensus(
     Returns
     -------
     Consensus
-        ``components``, ``stability`` over all and ``stabilities`` of each, the share of atoms ``kept``, and ``model``,
-        whose dictionary is the consensus. Stability is the silhouette score of all atoms, also of those left out;
-        compare it between numbers of components, of which a wrong one is less stable.
+        ``components``, ``stability`` over all and ``stabilities`` of each, the share ``kept`` of the runs' components,
+        and ``model``, whose dictionary is the consensus. Stability is the silhouette score of all runs' components,
+        also of those left out; compare it between numbers of components, of which a wrong one is less stable.
 
-    Cost: ``seeds`` fits of ``max_passes`` passes, and one pass with the consensus. All runs' atoms are held in memory.
+    Cost: ``seeds`` fits of ``max_passes`` passes, and one pass with the consensus. Memory holds all runs' components.
     """
     require_whole(1, n_components=n_components)
     require_whole(2, seeds=seeds)
     if n_components == 1:
         raise ValueError("one component alone has no others to be told from; give n_components of at least 2.")
     if not is_number(threshold) or not threshold > 0:
-        raise ValueError(f"threshold is a distance between atoms of length 1, above 0; got {threshold!r}.")
+        raise ValueError(f"threshold is a distance between components of length 1, above 0; got {threshold!r}.")
     require_seed(random_state)
     for name in ("fixed", "callbacks"):
         if name in settings:
             raise TypeError(f"consensus takes no {name}{'; it takes callback' if name == 'callbacks' else ''}.")
     settings = {"max_passes": 5} | settings
-    X = _lasting(X)
+    source = rewinding_source(X)
+    X = X if source is None else source
     grouping, *drawn = generators(random_state)[0].integers(2**31, size=seeds + 1).tolist()
     runs: list[OnlineNMF] = []
     with warnings.catch_warnings():
@@ -139,16 +144,16 @@ def consensus(
                 callback(told)
             if verbose:
                 print(f"[onmf] run {told.done} of {told.total}: loss {told.loss:.6g}", flush=True)
-        atoms = np.concatenate([run.components_ for run in runs])
-        distances = lonelinesses(atoms, seeds)
+        pooled = np.concatenate([run.components_ for run in runs])
+        distances = lonelinesses(pooled, seeds)
         kept = distances <= threshold
-        if (there := different(atoms[kept])) < n_components:
+        if (there := different(pooled[kept])) < n_components:
             raise ValueError(
-                f"the runs agree on fewer than {n_components} components: of their {len(atoms)} atoms, {there} "
+                f"the runs agree on fewer than {n_components} components: of their {len(pooled)}, {there} "
                 f"different ones have neighbours within {threshold:g}; lower n_components, or raise threshold."
             )
-        groups = clustered(atoms, kept, n_components, grouping)
-        W = _medians(atoms, groups, n_components, _least_weight(runs[0]))
+        groups = clustered(pooled, kept, n_components, grouping)
+        W = _medians(pooled, groups, n_components, _least_weight(runs[0]))
         settings |= {"fixed": W, "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
     everyone = [groups.widths[groups.labels == k] for k in range(n_components)]
@@ -162,26 +167,52 @@ def consensus(
     )
 
 
-def _lasting(X: Any) -> Any:
-    """X as it can be read by every run."""
-    if not isinstance(X, Source) and not is_stream(X):
-        return X
-    source = X if isinstance(X, Source) else Batches(X)
-    if not source.rewinds:
-        raise SourceError(
-            "this source can be read only once, but every run learns from all of it; write it to a file first."
-        )
-    return source
+@dataclass(frozen=True)
+class Clusters:
+    """K groups of components of several fits, as points on the sphere, the steadiest first."""
+
+    labels: npt.NDArray[np.intp]  # of each component its group; for those that lie alone, that of the nearest centre
+    kept: Mask  # those that do not lie alone
+    widths: Array  # the silhouette of each: 1 in a narrow group far from the others, below 0 in a wrong one
+
+    def of_group(self, k: int) -> Mask:
+        """Tell which components group k is made of."""
+        return self.kept & (self.labels == k)
 
 
-def _medians(atoms: Array, groups: Clusters, K: int, least: float) -> Array:
-    """The median direction of each group times its median length (K, F): under penalties and on the simplex, atoms
-    have one.
+def lonelinesses(W: Array, runs: int) -> Array:
+    """Return the mean distance of each component's direction to the nearest ones, three tenths of the runs."""
+    near = NearestNeighbors(n_neighbors=max(1, round(NEIGHBOURS * runs))).fit(directions(W))
+    distances, _ = near.kneighbors()  # of every point, itself left out
+    return np.asarray(distances.mean(axis=1))
 
-    The median of a feature that half of the runs leave at zero is zero. Where no atom is left to fit it, as some
+
+def clustered(W: Array, kept: Mask, K: int, seed: int) -> Clusters:
+    """Put the kept components in K groups, by k-means; the others join the nearest, so that silhouettes tell of them.
+
+    A wrong K leaves many alone: without these, what is left would look steady.
+    """
+    points = directions(W)
+    means = KMeans(K, n_init=STARTS, random_state=seed).fit(points[kept])
+    labels = means.predict(points)
+    labels[kept] = means.labels_
+    widths = silhouette_samples(points, labels)
+    steady = np.argsort([-widths[labels == k].mean() for k in range(K)], kind="stable")
+    return Clusters(np.argsort(steady)[labels], kept, widths)
+
+
+def different(W: Array) -> int:
+    """Return how many directions there are, up to rounding."""
+    return len(np.unique(directions(W).round(9), axis=0))
+
+
+def _medians(W: Array, groups: Clusters, K: int, least: float) -> Array:
+    """Return the median direction of each group times its median length, which penalties and the simplex give it.
+
+    The median of a feature that half of the runs leave at zero is zero. Where no component is left to fit it, as some
     divergences need, the mean takes its place, and a trace where that is zero too.
     """
-    points, lengths = directions(atoms), np.linalg.norm(atoms.astype(np.float64), axis=1)
+    points, lengths = directions(W), np.linalg.norm(W.astype(np.float64), axis=1)
     members = [groups.of_group(k) for k in range(K)]
     sizes = np.array([[np.median(lengths[group])] for group in members])
     W = sizes * np.array([np.median(points[group], axis=0) for group in members])
@@ -193,6 +224,6 @@ def _medians(atoms: Array, groups: Clusters, K: int, least: float) -> Array:
 
 
 def _least_weight(run: OnlineNMF) -> float:
-    """What the atoms of a dictionary must weigh together at a feature, in the units in which ``fixed`` is given."""
+    """Return what components must weigh together at a feature, in the units in which ``fixed`` is given."""
     fitted = run._fitted
     return LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)

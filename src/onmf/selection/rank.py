@@ -1,45 +1,155 @@
-"""``select_rank``: the number of atoms that predicts held-out entries best, and how stable they are."""
+"""``select_rank``: the number of components that predicts held-out entries best, and how stable they are."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
-from onmf._support.arrays import FEW_ENTRIES, density
+from onmf._support.arrays import FEW_ENTRIES, Array, density
 from onmf._support.checks import require_whole
 from onmf._support.known import Known, apart, as_known, checked_missing
 from onmf._support.seeds import generators, require_seed
-from onmf.model.penalty import NO_PENALTIES
-from onmf.data import Batches, Rows, Source, SourceError
+from onmf.coefficients.problem import NO_PENALTIES
+from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
-from onmf.data.iterable import is_stream
+from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.online import OnlineNMF
+from onmf.insight.features import directions
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
-from onmf.model.validation import DataError
-from onmf.selection.result import RankSelection
-from onmf.selection.speckle import Speckle
-from onmf.selection.stability import stability
+from onmf.model.units import DataError
+from onmf.selection.holdout import Speckle, rewinding_source
 
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
+FAR = 1.5  # times a rank is another one, not its neighbour
+ALIKE = 0.9  # cosines of matched components from which on dictionaries count as the same
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One fit of many: what a callback is told."""
+    """One fit of many, as a callback is told of it."""
 
     rank: int
     loss: float  # per held-out entry
     done: int  # fits so far, and at most
     total: int
+
+
+@dataclass(frozen=True)
+class RankSelection:
+    """Ranks, how well each predicts held-out entries, and how much its components depend on the start.
+
+    ``print`` shows a table with the recommendation and its reason, ``plot`` a picture; ``table`` is for data frames:
+    ``pandas.DataFrame(selection.table)``.
+    """
+
+    ranks: tuple[int, ...]  # those that were tried, ascending
+    losses: Array  # (ranks, seeds): the mean loss per held-out entry, in the data's units
+    stability: Array  # (ranks,): the mean similarity of matched components over pairs of seeds, 1 if all are the same
+    not_tried: tuple[int, ...] = ()  # larger ones, once the loss had clearly turned
+
+    @cached_property
+    def loss(self) -> Array:
+        """Return the mean loss over the seeds, per rank."""
+        return self.losses.mean(axis=1)
+
+    @cached_property
+    def spread(self) -> Array:
+        """Return the standard deviation over the seeds, per rank; most of it is common to all ranks."""
+        return self.losses.std(axis=1, ddof=1)
+
+    @cached_property
+    def excess(self) -> Array:
+        """Return how much the loss is above that of the best rank, per rank."""
+        return self.loss - self.loss.min()
+
+    @cached_property
+    def error(self) -> Array:
+        """Return the standard error of the excess, per rank: a seed holds out the same entries at every rank."""
+        apart = self.losses - self.losses[self._best]
+        return np.asarray(apart.std(axis=1, ddof=1) / np.sqrt(apart.shape[1]))
+
+    @property
+    def best(self) -> int:
+        """Return the rank of the lowest loss."""
+        return self.ranks[self._best]
+
+    @property
+    def recommended(self) -> int:
+        """Return the smallest rank whose loss is within one standard error of the lowest."""
+        return self.ranks[self._place]
+
+    @property
+    def table(self) -> dict[str, list[Any]]:
+        """Return the columns, one entry per rank."""
+        columns = {name: getattr(self, name).tolist() for name in ("loss", "spread", "excess", "error", "stability")}
+        return {"rank": list(self.ranks), **columns}
+
+    @property
+    def reason(self) -> str:
+        """Say in words why this rank is recommended, and what speaks against it."""
+        K, place = self.recommended, self._place
+        if self.best == K:
+            said = [f"Rank {K} predicts held-out entries best."]
+        else:
+            said = [f"Rank {K} is the smallest within one standard error of the lowest held-out loss, at {self.best}."]
+        if self._best == len(self.ranks) - 1:
+            said.append("It is still falling at the largest rank that was tried: try larger ones.")
+        elif place == 0 and K > 1:
+            said.append("No smaller rank was tried: the right one may be below.")
+        close = [rank for rank, near in zip(self.ranks, self.excess <= 2 * self.error, strict=True) if near]
+        if close[-1] > FAR * close[0]:
+            said.append(f"Ranks {close[0]} to {close[-1]} can hardly be told apart: noise may hide the right one.")
+        alike = f"Components of different seeds match with a similarity of {self.stability[place]:.2f}"
+        if self.stability[place] >= ALIKE:
+            said.append(f"{alike}: they hardly depend on the start.")
+        else:
+            said.append(f"{alike}: they depend on the start, so do not read much into single components.")
+            similarities = zip(self.stability.round(2), self.ranks, strict=True)
+            most, steadiest = max(each for each in similarities if each[1] > 1)  # one component is always found again
+            if steadiest != K:
+                said.append(f"They depend on it least at rank {steadiest} ({most:.2f}).")
+        if self.not_tried:
+            first, last = self.not_tried[0], self.not_tried[-1]
+            which = f"Rank {first} was" if first == last else f"Ranks {first} to {last} were"
+            said.append(f"{which} not tried: those just before were worse for every seed.")
+        return " ".join(said)
+
+    def __str__(self) -> str:
+        lines = ["rank  held-out loss     spread  above the best            stability"]
+        for place, rank in enumerate(self.ranks):
+            above = f"{self.excess[place]:.4g} ± {self.error[place]:.2g}" if place != self._best else "-"
+            mark = "  <- recommended" if place == self._place else ""
+            lines.append(
+                f"{rank:4d}  {self.loss[place]:13.6g}  {self.spread[place]:9.2g}  {above:24s}  "
+                f"{self.stability[place]:9.3f}{mark}"
+            )
+        return "\n".join([*lines, "", self.reason])
+
+    def plot(self) -> Any:
+        """Draw ``onmf.plots.rank`` on a figure of its own, and return it; ``plot().savefig("ranks.png")`` writes it."""
+        from onmf.insight.plots import new_figure, rank
+
+        return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
+
+    @property
+    def _best(self) -> int:
+        return int(self.loss.argmin())
+
+    @property
+    def _place(self) -> int:
+        return int(np.flatnonzero(self.excess <= self.error)[0])
 
 
 def select_rank(
@@ -55,11 +165,11 @@ def select_rank(
     verbose: int = 0,
     **settings: Any,
 ) -> RankSelection:
-    """How many atoms the data support: the rank that predicts entries best which no fit has seen.
+    """Find how many components the data support: the rank that best predicts entries that no fit has seen.
 
-    The loss of a fit falls with every further atom, on new samples too, since their coefficients are free: it always
-    takes the largest rank. Here a share of the *entries*, scattered over all samples, is held out of dictionaries and
-    coefficients alike, and then predicted; atoms that fit noise make that worse.
+    The loss of a fit falls with every further component, on new samples too, since their coefficients are free: it
+    always takes the largest rank. Here a share of the *entries*, scattered over all samples, is held out of
+    dictionaries and coefficients alike, and then predicted; components that fit noise make that worse.
 
     Parameters
     ----------
@@ -68,7 +178,7 @@ def select_rank(
         memory that does not grow with it. Zeros that a sparse X does not store are held out like other entries, for
         which its batches are made dense: a fit costs what dense data cost, O(n F K) per pass.
     ranks : iterable of int
-        The numbers of atoms to try, such as ``range(2, 31)``.
+        The numbers of components to try, such as ``range(2, 31)``.
     n_seeds : int, default 3
         Fits per rank. Each has other held-out entries and another start; the entries are the same at every rank.
     held_out : float, default 0.1
@@ -76,7 +186,7 @@ def select_rank(
     max_passes : int, default 5
         Passes of every fit over the data.
     patience : int or None, default 5
-        Ranks are tried from the smallest up. Once the last so many are all worse than the best, for every seed, larger
+        Ranks are tried from the smallest up. Once this many in a row are worse than the best, for every seed, larger
         ones are not tried; None tries all.
     random_state : int, RandomState, Generator or None
         Seeds the held-out entries and the fits.
@@ -135,22 +245,33 @@ def select_rank(
     return RankSelection(tuple(tried[:n]), np.array(losses), np.array(steady), tuple(tried[n:]))
 
 
+def stability(dictionaries: Sequence[Array]) -> float:
+    """Return the mean similarity of matched components over all pairs of dictionaries: 1 if all are the same."""
+    return float(np.mean([matched_similarity(*pair) for pair in combinations(dictionaries, 2)]))
+
+
+def matched_similarity(one: Array, other: Array) -> float:
+    """Return the mean cosine of components, each matched with one of the other dictionary so that it is largest."""
+    cosines = directions(one) @ directions(other).T
+    return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
+
+
 def _turned(losses: Any, patience: int) -> bool:
-    """Are the last so many ranks all worse than the best, for every seed?"""
+    """Tell whether as many of the last ranks as ``patience`` are worse than the best, for every seed."""
     best = int(losses.mean(axis=1).argmin())
     later = losses[max(best + 1, len(losses) - patience) :]
     return len(later) == patience and bool((later > losses[best]).all())
 
 
 def _judged(model: OnlineNMF, source: Source, speckle: Speckle) -> float:
-    """The mean loss per held-out entry; samples of which nothing is known tell nothing."""
+    """Return the mean loss per held-out entry; samples of which nothing is known tell nothing."""
     total = entries = 0.0
     size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
         batch, held = speckle.split(rows, batch)
         known, samples = apart(batch)
         counts = (np.ones(len(known)) if samples is None else samples) * (known.weight(axis=1) > 0)
-        total += float(counts @ model._inference().held_out_losses(known, held))
+        total += float(counts @ held_out_losses(model, known, held))
         entries += float(counts @ held.weight(axis=1))
     if not entries:
         raise ValueError("no entry was held out: the data are too few; hold out a larger share of them (held_out).")
@@ -169,11 +290,11 @@ def _checked_ranks(ranks: Iterable[int]) -> list[int]:
 
 
 def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any]) -> None:
-    """Atoms that nothing keeps small are never needed beyond one for each feature, which fits everything."""
+    """Warn of more components than features, unless a penalty or a bound keeps them small: one each fits everything."""
     bound = settings.get("coefficients", "nonnegative") != "nonnegative"
-    if tried[-1] > n_features and not bound and not any(settings.get(price) for price in vars(NO_PENALTIES)):
+    if tried[-1] > n_features and not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
         warnings.warn(
-            f"Rank {tried[-1]} is more than the data have features ({n_features}), and one atom for each of them fits "
+            f"Rank {tried[-1]} is more than the data have features ({n_features}), and one component for each fits "
             f"anything; try ranks up to {n_features}.",
             UserWarning,
             stacklevel=3,
@@ -181,7 +302,7 @@ def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of all models, without those that are not theirs to have."""
+    """Return the settings of all models; raise an error for those that models cannot have here."""
     for name in ("n_components", "callbacks"):
         if name in settings:
             raise TypeError(f"select_rank takes no {name}; it takes ranks and callback.")
@@ -196,20 +317,15 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source(X: Any) -> Source:
-    """X as a source that can be read as often as it takes."""
-    if isinstance(X, Source) or is_stream(X):
-        source = X if isinstance(X, Source) else Batches(X)
-        if not source.rewinds:
-            raise SourceError(
-                "this source can be read only once, but every rank is learnt from all of it; write it to a file first."
-            )
+    """Return X as a source that can be read as often as it takes."""
+    if (source := rewinding_source(X)) is not None:
         return source
     X, _ = matrix_of(X)
     return Rows(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False))
 
 
 def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle: Speckle) -> dict[str, Any]:
-    """What the data decide about method and divergence, once for all ranks."""
+    """Return what the data decide about method and divergence, once for all ranks."""
     found: dict[str, Any] = {}
     given = divergences.get(settings.get("divergence", "kl"))
     method = methods.get(settings.get("method", "auto"))
@@ -219,7 +335,7 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle:
     first, _ = apart(as_known(as_floats(first), speckle.missing, speckle.implicit))
     few = not isinstance(first, Known) and density(first) < FEW_ENTRIES
     if isinstance(method, Auto) and few and given.alpha_order is not None:
-        # Most of what is known are zeros, of which auto cannot tell once they stand beside unknown entries.
+        # Most of what is known are zeros, of which auto cannot tell once they stand beside missing entries.
         found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
     if given.adaptive:
         middle = OnlineNMF(tried[len(tried) // 2], random_state=speckle.seed, **settings).fit(speckle.known(source))

@@ -13,7 +13,7 @@ from scipy.ndimage import median_filter
 from onmf import OnlineNMF, Progress
 from onmf._support.arrays import Array, Counts
 from onmf.insight.plots import new_figure
-from onmf.insight.plots.mosaic import as_pictures, mosaic
+from onmf.insight.plots.drawing import as_pictures, mosaic
 from reproduction.judge import peak_signal_to_noise
 
 SIDE, STRIDE = 14, 2  # of a patch, and from one to the next

@@ -10,8 +10,9 @@ from scipy.optimize import linear_sum_assignment
 
 from onmf import OnlineNMF
 from onmf._support.arrays import Array, Counts, Mask
-from onmf.insight.plots import new_figure, ridges
-from onmf.insight.plots.palette import VERMILION
+from onmf.insight.features import decibels
+from onmf.insight.plots import new_figure
+from onmf.insight.plots.drawing import VERMILION, heat, ridges
 
 RATE, WINDOW, HOP = 8000, 1024, 256
 BEAT, RELEASE, ATTACK, DECAY = 0.3, 0.1, 0.02, 3.0  # seconds, and per second
@@ -108,11 +109,11 @@ def figure(learnt: Learnt) -> Any:
     upwards = np.append(upwards[1:], upwards[0])
     places = {names[k]: place for place, k in enumerate(upwards)}
     shown = learnt.spectra[upwards, : WINDOW // 4]
-    ridges.ridges(left, ridges.decibels(shown, each=True), np.arange(shown.shape[1]) * RATE / WINDOW)
+    ridges(left, decibels(shown, shown.max(axis=1, keepdims=True)), np.arange(shown.shape[1]) * RATE / WINDOW)
     left.set_yticks(range(len(names)), list(places))
     left.set(xlabel="frequency (Hz)", title="what was learnt: a spectrum per note")
     seconds = (np.arange(len(learnt.powers)) * HOP + WINDOW / 2) / RATE
-    ridges.heat(right, ridges.decibels(learnt.powers.T[upwards], each=False), seconds, "dB below the largest")
+    heat(right, decibels(learnt.powers.T[upwards], learnt.powers.max()), seconds, "dB below the largest")
     for name, begins, lasts in score():
         right.add_patch(
             Rectangle((begins, places[name] - 0.42), lasts, 0.84, fill=False, edgecolor=VERMILION, linewidth=1.1)

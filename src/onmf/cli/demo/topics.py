@@ -12,9 +12,9 @@ from onmf._support.arrays import Array
 from onmf.data import examples
 from onmf.data.examples import Texts
 from onmf.insight.plots import new_figure
-from onmf.insight.plots.atoms import bars
-from onmf.insight.plots.leading import ranked
-from onmf.insight.plots.palette import HEAT, bare
+from onmf.insight.plots.dictionary import bars
+from onmf.insight.plots.drawing import HEAT, bare
+from onmf.insight.topics import leading_features
 
 COMPONENTS = 10
 PASSES = 20
@@ -44,7 +44,7 @@ def figure(learnt: Learnt) -> Any:
     """The leading words of the topics, and below how much of each package's docstrings they make up."""
     drawn = new_figure(10.5, 5.9)
     above, below = drawn.subplots(2, 1, height_ratios=(5, 2))
-    bars(learnt.topics, ranked(learnt.topics, learnt.texts.words, WORDS), above, WORDS, title="topic")
+    bars(above, leading_features(learnt.topics, WORDS, learnt.texts.words), WORDS, title="topic")
     n = f"{learnt.texts.counts.shape[0]:,} docstrings of Python's standard library"
     above.set_title(f"{n}: {len(learnt.topics)} topics, learnt under Kullback–Leibler", fontsize=12, pad=10)
     below.imshow(learnt.shares, cmap=HEAT, vmin=0, vmax=learnt.shares.max(), aspect="auto")

@@ -1,4 +1,4 @@
-"""``convergence``: how the loss fell, in one run or several."""
+"""Pictures of fits before and while they are made: convergence, the choice of a rank, the choice of a divergence."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.plots.figures import axes_of
-from onmf.insight.plots.palette import look, tidy
+from onmf.insight.convergence import Course
+from onmf.insight.noise import Growth
+from onmf.insight.plots.drawing import BLUE, COLOURS, FAINT, STROKES, VERMILION, axes_of, look, new_figure, tidy
 
-SMOOTHED = 0.15  # the running mean reaches so far to both sides, as a share of the position
 MARKED = 8  # marks on a line
-DECADES = 1.0  # from which on an axis is logarithmic: of samples or seconds
-FALL = 0.3  # the same, of the loss
+DECADES = 1.0  # of samples or seconds, from which on an axis is logarithmic
+FALL = 0.3  # decades of the loss, from which on its axis is logarithmic
 BESIDE = 6  # more lines have their legend beside the Axes, where it hides none of them
+BELOW = 0.34  # the share of the height that the similarities of a rank have
+GUIDES = {0: "0: squared_l2", 1: "1: kl", 2: "2: is"}
 
 
 def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
     """Draw the loss of every batch, just before it was learnt from, and return the Axes.
 
     ``models`` is a fitted model, a list of them, or a dict of names and models. ``x`` is "samples" or "seconds". Losses
-    are faint, their running mean is not. Axes are logarithmic where the numbers span much. Losses of different
-    divergences have different units: compare runs of one.
+    are faint, their running mean is not; a small batch at the end of a pass is joined to the one before. Axes are
+    logarithmic where the numbers span much. Losses of different divergences have different units: compare runs of one.
     """
     if x not in ("samples", "seconds"):
         raise ValueError(f"x must be samples or seconds, got {x!r}.")
-    runs = {name: model.history_ for name, model in _named(models).items()}
-    smooth = {name: running_mean(run["loss"], np.diff(run["samples"], prepend=0)) for name, run in runs.items()}
+    runs = {name: Course.of(model.history_) for name, model in _named(models).items()}
+    smooth = {name: run.running_mean for name, run in runs.items()}
     ax = axes_of(ax, 6.4 + 1.2 * (len(runs) > BESIDE), 4.0)
     for number, (name, run) in enumerate(runs.items()):
-        style, at = look(number), run[x]
-        ax.plot(at, run["loss"], color=style["color"], alpha=0.25, linewidth=0.7, zorder=1)
-        ax.plot(at, smooth[name], **style, label=name, markersize=4, markevery=_marks(at), linewidth=1.5, zorder=2)
-    if _spans([run[x] for run in runs.values()], DECADES):
+        style, at = look(number), getattr(run, x)
+        ax.plot(at, run.loss, color=style["color"], alpha=0.25, linewidth=0.7, zorder=1)
+        marks = sorted({int(place) for place in np.geomspace(1, len(at), min(MARKED, len(at))) - 1})
+        ax.plot(at, smooth[name], **style, label=name, markersize=4, markevery=marks, linewidth=1.5, zorder=2)
+    if _spans([getattr(run, x) for run in runs.values()], DECADES):
         ax.set_xscale("log")
     if _spans(list(smooth.values()), FALL):
         ax.set_yscale("log")
@@ -48,16 +51,6 @@ def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
     return ax
 
 
-def running_mean(values: Array, weights: Array) -> Array:
-    """Weighted means over windows that widen with the position, as a run settles."""
-    at = np.arange(len(values))
-    reach = (SMOOTHED * at).astype(np.int64)
-    first, last = at - reach, np.minimum(at + reach + 1, len(values))
-    weights = np.maximum(weights, np.finfo(float).tiny)
-    above, below = (np.concatenate([[0.0], np.cumsum(each)]) for each in (weights * values, weights))
-    return (above[last] - above[first]) / (below[last] - below[first])
-
-
 def _named(models: Any) -> Mapping[str, Any]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
@@ -66,13 +59,59 @@ def _named(models: Any) -> Mapping[str, Any]:
     return {"": models}
 
 
-def _marks(at: Array) -> list[int]:
-    """The points that are marked: evenly apart in logarithms."""
-    return sorted({int(place) for place in np.geomspace(1, len(at), min(MARKED, len(at))) - 1})
-
-
 def _spans(values: Sequence[Array], decades: float) -> bool:
-    """Are all of them positive, from the smallest to the largest more than so many powers of ten?"""
+    """Tell whether all are positive, the largest more than this many powers of ten above the smallest."""
     every = np.concatenate(list(values))
     every = every[np.isfinite(every)]
     return bool(every.size and every.min() > 0 and np.log10(every.max() / every.min()) > decades)
+
+
+def rank(selection: Any, ax: Any = None) -> Any:
+    """Draw what ``select_rank`` has found, and return the Axes.
+
+    Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, how alike the components
+    of different seeds are: 1 if all are the same.
+    """
+    ax = axes_of(ax, 6.4, 5.0)
+    ranks, losses = selection.ranks, selection.losses
+    ax.plot(ranks, losses, color=BLUE, alpha=0.3, linewidth=0.8)
+    ax.plot(ranks, selection.loss, color=BLUE, marker="o", markersize=4)
+    lower = ax.inset_axes([0, 0, 1, BELOW], sharex=ax)
+    lower.plot(ranks, selection.stability, color=VERMILION, linestyle="--", marker="s", markersize=4)
+    lower.set_ylim(min(0.5, *selection.stability), 1.03)
+    for axes in (ax, lower):
+        axes.axvline(selection.recommended, color=FAINT, linestyle=":", linewidth=1.2)
+        tidy(axes)
+    lower.tick_params(labelbottom=False, bottom=False)
+    _raise_above_similarities(ax, float(losses.min()), float(losses.max()))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("rank K")
+    ax.set_ylabel("loss per held-out entry", y=0.5 + BELOW / 2 + 0.03)
+    lower.set_ylabel("similarity")
+    ax.set_title(f"recommended rank: {selection.recommended}", fontsize=11)
+    return ax
+
+
+def _raise_above_similarities(ax: Any, low: float, high: float) -> None:
+    """Put losses from ``low`` to ``high`` above the similarities, and ticks beside them alone."""
+    span = (high - low) or abs(high) or 1.0
+    bottom, top = low - 0.08 * span, high + 0.08 * span
+    ticks = [tick for tick in ax.yaxis.get_major_locator().tick_values(low, high) if bottom <= tick <= top]
+    ax.set_ylim(top - (top - bottom) / (1 - BELOW - 0.06), top)
+    ax.set_yticks(ticks)
+    ax.spines["left"].set_bounds(bottom, top)
+
+
+def variance_against_mean(growth: Growth, title: str) -> Any:
+    """Return a figure on logarithmic axes: a dot for entries with similar fits, a line for each power 0, 1 and 2."""
+    figure = new_figure(5.2, 4.0)
+    axes = figure.add_subplot()
+    for power, label in GUIDES.items():
+        style = {"color": COLOURS[power], "linestyle": STROKES[power], "linewidth": 1.4}
+        axes.plot(growth.means, growth.law(power), label=label, **style)
+    axes.plot(growth.means, growth.variances, "o", color="black", markersize=4)
+    axes.set(xscale="log", yscale="log", xlabel="mean (1: that of the data)", ylabel="variance of the noise")
+    axes.set_title(title, fontsize=11)
+    tidy(axes)
+    axes.legend(title="power", frameon=False, handlelength=3)
+    return figure

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.plots.figures import new_figure
-from onmf.insight.plots.palette import look
+from onmf.insight.plots.drawing import look, new_figure
 
 
 def tiles(atoms: Array, side: int, columns: int = 4) -> Array:

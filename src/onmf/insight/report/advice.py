@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.wording import counted, plural
-from onmf.insight.report.assessing import Assessment
+from onmf.insight.convergence import Course
+from onmf.insight.report.assessment import Assessment
 from onmf.insight.report.subject import Subject
 
 EQUAL = 0.98  # the cosine from which on two components are nearly equal
 UNUSED = 1e-3  # the share below which a component is not used
-FALLS, CERTAIN = 0.08, 2.5  # of the loss, over the last half of the run, and standard errors of it
-FALLS_BRIEFLY = 0.15  # the same from one batch to the next, of a run with few
-FEW_BATCHES = 8
-OTHER_UNITS = 100.0  # times: data so much larger or smaller are in other units
+OTHER_UNITS = 100.0  # times larger or smaller: data in other units
 FAR = 5.0  # times the median relative loss: samples that are fitted badly
-MANY_FAR = 0.1  # so many are no exceptions
+MANY_FAR = 0.1  # of all samples: too many to be exceptions
 FAR_SHARE = 0.25  # of the whole loss, from which on they matter
 IMPRECISE = 0.01  # of the samples
 FEW_SAMPLES = 50  # that tell how components share entries
@@ -28,7 +26,7 @@ NAMED = 6  # components or features that are named
 
 @dataclass(frozen=True)
 class Advice:
-    """What is so, and the cure. A note is no fault of the model."""
+    """A finding and its cure. A note is no fault of the model."""
 
     code: str
     text: str
@@ -37,7 +35,7 @@ class Advice:
 
 
 def advice(subject: Subject, found: Assessment | None = None) -> list[Advice]:
-    """All that there is to say, the notes last."""
+    """Return all findings about a model, and about its fit to data, the notes last."""
     said = [*_of_components(subject, found), *_of_the_run(subject)]
     if found is not None:
         said += _of_data(subject, found)
@@ -45,7 +43,7 @@ def advice(subject: Subject, found: Assessment | None = None) -> list[Advice]:
 
 
 def shares_of(subject: Subject, found: Assessment | None) -> Array | None:
-    """How much of all fits each component makes up: of the data if there are any, else of what was learnt from."""
+    """Return each component's share of all fits: of the data if there are any, else of what was learnt from."""
     return found.shares if found is not None else subject.usage
 
 
@@ -57,7 +55,7 @@ def _of_components(subject: Subject, found: Assessment | None) -> Iterator[Advic
             "Try fewer; onmf rank finds how many.",
         )
     cosines = np.triu(subject.similarity())
-    cosines[: subject.fixed, : subject.fixed] = 0  # known atoms are as they were given
+    cosines[: subject.fixed, : subject.fixed] = 0  # fixed components are as they were given
     pairs = sorted(zip(*np.nonzero(cosines > EQUAL), strict=True), key=lambda pair: -cosines[pair])
     if pairs:
         named = "; ".join(f"components {i} and {j}" for i, j in pairs[:NAMED])
@@ -78,7 +76,7 @@ def _of_components(subject: Subject, found: Assessment | None) -> Iterator[Advic
 
 
 def _felt(subject: Subject, found: Assessment | None) -> Array | None:
-    """The shares where loud and quiet count alike: the mean over all entries of a component's part of the fit."""
+    """Return shares in which loud and quiet count alike: the mean over all entries of a component's part of the fit."""
     if found is None:
         return None
     H, W = found.H[:FEW_SAMPLES], subject.W
@@ -91,7 +89,7 @@ def _of_the_run(subject: Subject) -> Iterator[Advice]:
         yield Advice("diverged", "The loss went up instead of down while learning.", subject.too_long_steps)
     elif subject.converged is False:
         yield Advice("falling", "The loss was still falling when the iterations ended.", "Raise max_iter.")
-    elif subject.converged is None and (fall := still_falls(subject.history)):
+    elif subject.converged is None and (fall := Course.of(subject.history).still_falls):
         yield Advice(
             "falling",
             f"The loss was still falling at the end, by {100 * fall:.0f} % lately.",
@@ -117,15 +115,15 @@ def _of_the_run(subject: Subject) -> Iterator[Advice]:
         names = [f if subject.names is None else subject.names[f] for f in subject.unknown]
         one = len(names) == 1
         yield Advice(
-            "unknown features",
-            f"{_listed(names, 'feature')} {'was' if one else 'were'} never known in any sample, so nothing was learnt "
-            f"of {'it' if one else 'them'}.",
+            "missing features",
+            f"{_listed(names, 'feature')} {'was' if one else 'were'} missing in every sample, so nothing was learnt of "
+            f"{'it' if one else 'them'}.",
             f"Leave {'it' if one else 'them'} out, or add samples that have {'it' if one else 'them'}.",
         )
     if subject.blank:
         yield Advice(
             "blank samples",
-            f"Nothing was known of {counted(subject.blank, 'sample')}.",
+            f"Every entry of {counted(subject.blank, 'sample')} was missing.",
             "Such samples teach nothing; drop them.",
         )
     if subject.guarantee is not None and not subject.guarantee.startswith("Covered"):
@@ -177,26 +175,8 @@ def _of_data(subject: Subject, found: Assessment) -> Iterator[Advice]:
         )
 
 
-def still_falls(history: Mapping[str, Array]) -> float | None:
-    """The share of the loss that was lost over the last half of the run, if it is clearly not chance; else None."""
-    loss = np.asarray(history["loss"], dtype=np.float64)
-    samples = np.asarray(history["samples"], dtype=np.float64)
-    if len(loss) < 2 or not loss[-1] > 0:
-        return None
-    if len(loss) < FEW_BATCHES:
-        fall = 1 - loss[-1] / loss[-2]
-        return float(fall) if fall > FALLS_BRIEFLY else None
-    late = samples >= samples[-1] - (samples[-1] - samples[0]) / 2
-    late[-4:] = True
-    x, y = samples[late] - samples[late].mean(), loss[late] / loss[late].mean()
-    slope = float(x @ (y - 1) / (x @ x))
-    noise = np.sqrt(np.square(y - 1 - slope * x).sum() / max(len(x) - 2, 1) / (x @ x))
-    fall = -slope * (x[-1] - x[0])  # in means of these losses; of the first of them it is less
-    return min(float(fall / (1 + fall / 2)), 1.0) if fall > FALLS and -slope > CERTAIN * noise else None
-
-
 def _listed(items: Sequence[object], noun: str) -> str:
-    """``Components 3, 7 and 9``; of many, the first."""
+    """Write ``Components 3, 7 and 9``; of many, the first."""
     names = [str(item) for item in items[:NAMED]]
     rest = len(items) - len(names)
     if rest:

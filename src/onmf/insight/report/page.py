@@ -1,4 +1,4 @@
-"""The page: everything above put into templates, and written as one file that needs nothing else."""
+"""The page of a report, rendered from templates and written as one file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from onmf._support.version import __version__
 from onmf.data import Source
 from onmf.insight.report import charts
 from onmf.insight.report.advice import Advice, advice, shares_of
-from onmf.insight.report.assessing import Assessment, Example, assess
+from onmf.insight.report.assessment import Assessment, Example, assess
 from onmf.insight.report.subject import Subject
-from onmf.insight.report.terms import Terms, View
+from onmf.insight.report.views import Terms, View
 
 SHOWN = {"bars": 12, "lines": 12, "pictures": 32}  # components that are shown at once; the others on demand
 PARTS, SLIGHT = 3, 0.01  # components that are named under a sample, if they make up that much of its fit
@@ -30,7 +30,7 @@ class Component:
 
     number: int
     share: float | None
-    known: bool
+    fixed: bool
     view: View
     words: str
     like: int | None  # the most similar other one
@@ -49,7 +49,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Report:
-    """What the page says, for programs too."""
+    """The contents of the page, for programs too."""
 
     subject: Subject
     found: Assessment | None
@@ -57,7 +57,7 @@ class Report:
 
 
 def require_libraries() -> None:
-    """Refuse before any work is done what could not be written."""
+    """Raise an error, before any work is done, if the libraries of a report are not installed."""
     try:
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
@@ -82,7 +82,7 @@ def write(
 
 
 def rendered(report: Report, title: str) -> str:
-    """The page as text."""
+    """Return the page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
@@ -91,12 +91,9 @@ def rendered(report: Report, title: str) -> str:
     order = np.argsort(-shares, kind="stable") if shares is not None else np.arange(subject.K)
     drawn = [charts.convergence(subject)]
     if found is not None:
-        several = [
-            charts.activations(subject, found, order.tolist()),
-            charts.losses(found),
-            charts.spread(subject, found),
-        ]
-        drawn += [chart for chart in several if chart is not None]
+        drawn += [charts.activations(subject, found, order.tolist()), charts.losses(found)]
+        if (residuals := charts.residuals(subject, found)) is not None:
+            drawn.append(residuals)
     environment = Environment(
         loader=PackageLoader("onmf.insight.report"),
         autoescape=True,  # names of features and files may hold anything
@@ -129,14 +126,14 @@ def rendered(report: Report, title: str) -> str:
 
 
 def facts(subject: Subject) -> dict[str, str]:
-    """What was run."""
+    """Return what was run, by name."""
     history = subject.history
     source = "arrays in memory" if subject.source.scheme is None else str(subject.source)
     said = {
         "learnt from": source,
         "samples seen": f"{int(history['samples'][-1]):,}",
         "features": f"{subject.F:,}",
-        "components": f"{subject.K}" + (f", {subject.fixed} of them known before" if subject.fixed else ""),
+        "components": f"{subject.K}" + (f", {subject.fixed} of them fixed" if subject.fixed else ""),
         "divergence": subject.divergence_text,
         "method": subject.method,
         "passes" if subject.converged is None else "iterations": f"{subject.passes}",
@@ -148,7 +145,7 @@ def facts(subject: Subject) -> dict[str, str]:
 
 
 def promise(guarantee: str | None) -> str:
-    """The guarantee in plain words."""
+    """Return the guarantee in plain words."""
     if guarantee is None:
         return (
             "The loss cannot rise from one iteration to the next. That it ends at the best of all models is not "
@@ -170,7 +167,7 @@ def _components(subject: Subject, terms: Terms, shares: Array | None, order: Seq
         Component(
             number=k,
             share=None if shares is None else float(shares[k]),
-            known=k < subject.fixed,
+            fixed=k < subject.fixed,
             view=terms.view(subject.W[k], f"component {k}"),
             words=terms.words(subject.W[k]),
             like=int(cosines[k].argmax()) if subject.K > 1 else None,
@@ -187,7 +184,7 @@ def _shown(subject: Subject, terms: Terms, found: Assessment, examples: Sequence
 
 def _sample(subject: Subject, terms: Terms, example: Example, times: float) -> Shown:
     x = example.x if example.known is None else np.where(example.known, example.x, np.nan)
-    row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is unknown leads nothing
+    row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is missing leads nothing
     parts = example.h * subject.mass
     total = float(parts.sum()) or 1.0
     largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if parts[k] > SLIGHT * total]
@@ -196,7 +193,7 @@ def _sample(subject: Subject, terms: Terms, example: Example, times: float) -> S
 
 
 def _percent(share: Any) -> str:
-    """``12 %``, ``0.3 %``, ``< 0.1 %``, ``> 99 %``."""
+    """Write ``12 %``, ``0.3 %``, ``< 0.1 %``, ``> 99 %``."""
     percent = 100 * float(share)
     if 0 < percent < 0.1:
         return "< 0.1 %"
@@ -206,6 +203,6 @@ def _percent(share: Any) -> str:
 
 
 def _number(value: Any, digits: int = 3) -> str:
-    """``0.0123``, ``12.3``, ``1,234``: all digits before the point, unless they are very many."""
+    """Write ``0.0123``, ``12.3``, ``1,234``: all digits before the point, unless they are very many."""
     value = float(value)
     return f"{value:,.0f}" if 10**digits <= abs(value) < 1e7 else f"{value:.{digits}g}"

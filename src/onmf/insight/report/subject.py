@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.data import Spec
 from onmf.divergences import Divergence
+from onmf.insight.features import directions
 from onmf.model.units import Units
 
 
 @dataclass(frozen=True)
 class Solved:
-    """Samples in a model's dictionary, in the data's units."""
+    """Coefficients and losses of samples, in the data's units."""
 
     H: Array
     losses: Array  # d(x || hW) per sample
@@ -31,7 +32,7 @@ class Subject:
     estimator: str
     settings: Mapping[str, str]  # those that differ from their defaults
     W: Array
-    fixed: int  # atoms that were known, the first ones
+    fixed: int  # fixed components, the first ones
     names: tuple[str, ...] | None
     source: Spec
     divergence: Divergence
@@ -48,15 +49,19 @@ class Subject:
     skipped: int = 0
     reasons: tuple[str, ...] = ()
     changes: int = 0  # of the stream, found while learning
-    unknown: tuple[int, ...] = ()  # features that were unknown in every sample
-    blank: int = 0  # samples of which nothing was known
+    unknown: tuple[int, ...] = ()  # features that were missing in every sample
+    blank: int = 0  # samples of which every entry was missing
     usage: Array | None = None  # shares of the components in all that was fitted
-    K: int = field(init=False)
-    F: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "K", self.W.shape[0])
-        object.__setattr__(self, "F", self.W.shape[1])
+    @property
+    def K(self) -> int:
+        """Return the number of components."""
+        return self.W.shape[0]
+
+    @property
+    def F(self) -> int:
+        """Return the number of features."""
+        return self.W.shape[1]
 
     @property
     def mass(self) -> Array:
@@ -65,14 +70,13 @@ class Subject:
 
     @property
     def divergence_text(self) -> str:
-        """As in ``beta:1.5``; matrices are left out."""
+        """Write the divergence as in ``beta:1.5``, without matrices."""
         numbers = [f"{value:.4g}" for value in self.divergence.parameters().values() if isinstance(value, float)]
         return ":".join([self.divergence.name, *([",".join(numbers)] if numbers else [])])
 
     def similarity(self) -> Array:
-        """The cosines between atoms (K, K), and zero of each with itself."""
-        size = np.linalg.norm(self.W, axis=1)
-        unit = self.W / np.where(size > 0, size, 1)[:, None]
-        cosines = np.asarray(unit @ unit.T, dtype=np.float64)
+        """Return the cosines between components (K, K), and zero of each with itself."""
+        unit = directions(self.W)
+        cosines = unit @ unit.T
         np.fill_diagonal(cosines, 0.0)
         return cosines

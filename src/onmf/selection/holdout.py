@@ -1,4 +1,4 @@
-"""A speckled mask: entries that are held out of all learning, to be predicted afterwards."""
+"""A speckled mask of entries that are held out of all learning, to be predicted afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import xxhash
 
 from onmf._support.arrays import Array, Mask, dense
 from onmf._support.known import Known, Weighted, apart, as_known, filled
-from onmf.data import Source
+from onmf.data import Batches, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
+from onmf.data.iterable import is_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
 from onmf.model.validation import refuse_bad_entries
@@ -24,7 +25,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Speckle:
-    """Every entry is held out with probability ``share``, zeros like any other.
+    """Holds out every entry with probability ``share``, zeros like any other.
 
     A hash of the row's number or name, the column and the seed decides, so that the mask is the same in every pass, for
     every order of the samples and for every size of batches, and nothing of it is stored.
@@ -36,7 +37,7 @@ class Speckle:
     implicit: str = "zero"
 
     def known(self, source: Source) -> Source:
-        """The source without what is held out: all that a model may learn from.
+        """Return the source without what is held out: all that a model may learn from.
 
         Its batches are ``Known``. Those of sparse data whose absent entries are zeros become dense, each as it is read:
         what is held out is then told apart from a zero.
@@ -50,7 +51,7 @@ class Speckle:
         return Derived(source, batches, self.known, feature_names=None, files=None, spec=None)
 
     def split(self, rows: Any, batch: Any, names: Sequence[str] | None = None) -> tuple[Any, Known]:
-        """What is known of these rows, with the weights of samples where they have some, and what is held out.
+        """Return what is known of these rows, with the weights of samples where they have some, and what is held out.
 
         ``names`` are those of the features, for messages.
         """
@@ -82,7 +83,7 @@ class Speckle:
 
 
 def _mixed(keys: Words) -> Words:
-    """The finalizer of SplitMix64: each bit depends on all bits of the key."""
+    """Mix bits as the finalizer of SplitMix64 does: each depends on all bits of the key."""
     keys = keys + GOLDEN  # wraps around, as it should
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -90,8 +91,20 @@ def _mixed(keys: Words) -> Words:
 
 
 def _stored(known: Known, kept: Mask) -> Known:
-    """Sparse samples, known at some of the entries only that they store."""
+    """Return sparse samples that are known only at some of the entries that they store."""
     indptr = np.r_[0, np.cumsum(kept)][known.X.indptr].astype(known.X.indptr.dtype)
     X = type(known.X)((known.X.data[kept], known.X.indices[kept], indptr), shape=known.shape)
     weights: Array | None = None if known.weights is None else known.weights[kept]
     return Known(X, weights)
+
+
+def rewinding_source(X: Any) -> Source | None:
+    """Return a source or a list of batches as a source that several fits can read; None for data in memory."""
+    if not isinstance(X, Source) and not is_stream(X):
+        return None
+    source = X if isinstance(X, Source) else Batches(X)
+    if not source.rewinds:
+        raise SourceError(
+            "this source can be read only once, but every fit learns from all of it; write it to a file first."
+        )
+    return source

@@ -1,0 +1,67 @@
+"""How the loss fell while a model was learning, as its ``history_`` tells; batches count by their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onmf._support.arrays import Array
+
+REMAINDER = 0.5  # of the samples of the batch before: a smaller one is what was left of a pass
+REACH = 0.15  # of the position, to both sides: the window of the running mean
+FALLS, CERTAIN = 0.08, 2.5  # of the loss, over the last half of the run, and standard errors of it
+FALLS_BRIEFLY = 0.15  # of the loss, from one batch to the next, in a run of few
+FEW_BATCHES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The course of a run: after every batch the samples and seconds so far, and the mean loss of the batch."""
+
+    samples: Array
+    seconds: Array
+    loss: Array
+    sizes: Array  # the samples of each batch
+
+    @classmethod
+    def of(cls, history: Mapping[str, Array]) -> Course:
+        """Read ``history_``; what was left at the end of a pass, perhaps a single sample, joins the batch before it."""
+        samples, seconds, loss = (
+            np.asarray(history[name], dtype=np.float64) for name in ("samples", "seconds", "loss")
+        )
+        sizes = np.maximum(np.diff(samples, prepend=0.0), 1e-9)  # BatchNMF begins before any sample
+        starts = np.flatnonzero(np.r_[True, sizes[1:] >= REMAINDER * sizes[:-1]])
+        last = np.r_[starts[1:], len(sizes)] - 1
+        pooled = np.add.reduceat(sizes, starts)
+        means = np.where(last == starts, loss[starts], np.add.reduceat(sizes * loss, starts) / pooled)
+        return cls(samples[last], seconds[last], means, pooled)
+
+    @property
+    def running_mean(self) -> Array:
+        """Return the mean loss per sample over windows that widen with the position, as a run settles."""
+        first = np.searchsorted(self.samples, (1 - REACH) * self.samples)
+        last = np.searchsorted(self.samples, (1 + REACH) * self.samples, side="right")
+        losses, sizes = (np.concatenate([[0.0], np.cumsum(each)]) for each in (self.sizes * self.loss, self.sizes))
+        return (losses[last] - losses[first]) / (sizes[last] - sizes[first])
+
+    @property
+    def still_falls(self) -> float | None:
+        """Return the share of the loss that was lost over the last half of the run, or None if that may be chance."""
+        loss, samples = self.loss, self.samples
+        if len(loss) < 2 or not loss[-1] > 0:
+            return None
+        if len(loss) < FEW_BATCHES:
+            fall = 1 - loss[-1] / loss[-2]
+            return float(fall) if fall > FALLS_BRIEFLY else None
+        late = samples >= samples[-1] - (samples[-1] - samples[0]) / 2
+        late[-4:] = True
+        weights = self.sizes[late] / self.sizes[late].mean()
+        x = samples[late] - np.average(samples[late], weights=weights)
+        y = loss[late] / np.average(loss[late], weights=weights) - 1
+        spread = weights @ np.square(x)
+        slope = float(weights @ (x * y) / spread)
+        noise = np.sqrt(weights @ np.square(y - slope * x) / max(len(x) - 2, 1) / spread)
+        fall = -slope * (x[-1] - x[0])  # in means of these losses; of the first of them it is less
+        return min(float(fall / (1 + fall / 2)), 1.0) if fall > FALLS and -slope > CERTAIN * noise else None

@@ -1,0 +1,82 @@
+"""What the features of a model are to its user: words, numbers on an axis, pixels of a picture, frequencies of sound.
+
+A ``model`` here is anything with ``components_`` and, where it has them, ``feature_names_in_`` and ``source_``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.data import Spec
+
+NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
+QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
+DECIBELS = 60.0  # what is shown of powers, below the largest
+
+
+def components_of(model: Any) -> Array:
+    """Return the dictionary W (K, F) of a model, or W itself."""
+    W = np.asarray(getattr(model, "components_", model))
+    if W.ndim != 2 or not W.size or W.dtype.kind not in "buif":
+        raise ValueError(f"components are a fitted model or a matrix (K, F) of numbers, got {type(model).__name__}.")
+    return W.astype(np.float64, copy=False)
+
+
+def names_of(model: Any) -> list[str] | None:
+    """Return the names of a model's features, or None where they have none."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def source_of(model: Any) -> Spec:
+    """Return what is known of the source that a model was learnt from; a matrix has an empty one."""
+    found: Spec = getattr(model, "source_", None) or Spec()
+    return found
+
+
+def numeric_axis(names: Sequence[str] | None) -> tuple[Array, str] | None:
+    """Return the numbers in names such as ``31.25 Hz`` or ``550 nm``, and their unit; None unless they ascend."""
+    found = [NUMBER.fullmatch(name) for name in names or ()]
+    units = {match[2] for match in found if match}
+    if not all(found) or len(units) != 1:
+        return None
+    at = np.array([float(match[1]) for match in found if match])
+    return (at, units.pop()) if (np.diff(at) > 0).all() else None
+
+
+def labelled_axis(names: Sequence[str] | None, features: int) -> tuple[Array, str]:
+    """Return where the features lie on an axis, and its label: their names if these are numbers, else 0, 1, 2, ..."""
+    at, unit = numeric_axis(names) or (np.arange(features, dtype=np.float64), "")
+    if unit == "Hz" and at[-1] > 2000:
+        at, unit = at / 1000, "kHz"
+    return at, f"{QUANTITIES.get(unit, 'feature')} ({unit})" if unit else "feature"
+
+
+def sample_rate(names: Sequence[str], window: int) -> float:
+    """Return the samples per second of sound whose spectra, under this window, have features of these names."""
+    return float(names[-1].removesuffix(" Hz")) * window / (window // 2)
+
+
+def frame_seconds(source: Spec, names: Sequence[str] | None) -> float | None:
+    """Return how many seconds lie between two frames of sound; None where rows are no frames."""
+    if source.scheme != "audio" or not names:
+        return None
+    return float(source.options["hop"] / sample_rate(names, source.options["window"]))
+
+
+def decibels(powers: Array, top: Any) -> Array:
+    """Return powers in decibels below ``top``, cut off at -60 dB."""
+    share = powers / np.maximum(top, np.finfo(float).tiny)
+    return 10 * np.log10(np.maximum(share, 10 ** (-DECIBELS / 10)))
+
+
+def directions(W: Array) -> Array:
+    """Return the components, each of length 1; zeros stay zeros."""
+    W = W.astype(np.float64)
+    norms = np.linalg.norm(W, axis=1, keepdims=True)
+    return np.divide(W, norms, out=np.zeros_like(W), where=norms > 0)

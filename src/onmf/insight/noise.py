@@ -1,0 +1,95 @@
+"""The law of the noise: its variance grows as mean^power. Which power do residuals have, and which is assumed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onmf._support.arrays import Array
+from onmf.divergences import Divergence
+
+BINS, PER_BIN = 24, 60  # at most, and the entries that each has at least where there are enough
+LEAST_BINS, LEAST_ENTRIES = 4, 100
+LEAST_NONZERO = 10  # entries of a bin that are not zero
+CUT_OFF = 0.005  # the share of zeros from which on a bin may hold noise that was cut off at zero
+CLIPPED = 3.5  # robust standard deviations, beyond which a residual does not count in a robust variance
+UNCLEAR = 0.4  # the standard error of a power beyond which it tells nothing
+MAD = 1.4826  # times the median absolute residual: the standard deviation of a Gaussian
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """How the variance grows with the mean over bins of entries with similar fits: variance ~ mean^power."""
+
+    power: float
+    error: float  # the standard error of the power
+    means: Array
+    variances: Array
+
+    @property
+    def clear(self) -> bool:
+        """Tell whether the means differ enough to show how the variance grows."""
+        return bool(self.error <= UNCLEAR)
+
+    def law(self, power: float) -> Array:
+        """Return the variances that this power would have at the means, through the middle of those that are there."""
+        means, variances = np.log(self.means), np.log(self.variances)
+        return np.exp(variances.mean() + power * (means - means.mean()))
+
+
+NOT_MEASURED = Growth(np.nan, np.nan, np.empty(0), np.empty(0))
+
+
+def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
+    """Measure the growth on entries: their values, their fits, which are positive, and their squared residuals.
+
+    The power is the slope of a straight line through the logarithms of means and variances. ``robust`` bounds the
+    influence of outliers. Bins of hardly anything but zeros are left out if others remain, since there the residual is
+    the fit itself; and in the line, if enough others remain, all bins with zeros: noise that was cut off at zero varies
+    less. ``NOT_MEASURED`` if there are too few entries, or none has a residual.
+    """
+    if len(fits) < LEAST_ENTRIES:
+        return NOT_MEASURED
+    bins = np.array_split(np.argsort(fits), int(np.clip(len(fits) // PER_BIN, LEAST_BINS, BINS)))
+    variances = np.array([_variance(squares[each], robust) for each in bins])
+    nonzero = np.array([np.count_nonzero(values[each]) for each in bins])
+    sizes = np.array([len(each) for each in bins])
+    there = variances > TINY
+    telling = there & (nonzero >= LEAST_NONZERO)
+    kept = np.flatnonzero(telling if telling.sum() > 1 else there)
+    if not len(kept):
+        return NOT_MEASURED
+    means = np.array([np.exp(np.log(fits[bins[each]]).mean()) for each in kept])
+    variances, whole = variances[kept], (sizes - nonzero)[kept] / sizes[kept] < CUT_OFF
+    if whole.sum() < max(LEAST_BINS, len(bins) / 2):
+        whole[:] = True
+    power, error = _slope(np.log(means[whole]), np.log(variances[whole]), 2 / sizes[0])
+    return Growth(power, error, means, variances)
+
+
+def assumed_power(divergence: Divergence) -> float | None:
+    """Return the p of the noise, variance ~ mean^p, that the divergence is the right loss for; None: of no power.
+
+    Near y = x a smooth d of degree q is (x - y)^2 y^(q - 2) up to a constant, as the log-likelihood of noise of the
+    variance y^(2 - q); the others look at the size of a residual alone.
+    """
+    if divergence.robust or not divergence.smooth:
+        return 0.0
+    return None if divergence.degree is None else 2.0 - divergence.degree
+
+
+def _variance(squares: Array, robust: bool) -> float:
+    if robust:
+        squares = np.minimum(squares, (CLIPPED * MAD) ** 2 * np.median(squares))
+    return float(squares.mean()) + TINY
+
+
+def _slope(x: Array, y: Array, least: float) -> tuple[float, float]:
+    """Return the slope of y in x and its standard error; each y has at least the variance ``least``."""
+    x = x - x.mean()
+    spread = float(x @ x) + TINY
+    slope = float(x @ y) / spread
+    left = y - y.mean() - slope * x
+    return slope, float(np.sqrt(max(left @ left / max(len(x) - 2, 1), least) / spread))

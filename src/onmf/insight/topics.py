@@ -1,0 +1,117 @@
+"""Components in words: their leading features, and how well these go together.
+
+With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of all that was fitted,
+features are ranked by
+
+- *weight*: p_kf;
+- *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all components. The mean share 1/F is
+  added since what is rare everywhere is many times next to nothing by chance alone: a feature as frequent as the mean
+  one has half its lift, a frequent one nearly all, a rare one nearly none;
+- *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q, the largest p_jf of another
+  component j; with a minus if p < q. Large for features that are both frequent in the component and absent elsewhere,
+  as marker genes are (Dey, Hsiao and Stephens, PLoS Genetics 13(3), 2017). q is a tenth of 1/F at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import scipy
+
+from onmf._support.arrays import Array
+
+__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
+
+LEAST = 0.1  # of the mean share of a feature: below, a next best component does not have it at all
+
+
+def _specificity(P: Array, usage: Array) -> Array:
+    q = np.maximum(_next_best(P), LEAST / P.shape[1])
+    tiny = float(np.finfo(P.dtype).tiny)
+    return np.sign(P - q) * (P * np.log(np.maximum(P, tiny) / q) + q - P)
+
+
+def _next_best(P: Array) -> Array:
+    """Return the largest entry of each column but for one's own; zero if there is no other."""
+    if len(P) == 1:
+        return np.zeros_like(P)
+    second, first = np.partition(P, len(P) - 2, axis=0)[-2:]
+    best = np.arange(len(P))[:, None] == P.argmax(axis=0)
+    return np.where(best, second, first)
+
+
+RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
+    "weight": lambda P, usage: P,
+    "lift": lambda P, usage: P / (usage @ P + 1 / P.shape[1]),
+    "specificity": _specificity,
+}
+
+
+def ranked(W: Array, usage: Array, by: str = "weight") -> Array:
+    """Return a number for every component and feature (K, F), the larger the more the feature tells of it."""
+    if not isinstance(by, str) or by not in RANKINGS:
+        raise ValueError(f"by must be one of {', '.join(RANKINGS)}, got {by!r}.")
+    P = W.astype(np.float64)
+    for size in (np.max, np.sum):  # the sum of large numbers may be beyond the range of numbers
+        whole = size(P, axis=1, keepdims=True)
+        P = P / np.where(whole > 0, whole, 1)
+    return RANKINGS[by](P, usage)
+
+
+def leading(values: Array, n: int) -> list[list[int]]:
+    """Return the indices of the n largest values of each row, largest first; of equal ones, the first."""
+    return np.argsort(-values, axis=1, kind="stable")[:, :n].tolist()
+
+
+def leading_features(values: Array, n: int, names: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
+    """Return the names and values of the n leading features of each row; "feature 0", ... where they have no names."""
+    if names is not None and len(names) != values.shape[1]:
+        raise ValueError(f"names has {len(names)} entries, but a component has {values.shape[1]} features.")
+    return [
+        [(f"feature {f}" if names is None else names[f], float(row[f])) for f in features]
+        for row, features in zip(values, leading(values, n), strict=True)
+    ]
+
+
+class Coherence:
+    """Counts, batch by batch, in how many documents pairs of a topic's words meet."""
+
+    def __init__(self, topics: Sequence[Sequence[int]]) -> None:
+        self.words = np.unique(np.concatenate([np.asarray(topic, dtype=np.intp) for topic in topics]))
+        self._places = [np.searchsorted(self.words, topic) for topic in topics]
+        self._meet = [np.zeros((len(topic), len(topic))) for topic in topics]
+        self.documents = 0
+
+    def add(self, counts: Any) -> None:
+        """Count documents, one per row of a sparse or dense matrix."""
+        some = counts[:, self.words]
+        there = np.asarray((some.toarray() if scipy.sparse.issparse(some) else some) > 0, dtype=np.float64)
+        for meet, places in zip(self._meet, self._places, strict=True):
+            meet += there[:, places].T @ there[:, places]
+        self.documents += len(there)
+
+    def values(self) -> Array:
+        """Return, for each topic, the mean normalised pointwise mutual information of pairs of its words.
+
+        log(p_ij / (p_i p_j)) / -log p_ij, where p are the shares of documents that contain a word, or both. It lies
+        between -1, for a pair that never meets, and 1; a pair that is in every document gets 1. One word alone is NaN.
+        """
+        return np.array([_mutual_information(meet / self.documents) for meet in self._meet])
+
+
+def coherence(counts: Any, topics: Sequence[Sequence[int]]) -> Array:
+    """Return the coherence (K,) of topics, each a list of features by their numbers, in counts (documents, words)."""
+    found = Coherence(topics)
+    found.add(counts)
+    return found.values()
+
+
+def _mutual_information(p: Array) -> float:
+    values = [
+        2.0 * p[i, j] - 1.0 if p[i, j] in (0.0, 1.0) else np.log(p[i, j] / (p[i, i] * p[j, j])) / -np.log(p[i, j])
+        for i, j in combinations(range(len(p)), 2)
+    ]
+    return float(np.mean(values)) if values else np.nan

@@ -1,0 +1,315 @@
+"""``suggest_divergence``: which divergence suits the data, why, and the figures behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy
+
+from onmf import divergences
+from onmf._support.arrays import Array, Mask, dense
+from onmf._support.known import Known, apart, as_known, checked_missing
+from onmf.data import Batches, Rows, Source, SourceError
+from onmf.data.base import read_from, require_matrix
+from onmf.data.inputs import matrix_of
+from onmf.data.iterable import is_stream
+from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
+from onmf.model.units import refuse_bad_entries
+from onmf.selection.low_rank import FAR, FLAT, LowRank, Tails, is_exact, power_within_features, settled
+
+ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
+MOST_READ = 20 * ROWS  # rows, if most of them are empty
+MOST_ENTRIES = 2 * 10**7  # of a batch, before columns are chosen
+LEAST_ENTRIES, LEAST_SIDE = 300, 6  # of what is looked at
+LEAST_FILLED = 5  # entries that are not zero, per row and column
+MOSTLY_ZERO = 0.5  # the share of zeros beyond which the median residual tells nothing of the noise
+UNLIKE = 0.6  # how much less the power is within features than between them, if these have units of their own
+UNITS = 10.0  # times between the features' means, from which on they may have units of their own
+NARROW = 15  # columns or rows, which leave room for a fit of rank three or four
+DEFAULT = "kl"  # convex, takes zeros, and lies between the others; it is what the estimators take, too
+NEAR = 0.35  # of a power: the divergence with a name is taken, which is faster than the one between
+FEW, FEW_PEAKED = 0.005, 0.015  # the share of far entries that makes outliers, as 0.4 % of Laplacian noise lie there
+MANY = 0.2
+WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, or the fit is poor; no few outliers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Suggestion:
+    """A divergence for ``divergence=``, the reason for it, and what was measured.
+
+    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking``
+    names it and the others, the best first. The variance of the noise grows as mean^``power``, give or take
+    ``power_error``: 0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries
+    more than five standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros``
+    that of zeros; both are shares of what is known.
+    What was not measured is NaN. ``means`` and ``variances``, in units of the data's mean, are what ``plot`` draws.
+    """
+
+    divergence: str
+    reason: str
+    decided: bool
+    ranking: tuple[str, ...]
+    power: float
+    power_error: float
+    outliers: float
+    zeros: float
+    whole_numbers: bool
+    rank: int
+    rows: int
+    columns: int
+    rows_read: int
+    means: Array
+    variances: Array
+
+    def __repr__(self) -> str:
+        return f"Suggestion(divergence={self.divergence!r}, decided={self.decided}, power={self.power:.3g})"
+
+    def __str__(self) -> str:
+        lines = [f"{self.divergence}: {self.reason}"]
+        if not np.isnan(self.power):
+            lines.append(f"variance ~ mean^{self.power:.2f} (± {self.power_error:.2f})")
+        outliers = "" if np.isnan(self.outliers) else f"{100 * self.outliers:.2g} % outliers, "
+        lines.append(f"{outliers}{100 * self.zeros:.2g} % zeros{', whole numbers' if self.whole_numbers else ''}")
+        lines.append(f"looked at {self.rows} rows x {self.columns} columns; then: {', '.join(self.ranking[1:])}")
+        return "\n    ".join(lines)
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure: the variance of the noise against the mean, with lines of powers 0, 1 and 2."""
+        from onmf.insight.plots.runs import variance_against_mean
+
+        if not len(self.means):
+            raise ValueError(f"there is no variance to draw. {self.reason}")
+        growth = Growth(self.power, self.power_error, self.means, self.variances)
+        return variance_against_mean(growth, f"{self.divergence}: power {self.power:.2f} ± {self.power_error:.2f}")
+
+
+def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "zero") -> Suggestion:
+    """Suggest the divergence for the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
+
+    X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
+    batches. Of many samples, 500 are looked at, drawn at random or the first ones of a source that is read in order;
+    of many features, 150. The same data always get the same answer, in any units. ``missing="nan"`` and
+    ``implicit="missing"`` say which entries are missing, as in ``OnlineNMF``; weights of samples change nothing.
+
+    A low-rank fit is taken for the mean of every entry. What the entries deviate by tells how the variance of the noise
+    grows with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
+    """
+    rng = np.random.default_rng(0)
+    return _suggestion(_Excerpt.of(X, rng, *checked_missing(missing, implicit)), rng)
+
+
+@dataclass(frozen=True, eq=False)
+class _Excerpt:
+    """Entries X (n, F) in units of their mean, and which of them are known: X is zero at the others."""
+
+    X: Array
+    known: Mask
+    rows_read: int
+    zeros: float  # their share of what is known
+    whole: bool  # are all numbers whole?
+
+    @classmethod
+    def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
+        """Read random rows, or the first ones of a source that is read in order, without those of zeros alone.
+
+        Of many columns, those are taken that are not zero in at least half of the rows, or most often not zero. How
+        often a row counts is no matter: its noise is the same.
+        """
+        source = _source(data)
+        size = int(np.clip(MOST_ENTRIES // source.n_features, 1, ROWS))
+        parts, masks = [np.empty((0, 0))], [np.empty((0, 0), dtype=bool)]
+        columns: Any = None
+        read = found = 0
+        for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
+            values = as_known(apart(batch)[0], missing, implicit)
+            known = values.present if isinstance(values, Known) else None
+            values = values.products if isinstance(values, Known) else values
+            refuse_bad_entries(values, rows, source.feature_names)
+            read += len(rows)
+            entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)
+            filled = np.flatnonzero(entries)[: ROWS - found]
+            if len(filled):
+                if columns is None:
+                    columns, parts, masks = _chosen(values[entries > 0], rng), [], []
+                parts.append(dense(values[filled][:, columns]).astype(np.float64))
+                masks.append(np.ones(parts[-1].shape, bool) if known is None else dense(known[filled][:, columns]) > 0)
+                found += len(filled)
+            if found >= ROWS or read >= MOST_READ:
+                break
+        if not read:
+            raise SourceError("there are no samples to look at.")
+        X, there = np.concatenate(parts), np.concatenate(masks)
+        nonzero = np.ix_(X.any(axis=1), X.any(axis=0))
+        X, there = X[nonzero], there[nonzero]
+        if not X.size:
+            return cls(X, there, read, 1.0, True)
+        whole = bool((np.floor(X) == X).all())
+        X = X / X.max()  # first: the mean of huge numbers may overflow
+        return cls(X / X[there].mean(), there, read, float((X[there] == 0).mean()), whole)
+
+    @property
+    def feature_means(self) -> Array:
+        """Return the mean of what is known of every feature."""
+        return np.where(self.known, self.X, 0.0).sum(axis=0) / np.maximum(self.known.sum(axis=0), 1)
+
+
+def _source(data: Any) -> Source:
+    if isinstance(data, Source):
+        return data
+    if is_stream(data):
+        return Batches(data)
+    X, _ = matrix_of(data)
+    X = X if scipy.sparse.issparse(X) else np.asarray(X)
+    require_matrix("X", X)
+    return Rows(X)
+
+
+def _chosen(batch: Any, rng: np.random.Generator) -> Any:
+    """Return the numbers of the columns to look at, in order."""
+    if batch.shape[1] <= COLUMNS:
+        return np.arange(batch.shape[1])
+    sparse = scipy.sparse.issparse(batch)
+    filled = np.bincount(batch.indices, minlength=batch.shape[1]) if sparse else np.count_nonzero(batch, axis=0)
+    often = np.minimum(filled, batch.shape[0] / 2)
+    return np.sort(np.lexsort((rng.random(len(often)), -often))[:COLUMNS])
+
+
+class _UndecidedError(Exception):
+    """The data do not tell; the message is the cause."""
+
+
+def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
+    growth, tails, rank = NOT_MEASURED, None, 0
+    try:
+        with np.errstate(all="ignore"):  # what is not finite shows in the power
+            fit, growth, coarse = _fitted(sample, rng)
+            rank, robust = fit.rank, sample.zeros < MOSTLY_ZERO
+            tails = Tails.of(fit, growth.power, rng) if robust else None
+            if robust and growth.power - power_within_features(fit) > UNLIKE and _differ(sample.feature_means):
+                # The variance grows from feature to feature: that tells of their units, not of noise.
+                then = _suggestion(replace(sample, X=sample.X / sample.feature_means), rng)
+                raise _UndecidedError(
+                    "the variance grows from feature to feature, but not so within each, as if they were in different "
+                    f"units; divide each by its mean, and the answer is {then.divergence}. For the data as they are,"
+                )
+        name, reason = _chosen_divergence(growth, tails, sample.zeros)
+        decided = True
+        if coarse and min(sample.X.shape) < NARROW:
+            reason += f" This is a guess: so few columns or rows allow only a fit of rank {rank}, perhaps too coarse."
+            decided = False
+        elif coarse:
+            reason += f" Even a fit of rank {rank} may be too coarse, so that this is less certain than it looks."
+        ranking = _ranking(name, growth.power, sample.zeros)
+    except (_UndecidedError, np.linalg.LinAlgError) as error:
+        cause = error if isinstance(error, _UndecidedError) else "the entries are too unequal for a fit."
+        name, decided, ranking = DEFAULT, False, (DEFAULT, "squared_l2", "huber", "l1", "is")
+        reason = f"Cannot tell: {cause} {DEFAULT} is the safe choice, being convex and defined at zeros."
+    return Suggestion(
+        divergence=name,
+        reason=reason,
+        decided=decided,
+        ranking=ranking,
+        power=growth.power,
+        power_error=growth.error,
+        outliers=np.nan if tails is None else tails.outliers,
+        zeros=sample.zeros,
+        whole_numbers=sample.whole,
+        rank=rank,
+        rows=sample.X.shape[0],
+        columns=sample.X.shape[1],
+        rows_read=sample.rows_read,
+        means=growth.means,
+        variances=growth.variances,
+    )
+
+
+def _fitted(sample: _Excerpt, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
+    """Return a fit of the sample, how its variance grows, and whether its rank is the largest possible."""
+    X, known = sample.X, sample.known
+    if not known.any():
+        raise _UndecidedError("no entry is above zero.")
+    if known.sum() < LEAST_ENTRIES or min(X.shape) < LEAST_SIDE:
+        raise _UndecidedError(
+            f"there are only {X.shape[0]} rows x {X.shape[1]} columns that are not all zero; it takes at least "
+            f"{LEAST_SIDE} of each, and {LEAST_ENTRIES} entries."
+        )
+    if np.count_nonzero(X) < LEAST_FILLED * sum(X.shape):
+        raise _UndecidedError("there are too few entries other than zero to find a mean in.")
+    if is_exact(X, known):
+        raise _UndecidedError("a fit of low rank leaves no noise, so any divergence will do.")
+    fit, growth, coarse = settled(X, known, sample.zeros < MOSTLY_ZERO, rng)
+    if growth is NOT_MEASURED:
+        raise _UndecidedError("the entries are too unequal for a fit.")
+    return fit, growth, coarse
+
+
+def _differ(means: Array) -> bool:
+    """Tell whether the features' means span so much that they may have units of their own."""
+    low, high = np.quantile(means, (0.05, 0.95))
+    return bool(high > UNITS * low)
+
+
+def _chosen_divergence(growth: Growth, tails: Tails | None, zeros: float) -> tuple[str, str]:
+    """Return a divergence and the reason; ``tails`` are None where most entries are zero, and hide outliers."""
+    measured = f"power {growth.power:.2f} ± {growth.error:.2f}"
+    if tails is not None and (found := _robust(tails, growth.power, measured)):
+        return found
+    if not growth.clear:
+        raise _UndecidedError(
+            f"the means of the entries differ too little to show how the variance grows ({measured})."
+        )
+    name, reason = _by_power(growth.power, measured, zeros)
+    if tails is not None and tails.outliers >= FEW:
+        reason += (
+            f" {100 * tails.outliers:.2g} % of the entries are far from the fit, but the others spread widely, too."
+        )
+    return name, reason
+
+
+def _robust(tails: Tails, power: float, measured: str) -> tuple[str, str] | None:
+    """Return what outliers, or noise with a Laplacian's tails, call for."""
+    peaked = tails.peak > 0.5
+    far = f"{100 * tails.outliers:.2g} % of the entries lie more than {FAR:.0f} standard deviations from a low-rank fit"
+    if tails.outliers >= MANY:
+        return "l1", f"{far}: so many outliers that only the size of a residual should count, not its square."
+    few = tails.outliers >= (FEW_PEAKED if peaked else FEW)
+    if few and (power < FLAT or tails.width < WIDE):
+        return "huber", f"{far}, where noise alone has none: a few outliers, whose influence Huber's loss bounds."
+    if power < FLAT and peaked:
+        return "l1", (
+            f"The variance of the noise does not grow with the mean ({measured}), and its tails are those of a "
+            "Laplacian rather than a Gaussian distribution."
+        )
+    return None
+
+
+def _by_power(power: float, measured: str, zeros: float) -> tuple[str, str]:
+    if power <= NEAR:
+        how = "does not grow with the mean" if power > -NEAR else "falls where the mean grows, if anything"
+        return "squared_l2", f"The variance of the noise {how} ({measured}), as that of additive Gaussian noise."
+    if abs(power - 1) <= NEAR:
+        return "kl", f"The variance of the noise grows in proportion to the mean ({measured}), as that of counts does."
+    if power < 2 - NEAR:
+        low, high = ("squared_l2 (0)", "kl (1)") if power < 1 else ("kl (1)", "is (2)")
+        beta = f"beta:{2 - power:.1f}"
+        return beta, f"The variance of the noise grows as the mean to a power between {low} and {high} ({measured})."
+    grows = f"The variance of the noise grows with the square of the mean ({measured}): the noise is multiplicative"
+    if zeros:
+        return "beta:0.5", (
+            f"{grows}, which is what is stands for; but {100 * zeros:.2g} % of the entries are zero, where is is not "
+            "defined, and beta:0.5 is close to it and takes zeros."
+        )
+    return "is", f"{grows}, as in power spectra, and loud and quiet count alike."
+
+
+def _ranking(divergence: str, power: float, zeros: float) -> tuple[str, ...]:
+    """Return all candidates, the others by how near their power is; is comes last if there are zeros."""
+    robust = divergence in ("huber", "l1")
+    ties = ("huber", "l1", "squared_l2") if robust else ("squared_l2", "huber", "l1")
+
+    def distance(name: str) -> tuple[bool, float]:
+        return name == "is" and zeros > 0, abs((assumed_power(divergences.get(name)) or 0.0) - power)
+
+    return divergence, *(name for name in sorted((*ties, "kl", "is"), key=distance) if name != divergence)
