@@ -12,7 +12,8 @@ from onmf import OnlineNMF, methods
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.learner.algorithm import BatchResult, learn
-from onmf.methods import Choice, Method, State
+from onmf.methods import Choice, Method
+from onmf.model.state import State
 from onmf.model.sets import Box, DictionarySet, Sets
 from tests.conftest import F, LogCosh, example_id, examples
 

@@ -27,7 +27,8 @@ from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence, Partial
 from onmf.learner import batching as cuts
 from onmf.learner import exchange
-from onmf.methods import State, Surrogate, quadratics
+from onmf.model.state import State
+from onmf.methods import Surrogate, quadratics
 from onmf.model.sets import Box, DictionarySet
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick

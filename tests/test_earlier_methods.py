@@ -12,7 +12,8 @@ from onmf import BatchNMF, OnlineNMF
 from onmf.coefficients.kernels import averaged_steps, packed_product
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
-from onmf.methods import Guan, Lefevre, Method, State, Wang
+from onmf.methods import Guan, Lefevre, Method, Wang
+from onmf.model.state import State
 from onmf.model.sets import DictionarySet, project_on_simplex
 
 K, F = 8, 40

@@ -18,7 +18,8 @@ import scipy.stats
 from onmf import OnlineNMF, Sets, load, save
 from onmf.data import Rows, rebatch
 from onmf.divergences import Divergence, Huber
-from onmf.methods import EM, Canonical, Lefevre, Method, Paper, State, Surrogate
+from onmf.methods import EM, Canonical, Lefevre, Method, Paper, Surrogate
+from onmf.model.state import State
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.methods.schedules import Averaging, Growing
 from onmf.model.sets import DictionarySet

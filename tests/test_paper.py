@@ -13,7 +13,8 @@ from onmf import OnlineNMF, Sets, coefficients
 from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
-from onmf.methods import Canonical, Paper, State
+from onmf.methods import Canonical, Paper
+from onmf.model.state import State
 from onmf.model.sets import DictionarySet
 from tests.conftest import F, every_divergence
 from tests.learning import DIVERGENCES, K, learnt

@@ -11,7 +11,8 @@ import pytest
 from onmf.coefficients import precise
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
-from onmf.methods import EM, Method, SparseSurrogate, State, Sums, Surrogate
+from onmf.methods import EM, Method, SparseSurrogate, Surrogate
+from onmf.model.state import State, Sums
 from onmf.methods.quadratics import change_units
 from onmf.model.sets import DictionarySet
 from tests.conftest import mahalanobis

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
 from onmf._support.known import Known
-from onmf._support.weights import weighted
+from onmf.samples import weighted
 from onmf.divergences import Divergence, Partial, get
 from onmf.divergences.robust import weighted_median
 from onmf.methods.batch import KnownUpdates, SparseKnownUpdates

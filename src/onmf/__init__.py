@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from onmf.insight.separation import separate
     from onmf.learner import Progress
     from onmf.model.sets import Sets
-    from onmf.model.validation import DataError
     from onmf.model.units import DomainWarning
+    from onmf.model.validation import DataError
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.selection.consensus import Consensus, consensus
     from onmf.selection.divergence import suggest_divergence

@@ -258,7 +258,7 @@ def _without_nan(X: Samples) -> Samples:
     gone = np.isnan(X.values)
     if not X.sparse:
         weights = np.ones_like(X.values) if X.entry_weight is None else X.entry_weight
-        return _filled(Samples(X.matrix, np.where(gone, 0, weights).astype(X.dtype), X.sample_weight, "missing"))
+        return filled(Samples(X.matrix, np.where(gone, 0, weights).astype(X.dtype), X.sample_weight, "missing"))
     if not gone.any():
         return X
     stored = X.matrix
@@ -269,7 +269,7 @@ def _without_nan(X: Samples) -> Samples:
     return Samples(matrix, left, X.sample_weight, "missing")
 
 
-def _filled(X: Samples) -> Samples:
+def filled(X: Samples) -> Samples:
     """Return dense samples with their mean wherever the weight is zero, whatever was there."""
     present = X.entry_weights > 0
     if present.all():
@@ -318,7 +318,7 @@ def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
         raise ValueError("weights must be finite and not negative; a weight of zero stands for a missing entry.")
     if not sparse and not (scipy.sparse.issparse(X) and implicit == "missing"):
         dense = np.ascontiguousarray(X.toarray() if scipy.sparse.issparse(X) else X)
-        return _filled(Samples(dense, given.astype(X.dtype), None, "missing"))
+        return filled(Samples(dense, given.astype(X.dtype), None, "missing"))
     there = (given if sparse else _without_duplicates(X)).tocoo()
     values = there.data if sparse else given[there.row, there.col]
     kept = values > 0

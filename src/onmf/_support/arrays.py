@@ -13,7 +13,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Counts: TypeAlias = npt.NDArray[np.int64]
 NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 ARRAY_LIKE = ("__array__", "__array_interface__", "__dataframe__", "__arrow_c_stream__", "toarray")
-FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
 
 
 def row_sums(X: Any) -> Array:

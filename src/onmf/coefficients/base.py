@@ -29,9 +29,9 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import Registered
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem, weighted_grams
 from onmf.divergences import Divergence
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Simplex
 
 ENTRIES = 1 << 15  # residuals per block: a dozen arrays of this size stay in the cache

@@ -12,10 +12,10 @@ from onmf._support.arrays import Array, Mask
 from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.losses import multiplicative_parts
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
+from onmf.model.penalty import NO_PENALTY, Penalty
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, times_vector
 from onmf.coefficients.losses import losses, model, scales, slopes
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.divergences import Divergence
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 from onmf.samples import Samples
 

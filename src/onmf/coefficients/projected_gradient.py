@@ -10,9 +10,9 @@ import numpy as np
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.least_squares import on_gram
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Simplex
 
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.

@@ -15,10 +15,10 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 
 ON_SIMPLEX = 5  # steps of Newton's method

@@ -11,9 +11,9 @@ import numpy as np
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Simplex
 
 SLOW = 0.998  # a faster fall of delta outruns the iterates, and its end says nothing

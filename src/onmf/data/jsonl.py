@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.samples import Samples
 from onmf._support.unread import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
 from onmf.data.columns import WEIGHTS, bad_weights, shown
@@ -21,6 +20,7 @@ from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import register
 from onmf.data.spec import Spec
 from onmf.data.text import SHAPES, documents
+from onmf.samples import Samples
 
 
 class Objects(Sequential):
@@ -50,7 +50,10 @@ class Objects(Sequential):
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
-            yield _as_rows(rows), Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1]) if self.weighted else X
+            yield (
+                _as_rows(rows),
+                Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1]) if self.weighted else X,
+            )
 
     def _lines(self) -> Iterator[str]:
         with reading(self.where, "as text"):

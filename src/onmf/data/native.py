@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf.samples import Samples
 from onmf.model.validation import DataError, refuse_broken_structure
+from onmf.samples import Samples
 
 
 def native(X: Any) -> Any:
@@ -18,7 +18,7 @@ def native(X: Any) -> Any:
     machine become double precision.
     """
     if isinstance(X, Samples):
-        X.X = native(X.X)
+        return Samples(native(X.matrix), X.entry_weight, X.sample_weight, X.absent)
     if not scipy.sparse.issparse(X):
         return X
     refuse_broken_structure(X)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.samples import Samples
 from onmf.data.base import Numbered, OnBad, Seeking, Source, SourceError, matching, named, reading
 from onmf.data.columns import WEIGHTS, bad_weights, choose
 from onmf.data.registry import register
+from onmf.samples import Samples
 
 
 class Columns(Seeking):
@@ -191,7 +191,11 @@ def _weighted(
         if on_bad is None:
             raise error
         on_bad(error)
-    return (rows[~bad], Samples(X[~bad], sample_weight=weights[~bad])) if bad.any() else (rows, Samples(X, sample_weight=weights))
+    return (
+        (rows[~bad], Samples(X[~bad], sample_weight=weights[~bad]))
+        if bad.any()
+        else (rows, Samples(X, sample_weight=weights))
+    )
 
 
 def _matrix(block: Any, features: list[str], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.samples import Samples
 from onmf._support.unread import Unread
 from onmf._support.wording import counted
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
@@ -21,6 +20,7 @@ from onmf.data.columns import WEIGHTS, bad_weights, choose
 from onmf.data.encoding import are_utf8, not_utf8
 from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import register
+from onmf.samples import Samples
 
 log = logging.getLogger("onmf")
 

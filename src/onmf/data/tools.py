@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_at_least, require_whole
-from onmf.samples import Samples
 from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
+from onmf.samples import Samples
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
 FACTS = (
@@ -120,7 +120,12 @@ def scale(source: Source, factor: float) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for rows, batch in read_from(source, size, rng, on_bad, first):
-            yield rows, batch.with_values(batch.values * float(factor)) if isinstance(batch, Samples) else batch * float(factor)
+            yield (
+                rows,
+                batch.with_values(batch.values * float(factor))
+                if isinstance(batch, Samples)
+                else batch * float(factor),
+            )
 
     return Derived(source, batches, partial(scale, factor=factor))
 

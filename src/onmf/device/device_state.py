@@ -10,10 +10,10 @@ from typing import Any, Self
 import torch
 
 from onmf._support.arrays import Array
-from onmf.model.penalty import Penalties
 from onmf.device.samples import to_device
-from onmf.methods import State
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
 
 Tensors = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from onmf.coefficients.problem.base import CARRIES
+from onmf.coefficients.problem import CARRIES
 from onmf.device.device_state import Tensors, Twin, feasible
 from onmf.device.engine import Running
 from onmf.device.entries import Entries
@@ -150,7 +150,7 @@ class EMRunning(Running):
         """At the entries, and the slope at zero times the fit's sum over the zeros."""
         divergence: Any = self.divergence
         slope = divergence.slope_at_zero
-        entries, carried = divergence.valued(xp, X.values, Y) - slope * Y, slope * (H @ mass)
+        entries, carried = divergence.d(xp, X.values, Y) - slope * Y, slope * (H @ mass)
         if weights is not None:
             entries, carried = entries * weights[X.rows, 0], carried * weights[:, 0]
         return entries.sum(dtype=torch.float64) + carried.sum(dtype=torch.float64)

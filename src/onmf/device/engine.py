@@ -8,8 +8,9 @@ from typing import Any
 from onmf.device.device_state import Twin
 from onmf.device.samples import Chunks
 from onmf.divergences import Divergence
-from onmf.methods import Method, State
+from onmf.methods import Method
 from onmf.model.sets import Box
+from onmf.model.state import State
 
 
 class Running(ABC):

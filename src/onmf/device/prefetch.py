@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from onmf._support.device_rows import Resident
-from onmf._support.known import Known, Weighted
 from onmf.device.samples import moved
+from onmf.samples import Samples
 
 PATIENCE = 0.1  # seconds between looks whether anybody still waits
 
@@ -76,17 +76,18 @@ def _next(ready: Queue[Any], thread: threading.Thread) -> Any:
                 return None
 
 
-def _sent(batch: Any, device: str) -> Any:
+def _sent(batch: Samples, device: str) -> Samples:
     """The batch on the device; one with weights is sent when it is learnt from, as more is to be seen to."""
-    if isinstance(batch, (Known, Weighted, Resident)):
+    if batch.masked or batch.sample_weight is not None or isinstance(batch.matrix, Resident):
         return batch
-    there = replace(moved(batch, device), given=batch)
-    return Resident(there, np.arange(batch.shape[0]), batch.dtype)
+    there = replace(moved(batch, device), given=batch.matrix)
+    return Samples(Resident(there, np.arange(len(batch)), batch.dtype))
 
 
-def _claim(batch: Any) -> None:
+def _claim(batch: Samples) -> None:
     """Tell the allocator that the tensors are in use by this thread, too."""
-    if isinstance(batch, Resident):
-        for tensor in (batch.data.values, batch.data.starts, batch.data.columns):
+    if isinstance(batch.matrix, Resident):
+        there = batch.matrix.data
+        for tensor in (there.values, there.starts, there.columns):
             if tensor is not None and tensor.is_cuda:
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))

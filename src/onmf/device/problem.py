@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from onmf.model.penalty import Penalty
 from onmf.device.namespace import xp
 from onmf.device.pivoting import solve
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 
 ROUNDS = 2  # of a chunk while it is learnt from
@@ -57,7 +57,7 @@ class Problem:
 
     def losses(self, Y: Any) -> Any:
         """d(x || y) per sample."""
-        values = self.divergence.valued(xp, self.X, Y)
+        values = self.divergence.d(xp, self.X, Y)
         return (values if self.present is None else values * self.present).sum(dim=1)
 
     def objective(self, H: Any, Y: Any) -> Any:

@@ -12,11 +12,11 @@ import scipy
 import torch
 
 from onmf._support.device_rows import Resident
-from onmf._support.known import Known, Weighted
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
-from onmf.model.validation import refuse_broken_structure
 from onmf.model.units import FLOOR, Units
+from onmf.model.validation import refuse_broken_structure
+from onmf.samples import Samples
 
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
 ROOM = 0.5  # of a GPU's free memory that data may take to stay there
@@ -103,14 +103,15 @@ class Rows:
 
 
 def moved(batch: Any, device: Any, dtype: Any = None) -> Rows:
-    """A batch of the learner's on a device: an array, a sparse matrix, ``Known`` samples, or a tensor."""
+    """A batch of the learner's on a device: samples, an array, a sparse matrix, or a tensor."""
     if isinstance(batch, torch.Tensor):
         values = batch.detach().to(device, dtype or (batch.dtype if batch.dtype == torch.float64 else torch.float32))
         return Rows(values, (values.shape[0], values.shape[1]))
-    if isinstance(batch, Known):
-        known = batch.densified()
-        values, present = (to_device(part, device, dtype) for part in (known.X, known.present))
-        return Rows(values, known.shape, present)
+    if isinstance(batch, Samples) and batch.masked:
+        whole = batch.densified()
+        values, present = (to_device(part, device, dtype) for part in (whole.matrix, whole.entry_weights))
+        return Rows(values, whole.shape, present)
+    batch = batch.matrix if isinstance(batch, Samples) else batch
     if scipy.sparse.issparse(batch):
         refuse_broken_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
         X = batch.tocsr()
@@ -148,8 +149,6 @@ def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
 
 def fits(X: Any, device: str) -> bool:
     """Can an array or sparse matrix stay on the device while it is learnt from?"""
-    if isinstance(X, (Known, Weighted)):
-        return False
     if torch.device(device).type != "cuda":
         return True
     size = X.data.nbytes * 6 if scipy.sparse.issparse(X) else X.nbytes
@@ -203,9 +202,10 @@ def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[
     return torch.maximum(X, least), short.sum()
 
 
-def chosen(batch: Any, device: str) -> tuple[Rows, Any]:
+def chosen(batch: Samples, device: str) -> tuple[Rows, Any]:
     """A batch on the device, and the numbers of its rows there."""
-    if isinstance(batch, Resident):
-        return batch.data, torch.as_tensor(batch.rows, device=batch.data.device)
+    there = batch.matrix
+    if isinstance(there, Resident):
+        return there.data, torch.as_tensor(there.rows, device=there.data.device)
     rows = moved(batch, device)
     return rows, torch.arange(rows.shape[0], device=rows.device)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from onmf.model.penalty import Penalty
 from onmf.device.problem import Problem, precise
 from onmf.device.samples import Chunks, moved, to_device
 from onmf.divergences import Divergence
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from onmf.model.units import Units
 
@@ -47,7 +47,7 @@ class Solver:
     max_iter: int
 
     def solved(self, X: Any, device: str) -> Iterator[Solved]:
-        """The coefficients of X, an array, sparse matrix, ``Known`` samples or a tensor, block by block."""
+        """The coefficients of samples or of a tensor, block by block."""
         K, F = self.W.shape
         size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
         W = to_device(self.W, device)

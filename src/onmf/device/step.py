@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from onmf.model.penalty import Penalty
 from onmf.device.cuda_graphs import Recorded, recordings
 from onmf.device.engine import Running
 from onmf.device.problem import Problem, hurried
@@ -18,6 +17,7 @@ from onmf.device.surrogate import SurrogateTwin
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Averaging, Growing
 from onmf.methods.surrogate import Surrogate
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 
 EARLY, LATE = Growing(256, 0.06, 1024), Growing(1, 0.01, 4096)  # the larger of both is the size of a chunk

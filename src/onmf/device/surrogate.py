@@ -18,11 +18,12 @@ from onmf.device.descent import descend
 from onmf.device.device_state import Tensors, Twin, feasible
 from onmf.device.problem import Problem, packed, pairs, positive, unpacked
 from onmf.device.samples import to_device
-from onmf.divergences import Divergence, Partial
-from onmf.methods import State, quadratics
+from onmf.divergences import Divergence
 from onmf.methods import penalised as priced
+from onmf.methods import quadratics
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.surrogate import HIGHEST
+from onmf.model.state import State
 
 SWEEPS = quadratics.MOST_SWEEPS  # the coefficients take longer, whatever the chunk
 
@@ -90,7 +91,7 @@ class SurrogateTwin(Twin):
         return self._minimised(divergence, V, memory)
 
     def _floor(self, divergence: Divergence) -> Floor:
-        return floor_of(Partial(divergence) if "mean" in self.memory else divergence)
+        return floor_of(divergence, "mean" in self.memory)
 
     def _sizes(self, divergence: Divergence, problem: Problem, weights: Any, old: Any, new: Any) -> Tensors:
         """The running typical sizes of the features."""

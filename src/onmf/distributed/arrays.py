@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.weights import weighted
 from onmf.data.inputs import is_dask
 from onmf.distributed.partitions import Partitions, Raw, Reader
+from onmf.samples import weighted
 
 
 class DaskData(Partitions):

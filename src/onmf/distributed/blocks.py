@@ -16,8 +16,8 @@ from onmf.distributed.partitions import Raw, Reader, size_in_bytes
 from onmf.learner import Reading, Skipped
 from onmf.learner.position import digest
 from onmf.learner.update import as_floats
-from onmf.samples import Samples, as_samples
 from onmf.model.validation import DataError, good_rows, refuse_bad_entries
+from onmf.samples import Samples, as_samples
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Known, as_dense, as_known, checked_missing
 from onmf._support.seeds import require_seed
-from onmf._support.weights import given_rows, weighted
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.inputs import matrix_of, require_same_features
@@ -33,7 +31,9 @@ from onmf.insight.topics import leading, ranked
 from onmf.learner import Fitted, Progress
 from onmf.learner.usage import proportions
 from onmf.model.sets import Sets
-from onmf.model.units import checked_clip, refuse_bad_entries, refuse_infinite
+from onmf.model.units import checked_clip
+from onmf.model.validation import refuse_bad_entries, refuse_infinite
+from onmf.samples import as_samples, checked_missing, given_rows, weighted
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -156,13 +156,13 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         An entry is missing if it is NaN, of weight zero or, with ``implicit="missing"``, not stored in a sparse X. A
         sample without any known entry is filled with zeros.
         """
-        known = self._checked(on_host(X), weights)
-        if not isinstance(known, Known):
+        samples = self._checked(on_host(X), weights)
+        if not samples.masked:
             cure = NOTHING_IMPLICIT if self.implicit == "missing" else "set missing='nan', or implicit='missing'"
             raise ValueError(f"complete needs to know what is missing: {cure}.")
-        fit = self.inverse_transform(self._inference().coefficients(known)).astype(known.dtype, copy=False)
-        dense = known.densified()
-        return like(X, np.where(dense.present > 0, dense.X, fit))
+        fit = self.inverse_transform(self._inference().coefficients(samples)).astype(samples.dtype, copy=False)
+        dense = samples.densified()
+        return like(X, np.where(dense.entry_weights > 0, dense.matrix, fit))
 
     def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
         """Return the mean divergence per sample at the precise coefficients, in the data's units.
@@ -204,7 +204,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         def fit(rows: Any, X: Any) -> Array:
             if coefficients:
-                X = as_dense(X)
+                X = as_samples(X).densified().matrix
                 refuse_bad_entries(X, rows)
             return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, rows, X)))
 
@@ -308,7 +308,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def _meant(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
         """X as the settings and the weights mean it, without bad entries."""
         missing, implicit = checked_missing(self.missing, self.implicit)
-        X = as_known(weighted(X, sample_weight, weights, implicit), missing, implicit)
+        X = as_samples(weighted(X, sample_weight, weights, implicit), missing, implicit)
         refuse_bad_entries(X, given_rows(sample_weight), features.names)
         return X
 

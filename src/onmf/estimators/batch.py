@@ -15,23 +15,23 @@ from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Known, apart
 from onmf._support.seeds import generators
-from onmf.coefficients.problem import Penalties
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
-from onmf.divergences.partial import require_weighed
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
 from onmf.estimators.messages import warn_dense, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
 from onmf.learner.initial_dictionary import initial_dictionary
-from onmf.methods import State
-from onmf.methods.batch.choosing import updates_of
-from onmf.methods.batch.iterations import PATIENCE, Iterate, factorise
+from onmf.learner.initialise import require_weighs_entries
+from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
 from onmf.model.fixed import beside, count, known_atoms, require_fittable, require_known
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet, Sets, Simplex
-from onmf.model.units import DataError, Units, checked_clip, refuse_infinite
+from onmf.model.state import State
+from onmf.model.units import Units, checked_clip
+from onmf.model.validation import DataError, refuse_infinite
+from onmf.samples import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,11 +178,11 @@ class BatchNMF(NMF):
         self._check_batch_settings()
         X, features = self._validated(X, reset=True)
         warn_dense(X, self.missing, self.implicit, weights, stacklevel=3)
-        X, samples = apart(self._meant(X, features, sample_weight, weights))
-        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True, samples=samples)
+        X = self._meant(X, features, sample_weight, weights)
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
-        if isinstance(X, Known):
-            require_weighed(divergence)
+        if X.masked:
+            require_weighs_entries(divergence)
         sets, penalties = self.sets or Sets(), Penalties.of(vars(self))
         sets.require_positive_fit(divergence)
         penalties.require_effect(coefficients_bounded=False)
@@ -192,9 +192,9 @@ class BatchNMF(NMF):
         before = self._learned
         try:
             with threads.taken_from_blas():
-                self._factorise(X, samples, units, divergence, features, penalties, C)
+                self._factorise(X, units, divergence, features, penalties, C)
             self._warn_unless_converged()
-            if isinstance(X, Known) and (gaps := Coverage.of(X).warning):
+            if X.masked and (gaps := Coverage.of(X).warning):
                 warnings.warn(gaps, UserWarning, stacklevel=2)
         except Exception:
             self._learned = before
@@ -224,8 +224,7 @@ class BatchNMF(NMF):
 
     def _factorise(
         self,
-        X: Any,
-        samples: Array | None,
+        X: Samples,
         units: Units,
         divergence: Divergence,
         features: Features,
@@ -234,15 +233,15 @@ class BatchNMF(NMF):
     ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, n = divergence.in_units(units.scale), X.shape[0]
-        weight = n if samples is None else float(samples.sum())
+        weight = X.weight
         known = known_atoms(self.fixed, X.shape[1], X.dtype)
         require_fittable(known, self.n_components, C, inside)
-        updates, shown, raised = updates_of(X, samples, units, divergence, inside)
+        updates, shown, raised = updates_of(X, units, divergence, inside)
         updates.penalties = penalties
-        shown, counts = apart(shown)
+        shown = Samples(shown.completed(), None, shown.sample_weight)
         rng = generators(self.random_state)[0]
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.closed
-        first = initial_dictionary(self.init, shown, K, rng, ratios, known, counts)
+        first = initial_dictionary(self.init, shown, K, rng, ratios, known)
         W = C.rescale_into(beside(known, first.astype(X.dtype, copy=False)))
         state = State(W, C, penalties=penalties)
         fitted = Fitted(state=state, divergence=divergence, units=units, features=features, raised=raised > 0)
@@ -266,7 +265,7 @@ class BatchNMF(NMF):
                 waited += time.perf_counter() - reached
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
-                self._learned = self._kept(fitted, now, weight, samples)
+                self._learned = self._kept(fitted, now, weight, X.sample_weight)
         refuse_infinite(self.coefficients_, X, units.mean)
         if raised:
             warn_raised(divergence, raised)

@@ -22,7 +22,7 @@ from onmf.data.sinks import Origin
 from onmf.estimators.messages import UnsolvedWarning
 from onmf.insight.report.subject import Solved, Subject
 from onmf.learner import Learned
-from onmf.model.units import refuse_infinite
+from onmf.model.validation import refuse_infinite
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF

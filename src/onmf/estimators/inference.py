@@ -11,16 +11,17 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.known import Known, apart, as_dense
 from onmf.coefficients import precise
-from onmf.coefficients.problem import Penalty, Problem, pose
+from onmf.coefficients.losses import slopes
+from onmf.coefficients.problem import Problem
 from onmf.device.tensors import as_array, is_tensor
-from onmf.divergences import Partial
-from onmf.divergences.partial import require_weighed
 from onmf.estimators.messages import warn_raised, warn_unsolved
 from onmf.learner import Fitted, Learned
+from onmf.learner.initialise import require_weighs_entries
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.model.units import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.samples import Samples
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
 
@@ -64,7 +65,7 @@ class Inference:
         return self.fitted.method.penalty(penalties) if isinstance(self.fitted, Learned) else penalties.of_coefficients
 
     def coefficients(self, X: Any) -> Array:
-        """Return H (n, K) of checked samples X, an array, a sparse matrix, ``Known`` samples or a tensor."""
+        """Return H (n, K) of checked samples, or of a tensor."""
         H = np.empty((X.shape[0], len(self.fitted.state.W)), dtype=_precision(X))
         if self.device is None:
             X = on_host(X)
@@ -79,7 +80,7 @@ class Inference:
 
     def loss(self, X: Any) -> float:
         """Return the mean divergence per sample, by its weight, in the data's units."""
-        X, counts = apart(X)
+        counts = X.sample_weight if isinstance(X, Samples) else None
         n, unit, total = X.shape[0], self._loss_unit, 0.0
         shares = None if counts is None else counts / counts.sum()
         for rows, losses in self._losses(X):
@@ -98,28 +99,27 @@ class Inference:
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             yield rows, losses
 
-    def held_out_losses(self, known: Known, held: Known) -> Array:
+    def held_out_losses(self, known: Samples, held: Samples) -> Array:
         """Return d(x || hW) over the entries ``held`` of each sample, with h found from the ``known`` entries alone."""
         losses = np.empty(len(known))
         for rows, H, problem in self.solved(known):
             part = held[rows] if problem.X.sparse else held[rows].densified()
             V, _ = self.fitted.units.inside(part, self.fitted.divergence)
-            there = pose(problem.divergence, V.astype(H.dtype, copy=False), problem.W)
+            there = Problem(problem.divergence, V.astype(H.dtype), problem.W)
             with threads.taken_from_blas():
                 losses[rows] = there.loss(H, there.fit(H))
         return losses * self._loss_unit
 
-    def stationarity(self, X: Any) -> float:
+    def stationarity(self, X: Samples) -> float:
         """Return ||W - P_C(W - grad f(W))||_F in internal units.
 
         By Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
         """
         state, W = self.fitted.state, self.fitted.state.W.astype(X.dtype, copy=False)
-        divergence = Partial(self.fitted.inside) if isinstance(X, Known) else self.fitted.inside
         gradient = state.penalties.slope(W)
         for rows, H, problem in self.solved(X):
             with threads.taken_from_blas():
-                slope = divergence.grad(as_dense(problem.X), H @ W)
+                slope = slopes(self.fitted.inside, problem.X.densified(), H @ W)
                 refuse_infinite(slope, X[rows], self.fitted.units.mean, _numbers(rows))
                 gradient += H.T @ slope / X.shape[0]
         feasible = self.feasible
@@ -133,21 +133,20 @@ class Inference:
     def _loss_unit(self) -> float:
         return self.fitted.divergence.loss_unit(self.fitted.units.scale)
 
-    def solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
+    def solved(self, X: Samples) -> Iterator[tuple[slice, Array, Problem]]:
         """Yield per block its rows, their coefficients, and the problem that they solve in internal units."""
         fitted, penalty, box = self.fitted, self.penalty, self.box
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
-        if isinstance(X, Known):
-            require_weighed(divergence)
-            divergence = Partial(divergence)
+        if X.masked:
+            require_weighs_entries(divergence)
         solver = precise(divergence).stopping(self.tol, self.max_iter)
-        sparse = solver.takes_sparse(divergence)
+        sparse = solver.takes_sparse(divergence, X.masked)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):
             rows = slice(first, min(first + BLOCK, X.shape[0]))
-            given, numbers = X[rows] if sparse else as_dense(X[rows]), _numbers(rows)
+            given, numbers = X[rows] if sparse else X[rows].densified(), _numbers(rows)
             V, count = fitted.units.inside(given, fitted.divergence, numbers)
-            problem = pose(divergence, V, W, box, penalty)
+            problem = Problem(divergence, V, W, box, penalty)
             with threads.taken_from_blas():
                 found = solver.solve(problem)
             self._require_usable(found.H, given, numbers)
@@ -162,8 +161,8 @@ class Inference:
         fitted, box = self.fitted, self.box
         if not fitted.divergence.separable or not isinstance(box, Box):
             raise ValueError(f"this model is solved by the processor only: set_params(device=None), not {device!r}.")
-        if isinstance(X, Known):
-            require_weighed(fitted.divergence)
+        if isinstance(X, Samples) and X.masked:
+            require_weighs_entries(fitted.divergence)
         W = fitted.state.W.astype(_precision(X), copy=False)
         sets = fitted.units, box, self.penalty
         solver = Solver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)

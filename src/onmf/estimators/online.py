@@ -17,9 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import learner, methods
 from onmf._support.checks import require_whole
 from onmf._support.device_rows import on_host
-from onmf._support.known import as_learnt
 from onmf._support.seeds import generators
-from onmf._support.weights import given_rows, weighted
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.inputs import likeness
@@ -38,9 +36,10 @@ from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.sets import Sets
 from onmf.model.settings import ONLINE
-from onmf.model.units import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, refuse_bad_entries
 from onmf.persistence import model as model_file
 from onmf.persistence.checkpoint import Checkpoint
+from onmf.samples import as_samples, given_rows, weighted
 
 log = logging.getLogger("onmf")
 
@@ -475,7 +474,8 @@ class OnlineNMF(NMF):
                 return batch, Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=known is None)
-        return as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit), features
+        samples = weighted(X, *weights, self.implicit)
+        return as_samples(samples, self.missing, self.implicit, learning=True), features
 
     def _stays(self, weights: Weights) -> bool:
         """Can data be learnt from where they are, or is there more to look at than their entries?"""

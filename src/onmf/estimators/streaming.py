@@ -11,11 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
 from sklearn.utils.validation import check_is_fitted
 
-from onmf._support.arrays import Array, row_sums
-from onmf._support.known import apart, as_known
+from onmf._support.arrays import Array
 from onmf._support.skipping import SkippedLog
 from onmf._support.wording import is_or_are
 from onmf.data import Source, SourceError
@@ -32,7 +30,8 @@ from onmf.insight.topics import Coherence
 from onmf.learner import Usage
 from onmf.learner.update import as_floats
 from onmf.learner.usage import proportions
-from onmf.model.units import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, refuse_bad_entries
+from onmf.samples import as_samples
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF
@@ -52,9 +51,9 @@ def usual_size(source: Source) -> int:
 
 def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
     """Return the coefficients of rows that were read, or raise an error that names the row."""
-    known = as_known(X, model.missing, model.implicit)
-    refuse_bad_entries(known, rows, model._fitted.features.names)
-    return model._inference().coefficients(known)
+    samples = as_samples(X, model.missing, model.implicit)
+    refuse_bad_entries(samples, rows, model._fitted.features.names)
+    return model._inference().coefficients(samples)
 
 
 def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
@@ -139,7 +138,7 @@ def in_place(
             yield rows, np.full((len(rows), width), np.nan, like)
 
     for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
-        found = solve_each(rows, as_floats(apart(batch)[0]), on_bad, solve, width)
+        found = solve_each(rows, as_floats(batch), on_bad, solve, width)
         like = found.dtype
         in_order = in_order and _follow(rows, expected, unread - filled)
         if in_order and on_bad is not None and len(rows):
@@ -185,13 +184,15 @@ def measured(
     found, sums, samples = Coherence(topics), np.zeros(model.n_components_), 0
     counts = model.implicit == "zero"
     for rows, batch in read_from(source, usual_size(source), None, None, 0):
-        X, weights = apart(as_floats(batch))
-        counts = counts and bool(scipy.sparse.issparse(X) or (np.floor(X) == X).all())
+        X = as_samples(as_floats(batch))
+        counts = counts and bool(X.sparse or (np.floor(X.values) == X.values).all())
         if counts:
-            found.add(X)
-        full = (row_sums(X) != 0).astype(np.float64)  # of a blank text nothing is fitted, but for the least h there is
+            found.add(X.matrix)
+        full = (X.sum(axis=1) != 0).astype(
+            np.float64
+        )  # of a blank text nothing is fitted, but for the least h there is
         H = solve_rows(model, rows, X)
-        sums += Usage.of(H, model.components_, full if weights is None else full * weights).sums
+        sums += Usage.of(H, model.components_, X.counted(full)).sums
         samples += len(rows)
         show(samples)
     if not samples:
@@ -225,7 +226,7 @@ class Sent:
 
     def coefficients(self, raw: Raw) -> Array:
         """Return the precise coefficients of a partition; under ``on_error="skip"`` NaN for bad rows."""
-        X, _ = apart(as_floats(native(raw.batch)))
+        X = as_floats(native(raw.batch))
         on_bad = SkippedLog() if self.model.on_error == "skip" else None
         return solve_each(raw.rows, X, on_bad, partial(solve_rows, self.model), self.model.n_components_)
 
@@ -241,10 +242,9 @@ class Sent:
         """Return the mean loss of a partition, and the weight that it has among others."""
         if not raw.batch.shape[0]:
             return 0.0, 0.0
-        X = as_known(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)
+        X = as_samples(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)
         refuse_bad_entries(X, raw.rows, self.model._fitted.features.names)
-        _, samples = apart(X)
-        return self.model._inference().loss(X), float(X.shape[0] if samples is None else samples.sum())
+        return self.model._inference().loss(X), float(X.weight)
 
 
 def map_partitions(

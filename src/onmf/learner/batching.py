@@ -8,10 +8,8 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf._support.checks import require_whole
-from onmf._support.device_rows import Resident
 from onmf.data import Source
 from onmf.data.base import Numbered, read_from, recut
 from onmf.learner.update import as_floats

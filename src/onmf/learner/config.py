@@ -8,13 +8,13 @@ from typing import Any
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.device.choose_device import named
 from onmf.divergences import Divergence
 from onmf.learner.initial_dictionary import require_init
 from onmf.methods import EM, Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.model.fixed import count, require_known
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import Box, DictionarySet, Sets, Simplex
 from onmf.model.units import checked_clip
 
@@ -117,8 +117,8 @@ def require_served(
         )
     if recipe.device is not None and masked and isinstance(method, EM):
         raise ValueError(
-            f"method {method.name!r} learns from samples with missing entries on the processor only; use method 'auto', or "
-            "leave device out."
+            f"method {method.name!r} learns from samples with missing entries on the processor only; use method "
+            "'auto', or leave device out."
         )
     reason = method.why_not(divergence, recipe.penalties, masked)
     if reason is None and recipe.shares:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from onmf._support.arrays import Array
-from onmf.model.penalty import Penalty
 from onmf.device.problem import Problem, hurried, positive
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.learner.exchange import ROUNDS, Judges, with_background
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
-from onmf.divergences import Divergence
 from onmf._support import threads
 from onmf.coefficients.problem import Problem
 from onmf.data.columns import Features
+from onmf.divergences import Divergence
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.learner.learned import Coverage, Learned

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from onmf._support.arrays import FEW_ENTRIES, Array
+from onmf._support.arrays import Array
 from onmf._support.device_rows import on_host
-from onmf._support.known import Known, apart, as_dense
-from onmf.model.penalty import Penalty
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import Twin, state_of, twin_of
 from onmf.device.em import EMRunning
@@ -25,17 +23,20 @@ from onmf.device.engine import Running
 from onmf.device.problem import Problem, hurried, positive
 from onmf.device.samples import Chunks, Rows, chosen
 from onmf.device.step import SurrogateRunning
-from onmf.divergences import Divergence, Partial
+from onmf.divergences import Divergence
 from onmf.learner import exchange
-from onmf.learner.algorithm import BatchResult, rank_one_loss, unlearnable
+from onmf.learner.algorithm import BatchResult
 from onmf.learner.config import Recipe, require_served
+from onmf.learner.engine import adapted
 from onmf.learner.exchange_on_device import SamplesThere
 from onmf.learner.learned import Coverage, Learned
-from onmf.learner.update import Lesson, News, as_begun, as_floats, faults_of_batch
+from onmf.learner.update import Lesson, News, as_begun, faults_of_batch, rank_one_loss, unlearnable
 from onmf.learner.usage import Usage
 from onmf.methods import EM, Method, Surrogate
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, Sets
 from onmf.model.validation import refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.samples import FEW_ENTRIES, Samples
 
 log = logging.getLogger("onmf")
 
@@ -49,18 +50,18 @@ _smaller: dict[str, int] = {}  # by how much chunks are smaller on devices whose
 
 
 def learnt_on_device(
-    recipe: Recipe, learned: Learned, batch: Any, rows: Any = None, *, repeated: bool = False, shards: int = 1
+    recipe: Recipe, learned: Learned, batch: Samples, rows: Any = None, *, repeated: bool = False, shards: int = 1
 ) -> Lesson:
     """``lesson.learnt`` on the device of the recipe."""
     device, units, method = str(recipe.device), learned.units, learned.method
-    batch, weights = apart(as_floats(batch))
-    if learned.partial or isinstance(batch, Known):
-        batch = as_begun(learned, on_host(batch))
+    weights = batch.sample_weight
+    if learned.masked or batch.masked:
+        batch = as_begun(learned, _on_host(batch))
     if weights is not None:
-        require_served(method, learned.inside, recipe, weighted=True)
+        require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     there, numbers = chosen(batch, device)
     if not there.sound:
-        refuse_bad_entries(on_host(batch), rows, learned.features.names)
+        refuse_bad_entries(_on_host(batch), rows, learned.features.names)
     learning = _Learning(recipe, learned, there, numbers, weights, repeated, shards)
     with faults_of_batch(rows), _alone:  # recordings have one set of places for what they are given
         result = _with_enough_memory(learning, device)
@@ -71,19 +72,24 @@ def learnt_on_device(
         raise unlearnable("has a loss beyond the range of numbers", rows)
     largest = float(learning.largest)
     if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
-        given, H = on_host(batch), result.H.cpu().numpy()
+        given, H = _on_host(batch), result.H.cpu().numpy()
         refuse_infinite(H, given, units.mean, rows)
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
         filled = torch.nonzero(~there.empty[numbers])[:FEW, 0].cpu().numpy()
-        some = as_dense(on_host(batch[filled])).astype(learned.W.dtype, copy=False)
+        some = _on_host(batch[filled]).densified().astype(learned.W.dtype)
         first, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
-    covered = Coverage.of(batch) if learned.partial else None
+    covered = Coverage.of(batch) if learned.masked else None
     news = News(len(numbers), result.loss, weight, learning.usage, learning.raised, there.zeros, covered)
     return Lesson(result.state, result.divergence, news, None, to_beat)
+
+
+def _on_host(batch: Samples) -> Samples:
+    """Return samples as NumPy or SciPy has them."""
+    return Samples(on_host(batch.matrix), batch.entry_weight, batch.sample_weight, batch.absent)
 
 
 def _with_enough_memory(learning: _Learning, device: str) -> BatchResult:
@@ -129,7 +135,7 @@ class _Learning:
     def run(self, smaller: int) -> BatchResult:
         """Learn from all chunks, so many times smaller than they would be."""
         recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
-        method, divergence = learned.method.on_shard(self.shards), whole(learned.inside)
+        method, divergence = learned.method.on_shard(self.shards), learned.inside
         kind = running_of(method)
         twin, adapt = twin_of(kind.kept, learned.state, str(recipe.device)), method.adapts and learned.adaptive
         running, n = kind(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)
@@ -166,8 +172,7 @@ class _Learning:
         self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
         self.usage, self.finite = _usage(H_all, twin.W, self.weights), twin.finite
         after = state_of(twin, state, clock - state.clock, clock, steps)
-        inside: Divergence = Partial(divergence) if learned.partial else divergence
-        return BatchResult(after, inside, float(losses) / (total or 1.0), float(first_loss), H_all)
+        return BatchResult(after, divergence, float(losses) / (total or 1.0), float(first_loss), H_all)
 
     @property
     def _box(self) -> Box:
@@ -185,8 +190,9 @@ class _Learning:
         chunks.raised = raised
         _, Y, _ = hurried(Problem(divergence, X, twin.W, self._box, Penalty(), present))
         host, fit = X.cpu().numpy(), Y.cpu().numpy()
-        samples: Any = host if present is None else Known(host, present.cpu().numpy())
-        return divergence.adapted(samples, fit, weight, *(() if weights is None else (weights[some],)))
+        counts = None if weights is None else weights[some]
+        samples = Samples(host, None if present is None else present.cpu().numpy(), counts)
+        return adapted(divergence, samples, fit, weight)
 
     def _exchanges(self, method: Method, divergence: Divergence, clock: float, size: int) -> bool:
         if self.repeated or self.shards > 1 or not method.exchanges(divergence):

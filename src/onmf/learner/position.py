@@ -15,8 +15,8 @@ import xxhash
 
 from onmf._support.checks import require_whole
 from onmf._support.device_rows import on_host
-from onmf.samples import Samples
 from onmf.data import SourceError
+from onmf.samples import Samples
 
 Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
 DIGEST = re.compile("[0-9a-f]{32}")

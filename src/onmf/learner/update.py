@@ -15,14 +15,14 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.learner.algorithm import BatchResult, learn
-from onmf.learner.engine import HostEngine
 from onmf.learner.config import Recipe, require_served
+from onmf.learner.engine import HostEngine
 from onmf.learner.learned import Coverage, Learned
 from onmf.learner.usage import Usage
-from onmf.model.state import State
-from onmf.samples import Samples
 from onmf.model.sets import Sets
+from onmf.model.state import State
 from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.samples import Samples
 
 
 @dataclass(frozen=True)

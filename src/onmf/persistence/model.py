@@ -12,16 +12,17 @@ import numpy as np
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
 from onmf._support.registry import UnknownNameError
-from onmf.model.penalty import NO_PENALTIES
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued
 from onmf.learner.initial_dictionary import INITS
 from onmf.learner.position import restored
-from onmf.methods import Choice, Method, State
+from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
+from onmf.model.penalty import NO_PENALTIES
 from onmf.model.sets import DictionarySet, Sets
+from onmf.model.state import State
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
@@ -210,7 +211,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
     state.require_counts()
     if not state.C.contains(state.W):
         raise ValueError("the dictionary does not lie in its set C")
-    expected = method.expected(learned.inside_model, state)
+    expected = method.expected(learned.inside, state, learned.masked)
     if recipe.reservoir:
         expected = expected | Reservoir(recipe.reservoir).start(state.W)
     shapes = ({key: (a.shape, a.dtype) for key, a in memory.items()} for memory in (state.memory, expected))
@@ -220,7 +221,7 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
         raise ValueError("its statistics are not finite")
     if any((state.memory[name] < 0).any() for name in (*method.nonnegative, "kept") if name in state.memory):
         raise ValueError("its statistics have negative entries")
-    method.require_sound(learned.inside_model, state)
+    method.require_sound(learned.inside, state)
     if "kept_of" in state.memory and not 0 <= state.memory["kept_of"][0] <= learned.history.samples:
         raise ValueError("its reservoir does not fit its samples")
 

@@ -10,13 +10,13 @@ import scipy
 
 from onmf import divergences
 from onmf._support.arrays import Array, Mask, dense
-from onmf._support.known import Known, apart, as_known, checked_missing
 from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
 from onmf.data.inputs import matrix_of
 from onmf.data.iterable import is_stream
 from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
-from onmf.model.units import refuse_bad_entries
+from onmf.model.validation import refuse_bad_entries
+from onmf.samples import as_samples, checked_missing
 from onmf.selection.low_rank import FAR, FLAT, LowRank, Tails, is_exact, power_within_features, settled
 
 ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
@@ -123,9 +123,8 @@ class _Excerpt:
         columns: Any = None
         read = found = 0
         for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
-            values = as_known(apart(batch)[0], missing, implicit)
-            known = values.present if isinstance(values, Known) else None
-            values = values.products if isinstance(values, Known) else values
+            samples = as_samples(batch, missing, implicit)
+            known, values = samples.entry_weights if samples.masked else None, samples.products
             refuse_bad_entries(values, rows, source.feature_names)
             read += len(rows)
             entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)

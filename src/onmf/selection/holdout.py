@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from onmf._support.arrays import Array, Mask, dense
-from onmf._support.known import Known, Weighted, apart, as_known, filled
+from onmf._support.arrays import Mask
 from onmf.data import Batches, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
 from onmf.data.iterable import is_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
 from onmf.model.validation import refuse_bad_entries
+from onmf.samples import Samples, as_samples, filled
 
 Words = npt.NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -39,8 +39,8 @@ class Speckle:
     def known(self, source: Source) -> Source:
         """Return the source without what is held out: all that a model may learn from.
 
-        Its batches are ``Known``. Those of sparse data whose absent entries are zeros become dense, each as it is read:
-        what is held out is then told apart from a zero.
+        Its batches of sparse data whose absent entries are zeros become dense, each as it is read: what is held out
+        is then told apart from a zero.
         """
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
@@ -50,24 +50,27 @@ class Speckle:
         # Names of features and files would have each model look at what is the same for all.
         return Derived(source, batches, self.known, feature_names=None, files=None, spec=None)
 
-    def split(self, rows: Any, batch: Any, names: Sequence[str] | None = None) -> tuple[Any, Known]:
+    def split(self, rows: Any, batch: Any, names: Sequence[str] | None = None) -> tuple[Samples, Samples]:
         """Return what is known of these rows, with the weights of samples where they have some, and what is held out.
 
         ``names`` are those of the features, for messages.
         """
-        batch, samples = apart(as_known(as_floats(batch), self.missing, self.implicit))
-        refuse_bad_entries(batch, rows, names)
-        if not isinstance(batch, Known):
-            X = dense(batch)
-            batch = Known(X, np.ones_like(X))
-        if batch.sparse:
-            entries = np.repeat(self._of_rows(rows), np.diff(batch.X.indptr)) ^ self._of_columns(batch.X.indices)
+        X = as_samples(as_floats(batch), self.missing, self.implicit)
+        refuse_bad_entries(X, rows, names)
+        if not X.masked:
+            whole = X.densified()
+            X = Samples(whole.matrix, np.ones_like(whole.matrix), X.sample_weight, "missing")
+        if X.sparse:
+            entries = np.repeat(self._of_rows(rows), np.diff(X.matrix.indptr)) ^ self._of_columns(X.matrix.indices)
             chosen = self._chosen(entries)
-            known, held = _stored(batch, ~chosen), _stored(batch, chosen)
+            known, held = _stored(X, ~chosen), _stored(X, chosen)
         else:
-            chosen = self._chosen(self._of_rows(rows)[:, None] ^ self._of_columns(np.arange(batch.shape[1])))
-            known, held = (filled(Known(batch.X, batch.present * part)) for part in (~chosen, chosen))
-        return known if samples is None else Weighted(known, samples), held
+            chosen = self._chosen(self._of_rows(rows)[:, None] ^ self._of_columns(np.arange(X.shape[1])))
+            known, held = (
+                filled(Samples(X.matrix, X.entry_weights * part, X.sample_weight, "missing"))
+                for part in (~chosen, chosen)
+            )
+        return known, held
 
     def _chosen(self, keys: Words) -> Mask:
         return _mixed(keys) < np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
@@ -90,12 +93,12 @@ def _mixed(keys: Words) -> Words:
     return keys ^ (keys >> np.uint64(31))
 
 
-def _stored(known: Known, kept: Mask) -> Known:
-    """Return sparse samples that are known only at some of the entries that they store."""
-    indptr = np.r_[0, np.cumsum(kept)][known.X.indptr].astype(known.X.indptr.dtype)
-    X = type(known.X)((known.X.data[kept], known.X.indices[kept], indptr), shape=known.shape)
-    weights: Array | None = None if known.weights is None else known.weights[kept]
-    return Known(X, weights)
+def _stored(X: Samples, kept: Mask) -> Samples:
+    """Return sparse samples without some of the entries that they store."""
+    stored = X.matrix
+    indptr = np.r_[0, np.cumsum(kept)][stored.indptr].astype(stored.indptr.dtype)
+    matrix = type(stored)((stored.data[kept], stored.indices[kept], indptr), shape=X.shape)
+    return Samples(matrix, None if X.entry_weight is None else X.entry_weight[kept], X.sample_weight, "missing")
 
 
 def rewinding_source(X: Any) -> Source | None:

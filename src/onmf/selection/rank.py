@@ -14,20 +14,19 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
-from onmf._support.arrays import FEW_ENTRIES, Array, density
+from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
-from onmf._support.known import Known, apart, as_known, checked_missing
 from onmf._support.seeds import generators, require_seed
-from onmf.coefficients.problem import NO_PENALTIES
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
-from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.features import directions
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
-from onmf.model.units import DataError
+from onmf.model.penalty import NO_PENALTIES
+from onmf.model.validation import DataError
+from onmf.samples import FEW_ENTRIES, as_samples, checked_missing
 from onmf.selection.holdout import Speckle, rewinding_source
 
 FIRST = 200  # samples that tell whether data are sparse
@@ -268,11 +267,10 @@ def _judged(model: OnlineNMF, source: Source, speckle: Speckle) -> float:
     total = entries = 0.0
     size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
-        batch, held = speckle.split(rows, batch)
-        known, samples = apart(batch)
-        counts = (np.ones(len(known)) if samples is None else samples) * (known.weight(axis=1) > 0)
-        total += float(counts @ held_out_losses(model, known, held))
-        entries += float(counts @ held.weight(axis=1))
+        known, held = speckle.split(rows, batch)
+        counts = known.counted(np.ones(len(known))) * (known.weight_sums(axis=1) > 0)
+        total += float(counts @ model._inference().held_out_losses(known, held))
+        entries += float(counts @ held.weight_sums(axis=1))
     if not entries:
         raise ValueError("no entry was held out: the data are too few; hold out a larger share of them (held_out).")
     if not np.isfinite(total):
@@ -332,8 +330,8 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle:
     first = next((batch for _, batch in read_from(source, FIRST, None, None, 0)), None)
     if first is None:
         raise SourceError("there are no samples to choose a rank for.")
-    first, _ = apart(as_known(as_floats(first), speckle.missing, speckle.implicit))
-    few = not isinstance(first, Known) and density(first) < FEW_ENTRIES
+    first = as_samples(as_floats(first), speckle.missing, speckle.implicit)
+    few = not first.masked and first.density < FEW_ENTRIES
     if isinstance(method, Auto) and few and given.alpha_order is not None:
         # Most of what is known are zeros, of which auto cannot tell once they stand beside missing entries.
         found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)

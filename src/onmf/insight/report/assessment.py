@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known, apart, as_dense, as_known, stacked
+from onmf.coefficients.losses import losses
 from onmf.data import Source, SourceError
 from onmf.data.base import read_from
-from onmf.divergences import Partial
 from onmf.divergences.base import TINY
 from onmf.insight.report.subject import Solved, Subject
 from onmf.learner.update import as_floats
 from onmf.learner.usage import Usage
-from onmf.model.units import good_rows
+from onmf.model.validation import good_rows
+from onmf.samples import Samples, as_samples, stacked
 
 BLOCK, BLOCK_OF_A_PIPE = 1024, 100  # samples read at a time
 MOST_ENTRIES = 10_000_000  # of a block
@@ -74,7 +74,7 @@ def assess(
     size = int(np.clip(MOST_ENTRIES // subject.F, 1, BLOCK if source.rewinds else BLOCK_OF_A_PIPE))
     running = _Pass(subject, name)
     for rows, batch in read_from(source, size, None, lambda error: running.skip(error, error.rows), 0):
-        running.add(rows, *apart(batch))
+        running.add(rows, batch)
         if show is not None:
             show(running.samples, source.n_samples)
     return running.finished()
@@ -100,17 +100,17 @@ class _Pass:
         self.bad += rows
         self.first_bad = self.first_bad or str(error)
 
-    def add(self, rows: Any, batch: Any, weights: Array | None) -> None:
-        X = as_known(as_floats(batch), self.subject.missing, self.subject.implicit)
+    def add(self, rows: Any, batch: Any) -> None:
+        X = as_samples(as_floats(batch), self.subject.missing, self.subject.implicit)
         kept, errors = good_rows(X, rows)
         for error in errors:
             self.skip(error, 1)
         if not kept:
             return
         if len(kept) < len(rows):
-            rows, X, weights = rows[kept], X[kept], None if weights is None else weights[kept]
+            rows, X = rows[kept], X[kept]
         solved = self.subject.solve(X)
-        weights = np.ones(len(rows)) if weights is None else weights
+        weights = X.counted(np.ones(len(rows)))
         self.samples += len(rows)
         self.weight += float(weights.sum())
         self.loss += float(weights @ solved.losses)
@@ -136,9 +136,8 @@ class _Pass:
         self.worst = heapq.nlargest(SHOWN, [*self.worst, *first(-relative)], key=lambda each: each.relative)
 
     def _example(self, row: Any, x: Any, h: Array, relative: float) -> Example:
-        dense, known = as_dense(x), None
-        if isinstance(dense, Known):
-            dense, known = dense.X, dense.present[0] > 0
+        whole = x.densified()
+        dense, known = whole.matrix, whole.entry_weights[0] > 0 if whole.masked else None
         name = row if isinstance(row, str) else f"row {row}"
         return Example(name, np.asarray(dense, dtype=np.float64).ravel(), known, h @ self.subject.W, h, relative)
 
@@ -221,13 +220,12 @@ class _Features:
         self.sums, self.known = np.zeros(subject.F), np.zeros(subject.F)
         self.samples, self.total = 0, 0.0
 
-    def add(self, X: Any) -> None:
+    def add(self, X: Samples) -> None:
         """Add samples."""
         self.samples += X.shape[0]
-        rows = X.sum(axis=1) if isinstance(X, Known) else np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
-        self.total += float(rows.sum())
-        self.known += X.weight(axis=0) if isinstance(X, Known) else X.shape[0]
-        entries = X.products if isinstance(X, Known) else X
+        self.total += float(X.sum(axis=1).sum(dtype=np.float64))
+        self.known += X.weight_sums(axis=0)
+        entries = X.products
         if self.alike:
             self.sums += np.asarray(entries.T @ (1 / self._sizes(X)[:, 0]), dtype=np.float64).ravel()
         else:
@@ -253,9 +251,9 @@ class _Features:
         if self.samples < LEAST_SAMPLES or not self.sums.any():
             return np.nan
         divergence, scale = self.subject.divergence, self.subject.units.scale
-        V, _ = self.subject.units.inside(as_dense(X), divergence)
-        x, weight = (V.X, V.present) if isinstance(V, Known) else (V, np.ones((1, 1)))
-        x = np.asarray(x, dtype=np.float64)
+        V, _ = self.subject.units.inside(X.densified(), divergence)
+        V = V.astype(np.float64)
+        x, weight = V.matrix, V.entry_weights if V.masked else np.ones((1, 1))
         own = weight * x * scale / self._sizes(X)
         others = np.maximum(self.sums - own, 0) / np.maximum(self.known - weight, 1) / scale
         others += NEVER_SEEN * others.mean(axis=1, keepdims=True) + TINY
@@ -264,8 +262,6 @@ class _Features:
         else:
             mass = (weight * others).sum(axis=1, keepdims=True)
             size = (weight * x).sum(axis=1, keepdims=True) / np.maximum(mass, TINY)
-        inside: Any = divergence.in_units(scale)
-        if isinstance(V, Known):
-            inside, x = Partial(inside), V.astype(np.float64)
-        losses = [inside.value(x, np.maximum(factor * size * others, TINY)) for factor in FACTORS]
-        return float(np.min(losses, axis=0).mean() * divergence.loss_unit(scale))
+        inside = divergence.in_units(scale)
+        found = [losses(inside, V, np.maximum(factor * size * others, TINY)) for factor in FACTORS]
+        return float(np.min(found, axis=0).mean() * divergence.loss_unit(scale))
