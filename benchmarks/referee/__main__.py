@@ -27,7 +27,7 @@ def main() -> int:
         command.add_argument("--tree", type=Path, default=ROOT, help="the checkout to judge; this one by default")
         if name == "times":
             command.add_argument("--base", type=Path, help="a checkout of the baseline; made under build/ by default")
-            command.add_argument("--repeats", type=int, default=9)
+            command.add_argument("--repeats", type=int, default=25)
         else:
             command.add_argument("--out" if name == "record" else "--record", type=Path, dest="place")
         if name == "compare":

@@ -28,7 +28,7 @@ class Task:
 
 
 @cache
-def dense(n: int = 2000, features: int = 100, atoms: int = 10) -> Any:
+def dense(n: int = 800, features: int = 100, atoms: int = 10) -> Any:
     """Positive samples of a planted dictionary."""
     rng = np.random.default_rng(0)
     Y = rng.gamma(0.5, 1.0, (n, atoms)) @ rng.gamma(0.5, 1.0, (atoms, features)) + 1e-3
@@ -37,9 +37,9 @@ def dense(n: int = 2000, features: int = 100, atoms: int = 10) -> Any:
 
 @cache
 def texts() -> Any:
-    """Sparse counts: 3,000 texts of 1,000 words, 3 % of the entries."""
+    """Sparse counts: 1,000 texts of 1,000 words, 3 % of the entries."""
     rng = np.random.default_rng(0)
-    rates = rng.dirichlet(np.full(10, 0.2), 3000) @ rng.dirichlet(np.full(1000, 0.05), 10)
+    rates = rng.dirichlet(np.full(10, 0.2), 1000) @ rng.dirichlet(np.full(1000, 0.05), 10)
     return scipy.sparse.csr_matrix(rng.poisson(40 * rates).astype(float))
 
 
@@ -98,7 +98,7 @@ def reading(name: str) -> Task:
     """A small fit of a file, most of which is reading."""
 
     def prepare() -> str:
-        path, X = Path(FOLDER.name) / name, dense(5000, 20, 5)
+        path, X = Path(FOLDER.name) / name, dense(2000, 20, 5)
         if path.exists():
             return str(path)
         header = [f"f{number}" for number in range(X.shape[1])]
@@ -141,13 +141,13 @@ def rounds() -> Task:
         with dask.config.set(scheduler="sync"):
             library.online(n_components=5, shards=4, random_state=0).fit(X)
 
-    return Task(lambda: da.from_array(dense(9000, 30, 5), chunks=(1000, -1)), run)
+    return Task(lambda: da.from_array(dense(6000, 30, 5), chunks=(750, -1)), run)
 
 
 TASKS: dict[str, Callable[[], Task]] = {
     **{f"fit {name}": partial(fit, dense, divergence=name) for name in ("kl", "is", "squared_l2", "huber")},
     "fit l1": partial(fit, partial(dense, 500, 30, 5), n_components=5, divergence="l1"),
-    "fit paper kl": partial(fit, partial(dense, 500, 30, 5), n_components=5, method="paper"),
+    "fit paper kl": partial(fit, partial(dense, 150, 30, 5), n_components=5, method="paper"),
     "fit sparse em": partial(fit, texts, method="em"),
     "fit sparse_surrogate": partial(fit, texts, method="sparse_surrogate"),
     "fit float32": partial(fit, lambda: dense().astype(np.float32)),
@@ -168,5 +168,5 @@ TASKS: dict[str, Callable[[], Task]] = {
     "read npy": partial(reading, "samples.npy"),
     "save and load": files,
     "dask rounds": rounds,
-    "torch fit kl": partial(fit, partial(dense, 2000, 30, 5), n_components=5, device="cpu"),
+    "torch fit kl": partial(fit, partial(dense, 800, 30, 5), n_components=5, device="cpu"),
 }

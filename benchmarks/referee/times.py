@@ -17,9 +17,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = "db00f0c"
 SLOWER = 1.03  # what counts as slower
-AT_LEAST, MOST = 0.1, 300  # seconds that a measurement takes, and runs in it
+AT_LEAST, MOST = 0.03, 300  # seconds that a measurement takes, and runs in it: short ones find quiet moments
+LONG, FEWEST = 0.2, 9  # seconds of a run that is repeated so few times only
+QUIET = 0.25  # the quantile of times that are compared: neighbours on a shared machine only ever add
 AGAIN = 3  # pairs of fresh processes for what seems slower
-COLUMNS = f"{'':24}{'base':>10}{'now':>10}{'ratio':>9}{'95 %':>16}{'minima':>9}"
+COLUMNS = f"{'':26}{'base':>10}{'now':>10}{'ratio':>9}{'95 %':>16}{'minima':>9}"
 
 
 class Worker:
@@ -38,9 +40,8 @@ class Worker:
 
     def seconds(self, name: str, times: int) -> float:
         """CPU seconds of one run of a task."""
-        assert self.process.stdin and self.process.stdout  # noqa: S101 - they are pipes
         print(f"{name};{times}", file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
+        answer = self.process.stdout.readline() if self.process.stdout else ""
         if not answer:
             raise RuntimeError(f"the process that ran {name!r} has ended; see its error above")
         return float(answer)
@@ -75,15 +76,15 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios of neighbours."""
-        return float(np.median(self.now / self.base))
+        """The ratio of the times in quiet moments."""
+        return float(np.quantile(self.now, QUIET) / np.quantile(self.base, QUIET))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where 95 % of the medians of resampled ratios lie."""
-        ratios = self.now / self.base
-        drawn = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
-        low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+        """Where 95 % of the ratios of resampled pairs lie."""
+        drawn = np.random.default_rng(0).integers(len(self.base), size=(2000, len(self.base)))
+        base, now = (np.quantile(each[drawn], QUIET, axis=1) for each in (self.base, self.now))
+        low, high = np.quantile(now / base, [0.025, 0.975])
         return float(low), float(high)
 
     @property
@@ -105,7 +106,7 @@ class Comparison:
 
     def __str__(self) -> str:
         low, high = self.interval
-        times = "".join(f"{1e3 * np.median(each):8.2f}ms" for each in (self.base, self.now))
+        times = "".join(f"{1e3 * np.quantile(each, QUIET):8.2f}ms" for each in (self.base, self.now))
         return f"{times}{self.ratio:9.3f}{f'{low:.3f}-{high:.3f}':>16}{self.minima:9.3f}  {self.verdict}"
 
 
@@ -116,7 +117,7 @@ def compared(pair: tuple[Worker, Worker], name: str, repeats: int) -> Comparison
     once = min(worker.seconds(name, 1) for worker in pair)
     times = int(np.clip(np.ceil(AT_LEAST / max(once, 1e-6)), 1, MOST))
     found: tuple[list[float], list[float]] = ([], [])
-    for number in range(repeats):
+    for number in range(repeats if once < LONG else min(repeats, FEWEST)):
         for which in (0, 1) if number % 2 else (1, 0):
             found[which].append(pair[which].seconds(name, times))
     return Comparison(*map(np.array, found))
@@ -131,7 +132,7 @@ def baseline() -> Path:
     return place
 
 
-def times(tree: Path, base: Path | None = None, only: str | None = None, repeats: int = 9) -> int:
+def times(tree: Path, base: Path | None = None, only: str | None = None, repeats: int = 25) -> int:
     """Print a table of CPU times against the baseline's; 1 if anything is slower beyond noise."""
     from benchmarks.referee.tasks import TASKS
 
@@ -139,22 +140,24 @@ def times(tree: Path, base: Path | None = None, only: str | None = None, repeats
     texts = [text.strip() for text in only.split(",")] if only else [""]
     names = [name for name in TASKS if any(text in name for text in texts)]
     began = time.perf_counter()
-    print(COLUMNS)
+    if (busy := os.getloadavg()[0]) > 0.75 * (os.cpu_count() or 1):
+        print(f"The machine is busy (load {busy:.1f} on {os.cpu_count()} cores): expect much noise.")
+    print(COLUMNS, flush=True)
     suspects = []
     with workers(base, tree) as pair:
         for name in names:
             found = compared(pair, name, repeats)
-            print(f"{name:24}{found}", flush=True)
+            print(f"{name:26}{found}", flush=True)
             suspects += [name] if found.suspect else []
     slower = []
     if suspects:
-        print(f"\nAgain, in {AGAIN} pairs of fresh processes, {AGAIN * repeats} times:\n{COLUMNS}")
+        print(f"\nAgain, in {AGAIN} pairs of fresh processes:\n{COLUMNS}")
     for name in suspects:
         found = Comparison(np.empty(0), np.empty(0))
         for _ in range(AGAIN):
             with workers(base, tree) as pair:
                 found += compared(pair, name, repeats)
-        print(f"{name:24}{found}", flush=True)
+        print(f"{name:26}{found}", flush=True)
         slower += [name] if found.verdict == "SLOWER" else []
     told = f"slower beyond noise: {', '.join(slower)}" if slower else f"none slower than {SLOWER} beyond noise"
     print(f"\n{len(names)} tasks against {BASELINE}: {told} ({time.perf_counter() - began:.0f} s).")
