@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo test coverage check format lowest docs dist bench soak clean
+.PHONY: demo test coverage check format lowest docs dist bench soak referee clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topics.png, demo-sound.png
@@ -49,6 +49,10 @@ soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and 
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 	$(BIN)/python -m benchmarks.fuzz_models --files 20000
 	$(BIN)/python -m benchmarks.fuzz_readers --files 500
+
+referee: .venv/dev.done  ## nothing learnt differs from the record of db00f0c, and nothing is slower than it beyond noise
+	$(BIN)/python -m benchmarks.referee compare
+	$(BIN)/python -m benchmarks.referee times
 
 .venv/plots.done: pyproject.toml
 	$(PYTHON) -m venv .venv
