@@ -98,6 +98,12 @@ class Samples:
         entry_weight = None if self.entry_weight is None else self.entry_weight.astype(dtype, copy=copy)
         return Samples(self.matrix.astype(dtype, copy=copy), entry_weight, self.sample_weight, self.absent)
 
+    def on_host(self) -> Samples:
+        """Return samples whose matrix lies in the host's memory, not on a device."""
+        if not isinstance(self.matrix, Resident):
+            return self
+        return Samples(self.matrix.host(), self.entry_weight, self.sample_weight, self.absent)
+
     def with_values(self, values: Array) -> Samples:
         """Return samples with other values at the same places."""
         return Samples(self.like(values), self.entry_weight, self.sample_weight, self.absent)

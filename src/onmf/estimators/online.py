@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
 from onmf._support.checks import require_whole
-from onmf._support.device_rows import on_host
 from onmf._support.seeds import generators
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
@@ -39,7 +38,7 @@ from onmf.model.settings import ONLINE
 from onmf.model.validation import DataError, refuse_bad_entries
 from onmf.persistence import model as model_file
 from onmf.persistence.checkpoint import Checkpoint
-from onmf.samples import as_samples, given_rows, weighted
+from onmf.samples import Samples, as_samples, given_rows, weighted
 
 log = logging.getLogger("onmf")
 
@@ -366,7 +365,7 @@ class OnlineNMF(NMF):
         try:
             begun = known
             if begun is None:
-                host = on_host(batch)
+                host = batch.on_host()
                 refuse_bad_entries(host, rows, features.names)
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], None, rows)
             learned, progress = learner.step(recipe, begun, batch, rows)
@@ -465,13 +464,13 @@ class OnlineNMF(NMF):
             refuse_bad_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
 
-    def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Any, Features]:
+    def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Samples, Features]:
         """One batch as it is learnt from, a tensor on the device that was named, and its features."""
         if is_tensor(X):
             require_samples(X, device, None if known is None else known.state.W.shape[1])
             if device is not None and self._stays(weights):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
-                return batch, Features(X.shape[1])
+                return Samples(batch), Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=known is None)
         samples = weighted(X, *weights, self.implicit)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import Array
-from onmf._support.device_rows import on_host
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import Twin, state_of, twin_of
 from onmf.device.em import EMRunning
@@ -56,12 +55,12 @@ def learnt_on_device(
     device, units, method = str(recipe.device), learned.units, learned.method
     weights = batch.sample_weight
     if learned.masked or batch.masked:
-        batch = as_begun(learned, _on_host(batch))
+        batch = as_begun(learned, batch.on_host())
     if weights is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     there, numbers = chosen(batch, device)
     if not there.sound:
-        refuse_bad_entries(_on_host(batch), rows, learned.features.names)
+        refuse_bad_entries(batch.on_host(), rows, learned.features.names)
     learning = _Learning(recipe, learned, there, numbers, weights, repeated, shards)
     with faults_of_batch(rows), _alone:  # recordings have one set of places for what they are given
         result = _with_enough_memory(learning, device)
@@ -72,24 +71,19 @@ def learnt_on_device(
         raise unlearnable("has a loss beyond the range of numbers", rows)
     largest = float(learning.largest)
     if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
-        given, H = _on_host(batch), result.H.cpu().numpy()
+        given, H = batch.on_host(), result.H.cpu().numpy()
         refuse_infinite(H, given, units.mean, rows)
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
         filled = torch.nonzero(~there.empty[numbers])[:FEW, 0].cpu().numpy()
-        some = _on_host(batch[filled]).densified().astype(learned.W.dtype)
+        some = batch[filled].on_host().densified().astype(learned.W.dtype)
         first, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.masked else None
     news = News(len(numbers), result.loss, weight, learning.usage, learning.raised, there.zeros, covered)
     return Lesson(result.state, result.divergence, news, None, to_beat)
-
-
-def _on_host(batch: Samples) -> Samples:
-    """Return samples as NumPy or SciPy has them."""
-    return Samples(on_host(batch.matrix), batch.entry_weight, batch.sample_weight, batch.absent)
 
 
 def _with_enough_memory(learning: _Learning, device: str) -> BatchResult:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from onmf._support.device_rows import on_host
 from onmf._support.skipping import SkippedLog
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
@@ -19,7 +18,6 @@ from onmf.learner.learned import Learned, Skipped
 from onmf.learner.position import Marks, Position
 from onmf.learner.resume import Leg, legs, require_same_past
 from onmf.learner.step import Progress, step
-from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, refuse_bad_entries
 
 
@@ -136,8 +134,8 @@ def run(
                     )
                     try:
                         if learned is None:
-                            first = on_host(batch)
-                            refuse_bad_entries(as_floats(first), rows, features.names)
+                            first = batch.on_host()
+                            refuse_bad_entries(first, rows, features.names)
                             begun = begin(recipe, first, features, drawing, source.n_samples, rows)
                             begun = replace(begun, skipped=skipped, source=source.spec)
                         else:
