@@ -198,7 +198,7 @@ def endless() -> Iterator[Source]:
     class Endless(Sequential):
         where, n_features, rewinds = "a stream", F, False
 
-        def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
             yield np.arange(23), X[:23]
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.raise_signal(signal.SIGINT)

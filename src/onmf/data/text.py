@@ -6,18 +6,20 @@ words to show.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
 
-from onmf._support.unread import Unread
+from onmf._support.skipping import Unread
 from onmf.data.base import (
     Numbered,
     OnBad,
@@ -30,19 +32,17 @@ from onmf.data.base import (
     reading,
     require_unchanged,
 )
-from onmf.data.encoding import not_utf8
-from onmf.data.fields import TextField
-from onmf.data.pipes import is_pipe, lines, name_of
-from onmf.data.registry import register
-from onmf.data.spec import Spec
-from onmf.data.vocabulary import HASHED, MOST_COUNTED, USUAL, WordCounts, Words, require_numbers, require_shares
+from onmf.data.columns import shown
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.registry import Spec, register
+from onmf.data.vocabulary import HASHED, MOST_COUNTED, TextOptions, WordCounts, Words
 
 log = logging.getLogger("onmf")
 
 NumberedTexts = Iterator[tuple[int | str, str]]  # numbers or names of rows, and texts
 Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
-CURE = "save it as UTF-8"
-SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
+USUAL = 10_000  # words of a vocabulary
+SHAPES = tuple(option.name for option in fields(TextOptions))
 
 
 class Documents(Sequential):
@@ -50,7 +50,8 @@ class Documents(Sequential):
 
     def __init__(self, where: str | Path, texts: Texts, rewinds: bool, words: Words) -> None:
         self.where, self.texts, self.rewinds = where, texts, rewinds
-        self.feature_names, self.n_features = words.vocabulary, words.number
+        self.feature_names = words.vocabulary
+        self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.vectoriser = words.vectoriser()
 
     def of_files(self, names: Sequence[str]) -> Source:
@@ -60,65 +61,40 @@ class Documents(Sequential):
         some.n_samples = len(names)
         return some
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """Texts that cannot be read are left out, and the others keep their numbers; where rows have names, NaN."""
-        for block in self._blocks(size, on_bad):
-            rows, texts = zip(*block, strict=True)
-            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
-            if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
-                gaps = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
-                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(gaps, shape=X.shape))
-            yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
-
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int | str, str]]]:
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Leave out texts that cannot be read, so that the others keep their numbers; where rows have names, NaN."""
         texts = self.texts(on_bad)
         while block := list(islice(texts, size)):
-            yield block
+            rows, found = zip(*block, strict=True)
+            X = scipy.sparse.csr_matrix(self.vectoriser.transform(found))
+            if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
+                missing = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
+                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(missing, shape=X.shape))
+            yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
 
 
-@register(
-    "text",
-    [".txt"],
-    takes=["folders", "patterns", "standard input"],
-    shapes=SHAPES,
-)
+@register("text", [".txt"], takes=["folders", "patterns", "standard input"], shapes=SHAPES)
 def documents(
-    path: Path,
-    field: str | None = None,
-    words: int | None = None,
-    hashed: int | None = None,
-    stop: str | None = None,
-    min_df: int | float | None = None,
-    max_df: int | float | None = None,
-    ngrams: int = 1,
-    tfidf: bool = False,
-    index: str | None = None,
-    *,
-    like: Spec | None = None,
+    path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
     """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
 
-    ``words`` is the number of words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; one
-    that a model has, with its weights, is taken as it is. Without ``words`` it is ten thousand, of a hundred texts or
-    more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``ngrams=2`` also counts
-    pairs of words, ``stop=english`` leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity
-    and texts by their length. ``index`` is the field of JSON lines that names the rows.
+    The vocabulary of a model, with its weights, is taken as it is. Without ``words`` it has ten thousand, of a hundred
+    texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the
+    field of JSON lines that names the rows.
     """
     where, texts, rewinds = _texts(path, field, index)
-    require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
-    require_shares(where, min_df=min_df, max_df=max_df)
-    if words is not None and hashed is not None:
-        raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
-    if stop not in (None, "english"):
-        raise SourceError(f"{where}: stop must be english, the only list of stop words there is; got {stop!r}.")
-    counted, n_samples = Words(hashed or HASHED, stop, ngrams), None
+    options.require_valid(where)
+    words, min_df, max_df = options.words, options.min_df, options.max_df
+    ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
+    counted, n_samples = Words(options.hashed or HASHED, options.stop, ngrams), None
     if like is not None and like.scheme not in (None, "text", "jsonl"):
         raise SourceError(
             f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
         )
     if like is not None and like.names is not None:
         counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
-    elif words is not None or (hashed is None and rewinds and like is None):
+    elif words is not None or (options.hashed is None and rewinds and like is None):
         counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
         if words is None and min_df is None:
             min_df = counts.usual_min_df
@@ -143,7 +119,7 @@ def documents(
 
 
 def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, most: int) -> tuple[WordCounts, int]:
-    """The words of all texts that can be read, and the number of all texts."""
+    """Return the words of all texts that can be read, and the number of all texts."""
     if not rewinds:
         raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
     words_of, counts = counted.analyser(), WordCounts(most)
@@ -151,7 +127,7 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
     number = 0
 
     def count(error: ValueError) -> None:
-        """They are reported when they are learnt from, if anything is."""
+        """Bad texts are reported when they are learnt from, if anything is."""
         nonlocal number
         number += 1
         bad[:] = bad or [error]
@@ -167,7 +143,7 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
 
 
 def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
-    """The model's idf, if its words are weighted."""
+    """Return the model's idf, if its words are weighted."""
     names, idf = like.names or (), like.options.get("idf")
     if len(set(names)) < len(names):
         raise SourceError(f"{where}: the model's features have names that occur twice, so they are no vocabulary.")
@@ -182,12 +158,12 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
 def _say_hashed(rewinds: bool) -> None:
     cure = "without hashed= they are kept"
     if not rewinds:
-        cure = "to know them, learn a model from some of the texts in a file, and go on from it"
+        cure = "to know them, learn a model from some of the texts in a file, and continue from it"
     log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
 
 
 def _texts(path: Path, field: str | None, index: str | None) -> tuple[str | Path, Texts, bool]:
-    """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
+    """Return what to call the texts, the texts, and whether they can be read again."""
     where, rewinds = name_of(path), not is_pipe(path)
     if field is None and index is not None:
         raise SourceError(f"{where}: index= is a field of JSON lines; texts without fields keep their order.")
@@ -202,14 +178,14 @@ def _texts(path: Path, field: str | None, index: str | None) -> tuple[str | Path
 
     texts = TextField(where, field, index)
 
-    def fields(on_bad: OnBad | None) -> NumberedTexts:
+    def of_field(on_bad: OnBad | None) -> NumberedTexts:
         """A blank line is no JSON, and no row."""
         objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
         if on_bad is not None and index is not None:
-            return map(texts.read_or_gap, enumerate(objects))
+            return map(texts.read_or_unread, enumerate(objects))
         return each_readable(texts.read, enumerate(objects), on_bad)
 
-    return where, fields, rewinds
+    return where, of_field, rewinds
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -228,7 +204,7 @@ def _whole_files(paths: list[Path], on_bad: OnBad | None) -> NumberedTexts:
 
 def _whole(numbered: tuple[int, Path]) -> tuple[int, str]:
     row, path = numbered
-    with reading(path, "as text", CURE):
+    with reading(path, "as text", "save it as UTF-8"):
         return row, path.read_text(encoding="utf-8")
 
 
@@ -237,3 +213,63 @@ def _line(where: str | Path, numbered: tuple[int, str]) -> tuple[int, str]:
     if wrong := not_utf8(line):
         raise SourceError(f"{where}: row {row} (counted from 0) {wrong}.")
     return numbered
+
+
+@dataclass(frozen=True)
+class TextField:
+    """The text in a field of each JSON object; ``index`` is the field that names the rows."""
+
+    where: str | Path
+    field: str
+    index: str | None = None
+
+    def read(self, numbered: tuple[int, tuple[int, str]]) -> tuple[int | str, str]:
+        """Return the row's number or name, and its text, given the row's number, the line's, and the line."""
+        row, (number, line) = numbered
+        place = f"{self.where}: line {number}"
+        if wrong := not_utf8(line):
+            raise SourceError(f"{place} {wrong}.")
+        found = json_object(line) or {}
+        if found and self.field not in found:
+            raise SourceError(
+                f"{place} has no field {self.field!r}; its fields are {shown(list(found))}: choose the text by field=."
+            )
+        text = found.get(self.field)
+        if not isinstance(text, str):
+            raise SourceError(f"{place} is not a JSON object with a text in the field {self.field!r}.")
+        return row if self.index is None else name_in(found, self.index, place), text
+
+    def read_or_unread(self, numbered: tuple[int, tuple[int, str]]) -> tuple[int | str, str]:
+        """Return the row's name and its text; a row that cannot be read is ``Unread``, without a text."""
+        try:
+            return self.read(numbered)
+        except SourceError as error:
+            row, (_, line) = numbered
+            return unread(line, self.index, row, error), ""
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """Return the object that a line of JSON stands for; None if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def name_in(found: dict[str, Any], index: str, place: str) -> str:
+    """Return the name of a row from the field ``index`` of its object."""
+    name = found.get(index)
+    if name is None:
+        fields = shown(list(found))
+        raise SourceError(f"{place} has no field {index!r}, which names the rows; its fields are {fields}.")
+    if not_utf8(str(name)):
+        raise SourceError(f"{place} is named {name!a}, which no text can hold; rename it.")
+    return str(name)
+
+
+def unread(line: str, index: str | None, row: int, error: SourceError) -> Unread:
+    """Return the name of a row that cannot be read, as far as its line tells it."""
+    name = (json_object(line) or {}).get(index or "")
+    known = name is not None and not not_utf8(str(name))
+    return Unread(str(name) if known else f"row {row}", error)

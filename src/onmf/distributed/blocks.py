@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.known import Weighted, as_learnt
-from onmf.data.base import SourceError, require_matrix
+from onmf.data.base import SourceError, native, require_matrix
 from onmf.data.columns import Features
-from onmf.data.native import native
 from onmf.distributed.partitions import Raw, Reader, size_in_bytes
 from onmf.learner import Reading, Skipped
 from onmf.learner.position import digest

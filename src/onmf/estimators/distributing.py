@@ -10,8 +10,8 @@ from typing import Any
 from onmf._support.arrays import Array
 from onmf._support.known import apart, as_known
 from onmf._support.skipping import SkippedLog
+from onmf.data.base import native
 from onmf.data.inputs import is_dask
-from onmf.data.native import native
 from onmf.distributed import Partitions
 from onmf.distributed.arrays import DaskData
 from onmf.distributed.partitions import Raw

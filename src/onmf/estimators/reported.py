@@ -13,8 +13,8 @@ import numpy as np
 from onmf._support import threads
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import likeness, require_same_features
-from onmf.data.iterable import is_stream
 from onmf.estimators.serving import Serving
 from onmf.estimators.user_warnings import UnsolvedWarning
 from onmf.insight.report.subject import Solved, Subject

@@ -16,8 +16,8 @@ from onmf._support.wording import is_or_are
 from onmf.data import Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.columns import Features
+from onmf.data.in_memory import count_rows, is_stream
 from onmf.data.inputs import likeness, require_same_features
-from onmf.data.iterable import count_rows, is_stream
 from onmf.distributed.partitions import Raw
 from onmf.estimators.accelerated import Accelerated
 from onmf.estimators.base import BLOCK

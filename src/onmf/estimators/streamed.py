@@ -13,7 +13,7 @@ from onmf._support.weights import given_rows, weighted
 from onmf.coefficients.problem import Penalty
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
-from onmf.data.iterable import is_stream
+from onmf.data.in_memory import is_stream
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
 from onmf.distributed import Partitions

@@ -23,8 +23,8 @@ import scipy
 from onmf._support.arrays import Array, row_sums
 from onmf._support.checks import is_number
 from onmf._support.known import Known, Weighted
+from onmf._support.skipping import Unread
 from onmf._support.structure import fault_of_structure
-from onmf._support.unread import Unread
 from onmf.divergences import Divergence
 
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies

@@ -13,7 +13,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf._support.seeds import generators, require_seed
 from onmf.data import Batches, Source, SourceError
-from onmf.data.iterable import is_stream
+from onmf.data.in_memory import is_stream
 from onmf.estimators.online import OnlineNMF
 from onmf.selection.clusters import Clusters, clustered, different, lonelinesses
 from onmf.selection.stability import directions

@@ -18,8 +18,8 @@ from onmf._support.seeds import generators, require_seed
 from onmf.coefficients.problem import NO_PENALTIES
 from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of
-from onmf.data.iterable import is_stream
 from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.online import OnlineNMF
 from onmf.learner.update import as_floats

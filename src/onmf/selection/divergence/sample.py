@@ -12,8 +12,8 @@ from onmf._support.arrays import Array, Mask, dense
 from onmf._support.known import Known, apart, as_known
 from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of
-from onmf.data.iterable import is_stream
 from onmf.model.units import refuse_bad_entries
 
 ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
