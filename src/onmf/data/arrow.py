@@ -56,7 +56,7 @@ class ArrowRows(Sequential):
             names = block.column(self.index_name).to_pylist()
             rows = np.array(["" if name is None else str(name) for name in names], dtype=object)
         # Missing values become NaN, which the learner takes for missing or raises an error about.
-        X = np.stack([_numbers(block.column(name)) for name in self.feature_names or ()], axis=1)
+        X = np.stack([_numbers(column) for column in block.columns[: self.n_features]], axis=1)
         X = X.astype(dtype, copy=False)
         if self.weight is None:
             return rows, X

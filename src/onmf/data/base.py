@@ -232,17 +232,27 @@ def _csr(X: Any) -> Any:
     return X.tocsr()
 
 
-def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None) -> Iterator[Result]:
-    """Yield ``read(item)`` of each item; ``on_bad`` is told of those that cannot be read, or the error is raised."""
+def each_readable(
+    read: Callable[[Item], Result],
+    items: Iterable[Item],
+    on_bad: OnBad | None,
+    instead: Callable[[Item, SourceError], Result] | None = None,
+) -> Iterator[Result]:
+    """Yield ``read(item)`` of each item; without ``on_bad`` an item that cannot be read raises its error.
+
+    Otherwise ``on_bad`` is told of it, or the result of ``instead`` takes its place.
+    """
     for item in items:
         try:
             result = read(item)
         except SourceError as error:
             if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                 raise
-            on_bad(error)
-        else:
-            yield result
+            if instead is None:
+                on_bad(error)
+                continue
+            result = instead(item, error)
+        yield result
 
 
 @contextmanager

@@ -32,17 +32,18 @@ MOST_BYTES = 2**30  # of a chunk of Zarr
 class Sliced(Sequential):
     """A matrix that gives slices of its rows; in order, because reading single rows of chunked files is slow.
 
-    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``names`` are those of the
-    rows, still in the file: they are read with the rows and not held.
+    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``columns`` are the places
+    of the features, if not all are. ``names`` are those of the rows, still in the file: they are read with the rows and
+    not held.
     """
 
     seeks = True
 
-    def __init__(self, where: str, X: Any, witness: Path, names: Any = None) -> None:
+    def __init__(self, where: str, X: Any, witness: Path, columns: list[int] | None = None, names: Any = None) -> None:
         require_matrix(where, X)
-        self.where, self.X, self.names = where, X, names
+        self.where, self.X, self.columns, self.names = where, X, columns, names
         self.witness, self.size = witness, witness.stat().st_size
-        self.n_samples, self.n_features = (int(length) for length in X.shape)
+        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1]) if columns is None else len(columns)
         chunks = getattr(X, "chunks", None)  # each of which is read whole
         self.edges = range(0, self.n_samples, chunks[0]) if chunks else None
 
@@ -51,6 +52,7 @@ class Sliced(Sequential):
             require_unchanged(self.witness, self.size)
             with reading(self.where, f"from row {start} onward"):
                 batch = self.X[start : start + size]
+                batch = batch if self.columns is None else batch[:, self.columns]
                 rows = np.arange(start, start + batch.shape[0])
                 if self.names is not None:
                     rows = np.array(self.names.asstr()[start : start + size], dtype=object)

@@ -74,17 +74,6 @@ class StoredRows:
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
 
-class ChosenColumns:
-    """Some columns of a matrix that gives slices of its rows, in another order perhaps."""
-
-    def __init__(self, X: Any, places: list[int]) -> None:
-        self.X, self.places = X, places
-        self.shape, self.dtype = (X.shape[0], len(places)), X.dtype
-
-    def __getitem__(self, rows: slice) -> Any:
-        return self.X[rows][:, self.places]
-
-
 @register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
 def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
@@ -116,13 +105,14 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
     if len(genes) != matrix.shape[1]:
         raise SourceError(f"{where} has {matrix.shape[1]} columns but names of {len(genes)} genes; it is damaged.")
     places, _, _ = choose(path, genes, columns, what="gene")
-    if places != list(range(len(genes))):
-        genes = [genes[place] for place in places]
-        matrix = matrix[:, places] if kind == "csc_matrix" else ChosenColumns(matrix, places)
+    chosen = None if places == list(range(len(genes))) else places
     names = None if index is None else _names_of_cells(path, file, matrix.shape[0])
-    whole = kind == "csc_matrix" and names is None
-    source: Source = Rows(matrix) if whole else Sliced(where, matrix, path, names)
-    source.feature_names, source.index_name = genes, index
+    source: Source
+    if kind == "csc_matrix" and names is None:
+        source = Rows(matrix if chosen is None else matrix[:, chosen])
+    else:
+        source = Sliced(where, matrix, path, chosen, names)
+    source.feature_names, source.index_name = [genes[place] for place in places], index
     return source
 
 

@@ -47,11 +47,8 @@ class Objects(Sequential):
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         """Leave out a bad line alone, so that the rows after it keep their numbers; where rows have names it is NaN."""
-        samples: Iterator[tuple[int | str, list[float]]]
-        if on_bad is None or self.index_name is None:
-            samples = each_readable(self._sample, enumerate(_lines(self.path)), on_bad)
-        else:
-            samples = map(self._sample_or_nan, enumerate(_lines(self.path)))
+        instead = None if self.index_name is None else self._nan
+        samples = each_readable(self._sample, enumerate(_lines(self.path)), on_bad, instead)
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
@@ -70,12 +67,9 @@ class Objects(Sequential):
         numbers = [self._number(name, found, feature) for feature in self.feature_names or ()]
         return name, numbers if self.weight is None else [*numbers, self._weight(name, found, self.weight)]
 
-    def _sample_or_nan(self, numbered: tuple[int, str]) -> tuple[int | str, list[float]]:
-        try:
-            return self._sample(numbered)
-        except SourceError as error:
-            row, line = numbered
-            return unread(line, self.index_name, row, error), [np.nan] * self.n_features + [1.0] * self.weighted
+    def _nan(self, numbered: tuple[int, str], error: SourceError) -> tuple[int | str, list[float]]:
+        row, line = numbered
+        return unread(line, self.index_name, row, error), [np.nan] * self.n_features + [1.0] * self.weighted
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
         value = found.get(feature)

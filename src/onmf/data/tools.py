@@ -17,19 +17,7 @@ from onmf._support.known import Weighted, apart
 from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = (
-    "n_features",
-    "n_samples",
-    "any_order",
-    "rewinds",
-    "feature_names",
-    "batch_size",
-    "weighted",
-    "seeks",
-    "files",
-    "spec",
-    "index_name",
-)
+FACTS = Source.__annotations__.keys() - {"resident", "sound", "edges", "chosen", "opened"}  # which a tool may change
 
 
 class Derived(Source):
