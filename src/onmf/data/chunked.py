@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf.data.base import (
     Numbered,
@@ -56,7 +55,7 @@ class Sliced(Sequential):
                 rows = np.arange(start, start + batch.shape[0])
                 if self.names is not None:
                     rows = np.array(self.names.asstr()[start : start + size], dtype=object)
-            yield rows, batch if scipy.sparse.issparse(batch) else np.asarray(batch)
+            yield rows, batch
 
 
 @register("zarr", [".zarr"], takes=["folders"], needs="zarr", extra="zarr")
