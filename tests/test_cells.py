@@ -23,7 +23,7 @@ from onmf import BatchNMF, OnlineNMF
 from onmf._support.version import __version__
 from onmf.cli import main as cli
 from onmf.data import SourceError, examples, open_source
-from onmf.data.sinks.h5ad import H5ad
+from onmf.data.h5ad import H5ad
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -198,10 +198,9 @@ import os, resource, signal, sys
 import onmf.cli.main as cli
 import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels  # once
 from onmf.persistence import file
-from onmf.data import h5ad as reader
-from onmf.data.sinks import h5ad as writer
+from onmf.data import h5ad
 
-reader.require_harmless = lambda *_: None  # a process of its own, which takes a second
+h5ad.require_harmless = lambda *_: None  # a process of its own, which takes a second
 old = open("x.h5ad", "rb").read()
 
 def ended(prepare):
@@ -222,7 +221,7 @@ def watching(die_at, note=None):
     def count(frame, event, argument):
         nonlocal seen
         where, name = frame.f_code.co_filename, frame.f_code.co_name
-        if event in ("call", "return") and (where in (file.__file__, writer.__file__) or name == "replace"):
+        if event in ("call", "return") and (where in (file.__file__, h5ad.__file__) or name == "replace"):
             seen += 1
             if note is not None:
                 os.write(note, b"r" if name == "replace" else b".")
@@ -241,7 +240,7 @@ replaced = events.rindex("rr") + 1
 for moment in (len(events) // 2, replaced, replaced + 1):
     open("x.h5ad", "wb").write(old)
     status, now = ended(watching(moment)), open("x.h5ad", "rb").read()
-    with reader.open_hdf5("x.h5ad") as cells:
+    with h5ad.open_hdf5("x.h5ad") as cells:
         there = "X_onmf" in cells["obsm"], "onmf" in cells["varm"], "onmf" in cells["uns"]
         print("killed", status, "old" if now == old else "new" if all(there) else "broken")
 """

@@ -24,7 +24,6 @@ from onmf.data import (
     h5ad,
     open_source,
     prefetch,
-    probing,
     rebatch,
     repeat,
     scale,
@@ -262,15 +261,15 @@ def test_an_h5ad_that_sends_its_library_round_in_circles_is_refused(
     heap = content.index(b"GCOL")  # where HDF5 keeps texts: one of length nothing is followed by itself
     content[heap + 16 : heap + 32] = bytes(16)
     path.write_bytes(content)
-    monkeypatch.setattr(probing, "PATIENCE", 2.0)
+    monkeypatch.setattr(h5ad, "PATIENCE", 2.0)
     with pytest.raises(SourceError, match=r"x\.h5ad is damaged: reading it did not finish within 2 seconds"):
         open_source(path)
 
 
 def test_a_file_on_which_its_library_crashes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is damaged: the library that reads it crashes"):
-        probing.require_harmless(tmp_path, "import os; os.abort()")
-    probing.require_harmless(tmp_path, "raise ValueError")
+        h5ad.require_harmless(tmp_path, "import os; os.abort()")
+    h5ad.require_harmless(tmp_path, "raise ValueError")
 
 
 def h5ad_without_var(file: Any) -> None:

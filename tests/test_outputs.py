@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
-from onmf.data import Batches, Rows, Source, SourceError, open_source, register, registry, repeat, shuffle
+from onmf.data import Batches, Rows, Source, SourceError, arrow, open_source, register, registry, repeat, shuffle
 from onmf.data import sinks as outputs
 from onmf.data.base import Numbered, OnBad
 
@@ -288,11 +288,9 @@ def test_no_output_holds_the_rows_that_it_was_given(tmp_path: Path, suffix: str)
 
 def test_parquet_is_written_in_groups_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(outputs.parquet, "GROUP", 2**16)
+    monkeypatch.setattr(arrow, "GROUP", 2**16)
     block = np.random.default_rng(0).random((500, 4), dtype=np.float32)
-    output = outputs.parquet.Parquet(
-        tmp_path / "h.parquet", outputs.Heading(("a", "b", "c", "d"), block.dtype, None, tmp_path)
-    )
+    output = arrow.Parquet(tmp_path / "h.parquet", outputs.Heading(("a", "b", "c", "d"), block.dtype, None, tmp_path))
     for _ in range(50):
         output.write(block, None)
     output.close()

@@ -188,11 +188,11 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
     class Given(Batches):
         weighted = True
 
-        def _numbered(self, size: int, on_bad: Any) -> Any:
+        def _numbered(self, size: int, on_bad: Any, first: int) -> Any:
             yield np.arange(400), Weighted(X, np.where(np.arange(400) < 100, 2.0, 1.0))
 
     class Repeated(Batches):
-        def _numbered(self, size: int, on_bad: Any) -> Any:
+        def _numbered(self, size: int, on_bad: Any, first: int) -> Any:
             return ((rows, X[rows]) for rows in twice)
 
     assert _judged(model, Given([X]), speckle) == pytest.approx(_judged(model, Repeated([X]), speckle))

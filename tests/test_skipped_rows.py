@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf import BatchNMF, OnlineNMF
-from onmf._support.unread import Unread
+from onmf._support.skipping import Unread
 from onmf.cli import main as cli
 from onmf.data import Batches, Rows, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
-from onmf.data.iterable import count_rows
+from onmf.data.in_memory import count_rows
 
 from .conftest import require_same_learning
 from .test_checkpoints import cut_short, resumed

@@ -129,7 +129,7 @@ def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "without hashed= they are kept" in caplog.records[-1].message
     assert open_source(tmp_path / "x.txt").feature_names == ["and", "apples", "pears", "plums"]
     stream()
-    assert "go on from it" in caplog.records[-1].message
+    assert "continue from it" in caplog.records[-1].message
     some = open_source(f"{tmp_path}/x.txt?words=3")
     assert stream(some.spec).feature_names == some.feature_names
 
@@ -198,7 +198,7 @@ def endless() -> Iterator[Source]:
     class Endless(Sequential):
         where, n_features, rewinds = "a stream", F, False
 
-        def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+        def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
             yield np.arange(23), X[:23]
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.raise_signal(signal.SIGINT)

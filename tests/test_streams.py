@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -603,3 +604,24 @@ def test_columns_that_are_cut_while_they_are_read_are_named(tmp_path: Path) -> N
         file.truncate(20_000)
     with pytest.raises(SourceError, match="cannot be read to the end"):
         list(stream)
+
+
+def test_a_batch_from_parquet_passes_at_most_five_generators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onmf.data import arrow
+
+    layers: list[list[str]] = []
+    numbers = arrow._numbers
+
+    def counted(column: Any) -> Any:
+        found, frame = [], inspect.currentframe()
+        while frame is not None:
+            found += [frame.f_code.co_qualname] if frame.f_code.co_flags & inspect.CO_GENERATOR else []
+            frame = frame.f_back
+        layers.append(found)
+        return numbers(column)
+
+    monkeypatch.setattr(arrow, "_numbers", counted)
+    for on_error in ("raise", "skip"):
+        OnlineNMF(2, random_state=0, on_error=on_error).fit(open_source(write_parquet(tmp_path)))
+    assert layers
+    assert max(map(len, layers)) <= 5, max(layers, key=len)

@@ -14,8 +14,8 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
-from onmf.data.columns import choose
-from onmf.data.parquet import Columns
+from onmf.data.arrow import Columns
+from onmf.data.columns import TableOptions, choose
 from onmf.data.tables import Table
 from onmf.model.validation import DataError, good_rows, refuse_bad_entries
 
@@ -108,10 +108,10 @@ def test_a_column_that_is_missing_or_asked_for_twice_is_refused_by_name(kind: st
 
 def test_columns_in_another_order_are_aligned_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("c,a,b\n" + "\n".join(f"{c},{a},{b}" for a, b, c in X))
-    source = Table(tmp_path / "x.csv", ",", columns=["a", "b", "c"])
+    source = Table(tmp_path / "x.csv", ",", None, TableOptions(columns=["a", "b", "c"]))
     assert source.feature_names == ["a", "b", "c"]
     np.testing.assert_array_equal(collected(source.batches(4))[1], X)
-    source = Columns(Path(write_parquet(tmp_path)), "parquet", columns=["b", "a"])
+    source = Columns(Path(write_parquet(tmp_path)), "parquet", TableOptions(columns=["b", "a"]))
     np.testing.assert_array_equal(collected(source.batches(4))[1], X[:, [1, 0]])
 
 

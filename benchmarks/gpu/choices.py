@@ -25,7 +25,7 @@ from benchmarks.gpu.reference import HERE
 from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of, real
 from onmf import OnlineNMF, divergences
 from onmf.model.penalty import NO_PENALTY
-from onmf.data.permutation import Permutation
+from onmf.data.in_memory import Permutation
 from onmf.device import step
 from onmf.device.descent import descend
 from onmf.device.problem import ROUNDS, Problem, hurried

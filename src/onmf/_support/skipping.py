@@ -1,8 +1,9 @@
-"""A log of what is skipped."""
+"""Samples that are skipped: their log, and the names of rows that could not be read."""
 
 from __future__ import annotations
 
 import logging
+from typing import Self
 
 log = logging.getLogger("onmf")
 
@@ -10,7 +11,7 @@ MOST_NAMED = 20  # samples and batches that are skipped: a log has an end
 
 
 class SkippedLog:
-    """Called with each error; the first are named."""
+    """A log that is called with each error, and names the first of them."""
 
     def __init__(self) -> None:
         self.named = 0
@@ -21,3 +22,19 @@ class SkippedLog:
             log.warning("Skipped: %s", error)
         if self.named == MOST_NAMED:
             log.warning("What else is skipped will be counted, not named.")
+
+
+class Unread(str):
+    """The name of a row that comes as NaN because it could not be read, and why.
+
+    So the row keeps its place among the others, whatever happens to them on the way, and the error that its NaN
+    raises can say what is really wrong.
+    """
+
+    __slots__ = ("reason",)
+    reason: ValueError
+
+    def __new__(cls, name: str, reason: ValueError) -> Self:
+        made = super().__new__(cls, name)
+        made.reason = reason
+        return made

@@ -10,7 +10,7 @@ import onmf
 from onmf import data as streams
 from onmf.cli.terminal import errors, fail
 from onmf.cli.topics import is_text
-from onmf.data.fields import USUAL
+from onmf.data.jsonl import USUAL_FIELD
 
 TEXTS_SHUFFLED = 10_000  # some ten megabytes
 
@@ -34,7 +34,7 @@ def opened(data: str, buffer: int | None, shuffle: bool, seed: int | None, like:
     with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
         source = streams.open_source(data, like)
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
-    if field is not None and "field=" not in data and field != USUAL:
+    if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
         buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0

@@ -21,7 +21,7 @@ from onmf.cli.as_json import print_json
 from onmf.cli.cluster import running_on
 from onmf.cli.terminal import console, errors, fail
 from onmf.data import sinks as outputs
-from onmf.data.sinks.parquet import Parquet
+from onmf.data.arrow import Parquet
 
 KINDS = (".parquet", ".zarr")
 MOST_CHUNKS = 100_000

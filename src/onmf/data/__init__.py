@@ -1,4 +1,4 @@
-"""Sources of samples, read in batches, and tools that combine them.
+"""Sources of samples, read in batches, tools that combine them, and sinks for results.
 
 ``open_source("audio:song.wav?window=2048")`` opens what ``onmf fit`` can open; ``Rows`` takes arrays, ``Batches`` any
 iterable of batches. All can be passed to ``OnlineNMF.fit``.
@@ -9,16 +9,13 @@ import pkgutil
 
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError
 from onmf.data.opening import open_source, path_of
-from onmf.data.registry import Scheme, register, schemes
-from onmf.data.spec import Spec
+from onmf.data.registry import Scheme, Spec, register, schemes
 
-# A source registers itself when its module is imported, so a new file in this folder is all it takes.
+# Sources and sinks register themselves when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.ispkg:
-        importlib.import_module(f"{__name__}.{_module.name}")
+    importlib.import_module(f"{__name__}.{_module.name}")
 
-from onmf.data.iterable import Batches  # noqa: E402
-from onmf.data.rows import Rows  # noqa: E402
+from onmf.data.in_memory import Batches, Rows  # noqa: E402
 from onmf.data.tools import prefetch, rebatch, repeat, scale, shuffle, take  # noqa: E402
 
 __all__ = [

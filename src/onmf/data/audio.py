@@ -61,7 +61,7 @@ class Spectrogram(Sequential):
         some.n_samples = sum(self.frames[path] for path in some.paths)
         return some
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         return numbered(self._blocks(size, on_bad))
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
@@ -104,12 +104,12 @@ def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source
 
 
 def frequencies(rate: float, window: int) -> list[str]:
-    """The names of the features, as in ``440 Hz``."""
+    """Return the names of the features, as in ``440 Hz``."""
     return [f"{k * rate / window:.6g} Hz" for k in range(window // 2 + 1)]
 
 
 def opened(path: Path) -> Any:
-    """A recording, to be read."""
+    """Open a recording, to be read."""
     import soundfile
 
     with reading(path, "as sound"):

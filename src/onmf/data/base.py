@@ -1,4 +1,4 @@
-"""What a source of samples is, and what all sources share."""
+"""What every source of samples offers, and the helpers that sources share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from onmf import samples
-from onmf.data.native import native
-from onmf.model.validation import DataError
+from onmf.model.validation import DataError, refuse_broken_structure
+from onmf.samples import Samples
 
 if TYPE_CHECKING:
-    from onmf.data.spec import Spec
+    from onmf.data.registry import Spec
 
 
 class SourceError(ValueError):
-    """Samples that cannot be read; the message names the file, the cause and, where there is one, the cure.
+    """Samples cannot be read; the message names the file, the cause and, where there is one, the cure.
 
-    ``rows`` says how many samples it costs if the rest is read without them.
+    ``rows`` says how many samples are lost if the rest is read without them.
     """
 
     def __init__(self, message: str = "", rows: int = 1) -> None:
@@ -43,17 +44,18 @@ class Source(ABC):
     """Samples that are read in batches, without being held in memory."""
 
     n_features: int
-    n_samples: int | None = None  # None: unknown before the end
+    n_samples: int | None = None  # None: not known before the end
     any_order: bool = False  # can rows be read in any order, i.e. shuffled?
     rewinds: bool = True  # can it be read again?
     resident: bool = False  # do its rows lie on a device, where they are learnt from?
     feature_names: list[str] | None = None
-    index_name: str | None = None  # of the names of rows, where they have some instead of numbers
+    index_name: str | None = None  # what the names of rows are called, where rows have names instead of numbers
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
     weighted: bool = False  # do samples come with weights, as ``Samples``?
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
+    sound: bool = False  # has it checked the indices of its sparse batches already?
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
-    files: Mapping[str, Path] | None = None  # those of a folder or pattern, which may become more: by name, in order
+    files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
     spec: Spec | None = None  # how its features are made; open_source knows, and sets it
@@ -62,7 +64,7 @@ class Source(ABC):
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        """One pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
+        """Yield one pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
         ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
@@ -72,20 +74,21 @@ class Source(ABC):
         """
 
     def around(self, first: int, last: int) -> tuple[Source, int] | None:
-        """A part of the source, to be sent to another process, that has these rows, and the number of the first in it.
+        """Return a part of the source that has these rows, and the number of the first in it.
 
-        None: it is opened anew there.
+        The part is sent to another process. None: the source is opened anew there.
         """
         return None
 
     def of_files(self, names: Sequence[str]) -> Source:
-        """The samples of these files alone, in this order; of a source that has ``files``."""
+        """Return the samples of these files alone, in this order; only a source that has ``files`` is asked."""
         raise NotImplementedError(f"{type(self).__name__} has files but cannot read some of them alone.")
 
 
-class Ordered(Source):
+class Sequential(Source):
     """Rows that come in one order, in blocks of any length; ``where`` names them in messages."""
 
+    sound = True
     where: str | Path
     _begun = False
 
@@ -99,112 +102,158 @@ class Ordered(Source):
             )
         if self._begun and not self.rewinds:
             raise SourceError(f"{self.where} can be read only once; use max_passes=1, or write it to a file first.")
-        self._begun = True
-        return recut(sound(self._from(first, size, on_bad), on_bad), size)
-
-    @abstractmethod
-    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
-        """The rows from the ``first`` onward with their numbers, best ``size`` of them at a time."""
-
-
-class Sequential(Ordered):
-    """Rows that have to be read from the first one onward."""
-
-    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
-        if first:
+        if first and not self.seeks:
             raise SourceError(f"{self.where} can be read from its beginning only, not from row {first}.")
-        return self._numbered(size, on_bad)
+        self._begun = True
+        return recut(self._numbered(size, on_bad, first), size, on_bad)
 
     @abstractmethod
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """One pass: rows with their numbers, best ``size`` of them at a time."""
-
-
-class Seeking(Ordered):
-    """Rows that can be read from any of them onward."""
-
-    seeks = True
-
-    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
-        return numbered(self._blocks_from(first, size, on_bad), first)
-
-    @abstractmethod
-    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
-        """The rows from the ``first`` onward, best ``size`` of them at a time."""
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Yield rows with their numbers, best ``size`` at a time; ``first`` is 0 unless the source ``seeks``."""
 
 
 def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-    """``source.batches`` from that row onward, none of them damaged: whoever reads any source reads it through this.
+    """Return ``source.batches`` from a row onward, none of them damaged: every reader of a source calls this.
 
     A source that does not seek, perhaps a user's, need not know of ``first``.
     """
     found = source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
-    return sound(found, on_bad)
+    return found if source.sound else _checked(found, on_bad)
 
 
-def sound(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | None) -> Numbered:
-    """Batches that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
+def _checked(batches: Numbered, on_bad: OnBad | None) -> Numbered:
     for rows, batch in batches:
-        try:
-            sound_batch = native(batch)
-        except DataError as error:
-            refused = SourceError(f"a batch cannot be read: {error}", len(rows))
-            if on_bad is None:
-                raise refused from None
-            on_bad(refused)
-        else:
-            yield rows, sound_batch
+        if (sound := sound_batch(batch, len(rows), on_bad)) is not None:
+            yield rows, sound
+
+
+def sound_batch(batch: Any, rows: int, on_bad: OnBad | None) -> Any:
+    """Return a batch that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
+    try:
+        return native(batch)
+    except DataError as error:
+        damaged = SourceError(f"a batch cannot be read: {error}", rows)
+        if on_bad is None:
+            raise damaged from None
+        on_bad(damaged)
+        return None
+
+
+class Cutter:
+    """Blocks of rows that are joined and cut into batches.
+
+    A block is made of parts of equal length, such as row numbers and samples, that are cut alike. ``size`` is asked for
+    when a batch is begun, and told the last part of the block that it begins with, unless it is a number.
+    """
+
+    def __init__(self, size: int | Callable[[Any], int]) -> None:
+        self.size = size
+        self._block: tuple[Any, ...] = ()
+        self._waiting: list[tuple[Any, ...]] = []
+        self._start = self._count = self._wanted = 0
+
+    def add(self, *block: Any, skip: int = 0) -> None:
+        """Take the next block, less its first ``skip`` rows."""
+        self._block, self._start = block, skip
+
+    def cut(self) -> tuple[Any, ...] | None:
+        """Return the next batch, or None if it needs another block."""
+        length, start = len(self._block[0]), self._start
+        if start >= length:
+            return None
+        if not self._waiting:
+            self._wanted = self.size if isinstance(self.size, int) else self.size(self._block[-1])
+        stop = self._start = min(length, start + self._wanted - self._count)
+        self._count += stop - start
+        whole = stop - start == length
+        self._waiting.append(self._block if whole else tuple(part[start:stop] for part in self._block))
+        return self.rest() if self._count == self._wanted else None
+
+    def rest(self) -> tuple[Any, ...] | None:
+        """Return the rows that wait, which may be too few for a batch; None if there are none."""
+        parts = [stacked(list(part)) for part in zip(*self._waiting, strict=True)]
+        self._waiting, self._count = [], 0
+        return tuple(parts) or None
+
+
+def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int, on_bad: OnBad | None = None) -> Numbered:
+    """Yield the same rows, checked and with their numbers, in batches of ``size``; only the last may be shorter."""
+    cutter = Cutter(size)
+    for rows, batch in batches:
+        if (sound := sound_batch(batch, len(rows), on_bad)) is None:
+            continue
+        cutter.add(rows, sound)
+        while (cut := cutter.cut()) is not None:
+            yield cut
+    if (cut := cutter.rest()) is not None:
+        yield cut
 
 
 def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
-    """Consecutive blocks of rows with the numbers of the rows."""
+    """Yield consecutive blocks of rows with the numbers of the rows."""
     for block in blocks:
         yield np.arange(first, first + block.shape[0]), block
         first += block.shape[0]
 
 
-def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int | Callable[[Any], int], skip: int = 0) -> Numbered:
-    """The same rows, with their numbers, in batches of ``size``; only the last may be shorter.
-
-    A ``size`` that varies is asked for when a batch is begun, and told the rows that it begins with. So many rows of
-    the first batch as ``skip`` says are left out.
-    """
-    numbers: list[npt.NDArray[Any]] = []
-    waiting: list[Any] = []
-    count = wanted = 0
-    for rows, batch in batches:
-        start, skip = skip, 0
-        while start < len(rows):
-            if not waiting:
-                wanted = size if isinstance(size, int) else size(batch)
-            stop = min(len(rows), start + wanted - count)
-            whole = start == 0 and stop == len(rows)
-            numbers.append(rows if whole else rows[start:stop])
-            waiting.append(batch if whole else batch[start:stop])
-            count, start = count + stop - start, stop
-            if count == wanted:
-                yield np.concatenate(numbers), stacked(waiting)
-                numbers, waiting, count = [], [], 0
-    if waiting:
-        yield np.concatenate(numbers), stacked(waiting)
-
-
 def stacked(parts: list[Any]) -> Any:
-    """Blocks of rows as one."""
+    """Return blocks of rows as one."""
     return parts[0] if len(parts) == 1 else samples.stacked(parts)
 
 
-def each_readable(read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None) -> Iterator[Result]:
-    """``map(read, items)`` without the items that ``read`` refuses; ``on_bad`` is told of them, or the error raised."""
+def native(X: Any) -> Any:
+    """Return a sparse matrix as CSR, its entries of a type that scipy computes with and its indices of one type.
+
+    X itself is returned if it is that already or is not sparse. Entries in half precision or in the byte order of
+    another machine become double precision.
+    """
+    if isinstance(X, Samples):
+        return Samples(native(X.matrix), X.entry_weight, X.sample_weight, X.absent)
+    if not scipy.sparse.issparse(X):
+        return X
+    refuse_broken_structure(X)
+    try:
+        return _csr(X)
+    except (ValueError, TypeError, OverflowError, LookupError) as error:
+        cause = " ".join(str(error).split()).rstrip(".")
+        raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
+
+
+def _csr(X: Any) -> Any:
+    if X.format in ("lil", "dok"):  # of Python's numbers
+        X = X.tocsr() if X.format == "lil" else X.tocoo()
+    if X.dtype.kind == "f" and (X.dtype.itemsize < 4 or not X.dtype.isnative):
+        X = X.astype(np.float64)
+    elif not X.dtype.isnative:
+        X = X.astype(X.dtype.newbyteorder("="))
+    if X.format in ("csr", "csc", "bsr"):
+        kinds = {X.indptr.dtype, X.indices.dtype}
+        if kinds not in ({np.dtype(np.int32)}, {np.dtype(np.int64)}):
+            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # scipy finds the type that both fit in
+    return X.tocsr()
+
+
+def each_readable(
+    read: Callable[[Item], Result],
+    items: Iterable[Item],
+    on_bad: OnBad | None,
+    instead: Callable[[Item, SourceError], Result] | None = None,
+) -> Iterator[Result]:
+    """Yield ``read(item)`` of each item; without ``on_bad`` an item that cannot be read raises its error.
+
+    Otherwise ``on_bad`` is told of it, or the result of ``instead`` takes its place.
+    """
     for item in items:
         try:
             result = read(item)
         except SourceError as error:
             if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                 raise
-            on_bad(error)
-        else:
-            yield result
+            if instead is None:
+                on_bad(error)
+                continue
+            result = instead(item, error)
+        yield result
 
 
 @contextmanager
@@ -225,7 +274,7 @@ def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
 
 
 def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Path]:
-    """The file itself, the files that match a pattern, or those in a folder that have one of the suffixes.
+    """Return the file itself, the files that match a pattern, or those in a folder that have one of the suffixes.
 
     ``deep`` also looks in the folder's own folders, except hidden ones and logs such as _delta_log.
     """
@@ -244,7 +293,7 @@ def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Pa
 
 
 def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Files by names that stay the same when the folder moves: relative to it, or to where a pattern begins."""
+    """Return files by names that stay the same when the folder moves: relative to it, or to where a pattern begins."""
     folder = path
     while glob.has_magic(str(folder)) or not folder.is_dir():
         folder = folder.parent
@@ -252,7 +301,7 @@ def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
-    """Refuse all but 2-D arrays and sparse matrices of real numbers, and empty ones unless they are allowed."""
+    """Raise an error unless X is a 2-D array or sparse matrix of real numbers; an empty one must be allowed."""
     if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         raise SourceError(
             f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
@@ -267,9 +316,9 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
-    """Refuse a sparse matrix, or one in chunks of which few are there, of next to nothing but empty rows or columns.
+    """Raise an error if a matrix, sparse or in chunks of which few are there, has next to nothing but empty rows.
 
-    Each takes memory all the same, so that a few bytes can ask for all there is.
+    Each row and column takes memory all the same, so that a few bytes can ask for all there is.
     """
     if max(shape) > max(LONG, 100 * entries):
         raise SourceError(
@@ -278,7 +327,7 @@ def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> No
 
 
 def require_unchanged(path: Path, size: int) -> None:
-    """Refuse to continue with a file that was cut or deleted: what is missing might be read as zeros."""
+    """Raise an error if a file was cut or deleted: what is missing might be read as zeros."""
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
         what = "disappeared" if now is None else f"shrank from {size} to {now} bytes"

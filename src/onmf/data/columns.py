@@ -1,4 +1,4 @@
-"""Which columns of a table are features, in which order, which one names the rows and which one weighs them."""
+"""The options of tables: which columns are features, in which order, which names the rows and which weighs them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Mask
+from onmf._support.arrays import Array, Mask
 from onmf.data.base import SourceError
+from onmf.samples import Samples
 
 SHOWN = 12  # names in a message
 WEIGHTS = "weights are finite numbers that are not negative, and zero leaves a sample out"
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options that every table takes, as ``choose`` means them."""
+
+    columns: list[str] | None = None
+    drop: list[str] | None = None
+    index: str | None = None
+    weight: str | None = None
+
+    @property
+    def named(self) -> set[str | None]:
+        """The columns that are named by any option."""
+        return {self.index, self.weight, *(self.columns or ()), *(self.drop or ())}
+
+    def places(self, where: str | Path, names: Sequence[str]) -> tuple[list[int], int | None, int | None]:
+        """Return the places that ``choose`` finds with these options."""
+        return choose(where, names, self.columns, self.drop, self.index, self.weight)
 
 
 def choose(
@@ -26,10 +46,10 @@ def choose(
     weight: str | None = None,
     what: str = "column",
 ) -> tuple[list[int], int | None, int | None]:
-    """The places of the features, that of the row names and that of the weights.
+    """Return the places of the features, of the row names and of the weights among columns of these names.
 
-    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index`` nor the
-    ``weight``. ``what`` is what a user calls a column.
+    Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index``, which
+    names the rows, nor the ``weight``, which says how often each row counts. ``what`` is what a user calls a column.
     """
     known = dict(zip(names, range(len(names)), strict=True))
     times = Counter(names)
@@ -55,13 +75,27 @@ def choose(
 
 
 def bad_weights(weights: Any) -> Mask:
-    """Which of these are none?"""
+    """Return which of these numbers are no weights."""
     with np.errstate(invalid="ignore"):
         return ~(np.isfinite(weights) & (weights >= 0))
 
 
+def weighed_by_last(X: Array) -> Samples:
+    """Return samples whose weights stand in the last column."""
+    return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
+
+
+def is_number(text: str) -> bool:
+    """Is the text a number, as tables hold them?"""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def shown(names: Sequence[str]) -> str:
-    """The first names, for a message."""
+    """Return the first names, for a message."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more
 
@@ -75,7 +109,7 @@ class Features:
 
     @classmethod
     def of(cls, number: int, names: Iterable[Any] | None) -> Features:
-        """With names of whatever type as texts."""
+        """Return features with names of whatever type as texts."""
         return cls(number, None if names is None else tuple(map(str, names)))
 
     def __post_init__(self) -> None:

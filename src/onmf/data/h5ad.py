@@ -1,20 +1,34 @@
-"""AnnData's .h5ad: cells are rows, dense or CSR, read by slices of rows; CSC is read whole."""
+"""AnnData's .h5ad: cells are rows, read by slices, and a copy of the file takes what a model says of cells and genes.
+
+Coefficients go to ``obsm["X_onmf"]``, loadings to ``varm["onmf"]``, what was run to ``uns["onmf"]``. The first two are
+plain arrays, as other programs expect them (scanpy and scVelo pick columns by their numbers); the names of the
+components are in ``uns``.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
-from onmf.data.base import Numbered, OnBad, Source, SourceError, reading, require_filled, require_matrix
+from onmf._support.arrays import Array
+from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix
+from onmf.data.chunked import Sliced, open_hdf5
 from onmf.data.columns import choose
-from onmf.data.probing import require_harmless
+from onmf.data.in_memory import Rows
 from onmf.data.registry import register
-from onmf.data.rows import Rows
-from onmf.data.stored import Sliced, open_hdf5
+from onmf.data.sinks import Heading, Origin, Output
 from onmf.model.validation import DataError, refuse_broken_structure
 
 log = logging.getLogger("onmf")
@@ -33,6 +47,11 @@ with h5py.File(sys.argv[1], "r") as file:
             cells.asstr()[first : first + 100_000]
 """
 CELLS = "obs_names"  # what anndata calls the names of cells
+PATIENCE = 60.0  # seconds for a first look, on a slow disk
+KEY = "onmf"
+PLACE = f"X_{KEY}"
+SLACK = 2**20  # bytes for all else that is written: names, facts and HDF5's own
+DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
 class StoredRows:
@@ -53,33 +72,6 @@ class StoredRows:
             raise SourceError(f"{self.where} is damaged: its indptr leads from entry {low} to {high}.")
         parts = self.data[low:high], self.indices[low:high], starts - low
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
-
-
-class ChosenColumns:
-    """Some columns of a matrix that gives slices of its rows, in another order perhaps."""
-
-    def __init__(self, X: Any, places: list[int]) -> None:
-        self.X, self.places = X, places
-        self.shape, self.dtype = (X.shape[0], len(places)), X.dtype
-
-    def __getitem__(self, rows: slice) -> Any:
-        return self.X[rows][:, self.places]
-
-
-class NamedCells(Sliced):
-    """Cells with their names, which are read with them and not held."""
-
-    index_name = CELLS
-
-    def __init__(self, where: str, X: Any, witness: Path, names: Any) -> None:
-        super().__init__(where, X, witness)
-        self.names = names
-
-    def _from(self, first: int, size: int, on_bad: OnBad | None) -> Numbered:
-        for rows, batch in super()._from(first, size, on_bad):
-            with reading(self.where, f"from row {rows[0]} onward"):
-                names = self.names.asstr()[int(rows[0]) : int(rows[-1]) + 1]
-            yield np.array(names, dtype=object), batch
 
 
 @register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
@@ -113,26 +105,24 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
     if len(genes) != matrix.shape[1]:
         raise SourceError(f"{where} has {matrix.shape[1]} columns but names of {len(genes)} genes; it is damaged.")
     places, _, _ = choose(path, genes, columns, what="gene")
-    if places != list(range(len(genes))):
-        genes = [genes[place] for place in places]
-        matrix = matrix[:, places] if kind == "csc_matrix" else ChosenColumns(matrix, places)
+    chosen = None if places == list(range(len(genes))) else places
+    names = None if index is None else _names_of_cells(path, file, matrix.shape[0])
     source: Source
-    if index is not None:
-        source = NamedCells(where, matrix, path, _names_of_cells(path, file, matrix.shape[0]))
+    if kind == "csc_matrix" and names is None:
+        source = Rows(matrix if chosen is None else matrix[:, chosen])
     else:
-        source = Rows(matrix) if kind == "csc_matrix" else Sliced(where, matrix, path)
-    source.feature_names = genes
+        source = Sliced(where, matrix, path, chosen, names)
+    source.feature_names, source.index_name = [genes[place] for place in places], index
     return source
 
 
 def _names_of_cells(path: Path, file: Any, number: int) -> Any:
-    """The names, still in the file."""
+    """Return the names, still in the file."""
     import h5py
 
     with reading(path, "as AnnData"):
-        obs = file.get("obs")
-        names = obs.get(obs.attrs.get("_index", "_index")) if hasattr(obs, "keys") else None
-        if not isinstance(names, h5py.Dataset) or h5py.check_string_dtype(names.dtype) is None:
+        names = _index(file, "obs")
+        if names is None or h5py.check_string_dtype(names.dtype) is None:
             raise SourceError(f"{path} has no names of cells (obs/_index); leave out index=.")
         if names.shape != (number,):
             raise SourceError(f"{path} has {number} cells but names of shape {names.shape}; it is damaged.")
@@ -140,7 +130,7 @@ def _names_of_cells(path: Path, file: Any, number: int) -> Any:
 
 
 def _by_columns(where: str, group: Any) -> Any:
-    """Rows cannot be cut from columns: the matrix is read whole."""
+    """Read a matrix whole, since rows cannot be cut from columns."""
     shape, indptr, indices, data = _parts(where, group)
     require_filled(where, shape, data.shape[0])
     bytes_needed = 2 * data.shape[0] * (data.dtype.itemsize + indices.dtype.itemsize)
@@ -153,7 +143,7 @@ def _by_columns(where: str, group: Any) -> Any:
 
 
 def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
-    """The shape and the three arrays of a compressed matrix, as far as their headers can be trusted."""
+    """Return the shape and the three arrays of a compressed matrix, as far as their headers can be trusted."""
     lengths = np.asarray(group.attrs.get("shape", ()))
     shape = tuple(int(length) for length in lengths.ravel()) if lengths.dtype.kind in "iu" else ()
     arrays = [group.get(name) for name in ("indptr", "indices", "data")]
@@ -175,10 +165,188 @@ def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
 
 
 def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
-    """The matrix of these parts, or a refusal: damaged indices must not reach compiled code."""
+    """Return the matrix of these parts, or raise an error: damaged indices must not reach compiled code."""
     try:
         matrix = kind(parts, shape=shape)  # scipy itself looks at the lengths alone
         refuse_broken_structure(matrix)
     except (DataError, ValueError, TypeError) as error:
         raise SourceError(f"{where} is damaged: {error}") from None
     return matrix
+
+
+def require_harmless(path: Path, look: str, *arguments: str) -> None:
+    """Raise an error if ``look``, a short script, crashes on a file or does not come to an end with it.
+
+    On damaged metadata a library written in C may go round in circles or crash, and nothing in Python can stop it: so
+    the script has a process of its own, and only that is lost. Errors of Python in the script do not count:
+    whoever reads the file meets them too, and can say what they mean.
+    """
+    if not sys.executable or getattr(sys, "frozen", False):
+        return  # there is no Python to start
+    command = [sys.executable, "-P", "-c", look, str(path), *arguments]  # -P: no modules from the current folder
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"{path} is damaged: reading it did not finish within {PATIENCE:g} seconds.") from None
+    if done.returncode < 0:
+        raise SourceError(f"{path} is damaged: the library that reads it crashes.")
+
+
+class H5ad(Output, suffixes=[".h5ad"]):
+    """Coefficients in a copy of the cells' own file; rows are the cells, in their order."""
+
+    adds_to_data = True
+
+    def __init__(self, place: Path, heading: Heading) -> None:
+        import h5py
+
+        self.data, self.before, self.rows = heading.data, _state(heading.data), 0
+        with _writing(self.data):
+            shutil.copyfile(self.data, place)
+        with h5py.File(place, "r") as file:
+            cells, loadings = _index(file, "obs"), _by_gene(heading.origin, _index(file, "var"))
+            self.cells = 0 if cells is None else len(cells)
+        if not self.cells:
+            raise ValueError(f"{self.data} has no names of cells (obs); write it with anndata's write_h5ad.")
+        shape = self.cells, len(heading.columns)
+        with _writing(self.data):
+            _reserve(place, math.prod(shape) * heading.dtype.itemsize + (0 if loadings is None else loadings.nbytes))
+        self.file = h5py.File(place, "r+")
+        try:
+            with _writing(self.data):
+                self.H = self._put("obsm", PLACE, np.empty(0, heading.dtype), shape)
+                if heading.origin is not None:
+                    self._put("varm", KEY, loadings)
+                    self._put("uns", KEY, heading.origin.facts)
+        except BaseException:
+            self._abandon()
+            raise
+
+    @classmethod
+    def require(cls, data: Path) -> None:
+        if importlib.util.find_spec("h5py") is None:
+            raise ModuleNotFoundError(".h5ad needs h5py; install onmf[anndata].")
+        import h5py
+
+        if not (data.is_file() and h5py.is_hdf5(data)) or data.suffix.lower() != ".h5ad":
+            raise ValueError(f"{data} is not an .h5ad file, so that there are no cells to write coefficients to.")
+
+    def write(self, H: Array, names: Sequence[str] | None) -> None:
+        first, self.rows = self.rows, self.rows + len(H)
+        if self.rows <= self.cells:
+            with _writing(self.data):
+                self.H[first : self.rows] = H
+
+    def require_whole(self) -> None:
+        if self.cells != self.rows:
+            raise ValueError(
+                f"{self.data} has {self.cells} cells, but {self.rows} samples were read from it; its X and layers hold "
+                "the cells."
+            )
+        if _state(self.data) != self.before:
+            raise ValueError(
+                f"another program has changed {self.data} since it was read; nothing is written: run this again."
+            )
+
+    def close(self) -> None:
+        try:
+            with _writing(self.data):
+                self.file.flush()
+                self.file.close()
+        except OSError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Close a file that nobody will read."""
+        with suppress(OSError, RuntimeError):
+            self.file.close()
+
+    def _put(self, part: str, key: str, value: Any, shape: tuple[int, int] | None = None) -> Any:
+        """Write into one of the file's mappings, instead of what an older model has left there; None leaves nothing."""
+        if part not in self.file:
+            self.file.create_group(part).attrs.update(DICT)
+        group = self.file[part]
+        if not hasattr(group, "create_dataset"):
+            raise ValueError(
+                f"{self.data} is in a format of anndata before 0.7; write it anew: "
+                "anndata.read_h5ad(name).write_h5ad(name)."
+            )
+        if key in group:
+            del group[key]
+        return None if value is None else _write(group, key, value, shape)
+
+
+def _index(file: Any, axis: str) -> Any:
+    """Return the names of the cells (obs) or genes (var), still in the file; None where it has none."""
+    names = file.get(axis)
+    if hasattr(names, "keys"):
+        names = names.get(names.attrs.get("_index", "_index"))
+    return names if getattr(names, "shape", None) else None
+
+
+def _by_gene(origin: Origin | None, names: Any) -> Array | None:
+    """Return the loadings (genes, K), NaN for genes that the model has not; None if its features are not genes."""
+    import h5py
+
+    if origin is None or names is None or h5py.check_string_dtype(names.dtype) is None:
+        return None
+    genes = names.asstr(errors="replace")[:].tolist()
+    if origin.features is None and len(genes) != origin.W.shape[1]:
+        return None
+    if origin.features is None or list(origin.features) == genes:
+        return origin.W.T
+    places = {name: place for place, name in enumerate(origin.features)}
+    known = [place for place, gene in enumerate(genes) if gene in places]
+    found = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
+    found[known] = origin.W.T[[places[genes[place]] for place in known]]
+    return found if known else None
+
+
+def _write(group: Any, name: str, value: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Write a value as anndata does; of an array to be filled later, its type is given and its shape."""
+    import h5py
+
+    if isinstance(value, Mapping):
+        inside = group.create_group(name)
+        inside.attrs.update(DICT)
+        for key, part in value.items():
+            _write(inside, key, part)
+        return inside
+    numbers = np.asarray(value)
+    if shape is not None:
+        kind, stored = "array", group.create_dataset(name, shape, numbers.dtype)
+    elif numbers.dtype.kind in "biuf":
+        kind, stored = ("array" if numbers.ndim else "numeric-scalar"), group.create_dataset(name, data=numbers)
+    else:
+        kind = "string" if isinstance(value, str) else "string-array"
+        stored = group.create_dataset(name, data=value, dtype=h5py.string_dtype())
+    stored.attrs.update({"encoding-type": kind, "encoding-version": "0.2.0"})
+    return stored
+
+
+def _reserve(place: Path, more: int) -> None:
+    """Make the file longer by ``more`` bytes and some for names; the HDF5 library gives back what it does not use.
+
+    The library crashes on a disk that is found to be full later.
+    """
+    if hasattr(os, "posix_fallocate"):  # not everywhere
+        with place.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), place.stat().st_size, more + SLACK)
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Return what changes when somebody writes to a file or puts another in its place."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+@contextmanager
+def _writing(data: Path) -> Iterator[None]:
+    """Turn the HDF5 library's errors, of several types and at length, into one sentence."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise OSError(f"cannot write a copy of {data} with its coefficients: {cause}.") from None

@@ -20,7 +20,7 @@ MOST_PIXELS = 50_000_000
 class Pictures(Source):
     """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
 
-    any_order = seeks = True
+    any_order = seeks = sound = True
     files: dict[str, Path]
 
     def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
@@ -64,7 +64,7 @@ class Pictures(Source):
 
 
 def _eight_bits(picture: Any, path: Path) -> Any:
-    """Pictures of 16 bits scaled to 8: Pillow itself would clip them at 255."""
+    """Return pictures of 16 bits scaled to 8: Pillow itself would clip them at 255."""
     from PIL import Image
 
     if picture.mode == "F":

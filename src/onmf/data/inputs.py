@@ -1,4 +1,4 @@
-"""What users pass as X, made into what scikit-learn's checks can take; all else is refused at once, with the cure."""
+"""What users pass as X, made into what scikit-learn's checks can take; all else raises an error with the cure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from onmf._support.arrays import is_array_like
 from onmf._support.wording import counted
 from onmf.data import Source, SourceError, Spec
+from onmf.data.base import native
 from onmf.data.columns import Features, choose
-from onmf.data.native import native
 
 
 def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | None]:
-    """X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
+    """Return X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
-    Of an AnnData object it is ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has learnt
-    from are found in it by their names.
+    Of an AnnData object, ``X`` is taken; a layer is passed as ``adata.layers[...]``. The features that a model has
+    learnt from are found in it by their names.
     """
     if isinstance(X, Source):
         raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
@@ -47,7 +47,7 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
 
 
 def with_genes_of(adata: Any, learnt: Features | None) -> Any:
-    """The AnnData object with the model's genes in the model's order; as it is where the model has no names."""
+    """Return the AnnData object with the model's genes in the model's order; as it is where the model has no names."""
     if learnt is None or learnt.names is None:
         return adata
     genes = adata.var_names.astype(str).tolist()
@@ -64,7 +64,7 @@ def with_genes_of(adata: Any, learnt: Features | None) -> Any:
 def require_same_features(
     found: Features, learnt: Features, data: str = "X", model: str = "the model", cure: str = ""
 ) -> None:
-    """Refuse data with another number of features than the model was learnt from, or other names."""
+    """Raise an error if the data have other features, by number or names, than the model was learnt from."""
     if found.number != learnt.number:
         raise ValueError(
             f"{data} has {counted(found.number, 'feature')}, but {model} was learnt from {learnt.number}{cure}."
@@ -77,17 +77,17 @@ def require_same_features(
 
 
 def likeness(source: Any, known: Spec | None) -> str:
-    """The cure for a source whose features are not the model's, where it was opened without asking for them."""
+    """Return the cure for a source whose features are not the model's, where it was opened without asking for them."""
     if source.spec is None or known is None or (known.scheme is None and known.names is None):
         return ""
     return "; open it by open_source(..., like=model.source_), which makes its features those of the model"
 
 
 def is_anndata(X: Any) -> bool:
-    """An AnnData object? Told by its name, so that anndata is not imported for those who do not use it."""
+    """Is it an AnnData object? Told by its name, so that anndata is not imported for those who do not use it."""
     return any(kind.__name__ == "AnnData" and kind.__module__.startswith("anndata.") for kind in type(X).__mro__)
 
 
 def is_dask(X: Any) -> bool:
-    """A dask array or data frame? Told by its type's home, so that Dask is not imported for those without it."""
+    """Is it a dask array or data frame? Told by its type's home, so that Dask is not imported for those without it."""
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")

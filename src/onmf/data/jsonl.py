@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
-import numpy.typing as npt
 
-from onmf._support.unread import Unread
+from onmf._support.arrays import Array
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
-from onmf.data.columns import WEIGHTS, bad_weights, shown
-from onmf.data.encoding import not_utf8
-from onmf.data.fields import USUAL, text_field
-from onmf.data.pipes import is_pipe, lines, name_of
-from onmf.data.registry import register
-from onmf.data.spec import Spec
-from onmf.data.text import SHAPES, documents
-from onmf.samples import Samples
+from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.registry import Spec, register
+from onmf.data.sinks import Heading, Lines
+from onmf.data.text import SHAPES, documents, json_object, name_in, unread
+from onmf.data.vocabulary import TextOptions
+
+USUAL_FIELD = "text"
+LOOKED_AT = 100  # objects
+FEWEST_WORDS = 2  # on average: a word alone is a label, or a date
+CLEARLY = 4  # times as many words as any other field
 
 
 class Objects(Sequential):
     """The numbers in some fields of each object; ``index`` is the field that names the rows, ``weight`` weighs them.
 
-    A null becomes NaN, which the learner takes for unknown or refuses.
+    A null becomes NaN, which the learner takes for missing or raises an error about.
     """
 
     def __init__(self, path: Path, features: list[str], index: str | None = None, weight: str | None = None) -> None:
@@ -41,54 +45,31 @@ class Objects(Sequential):
             )
         self.feature_names, self.n_features = features, len(features)
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A bad line is left out alone, and the rows after it keep their numbers; where rows have names it is NaN."""
-        if on_bad is None or self.index_name is None:
-            samples = each_readable(self._sample, enumerate(self._lines()), on_bad)
-        else:
-            samples = map(self._sample_or_gap, enumerate(self._lines()))
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Leave out a bad line alone, so that the rows after it keep their numbers; where rows have names it is NaN."""
+        instead = None if self.index_name is None else self._nan
+        samples = each_readable(self._sample, enumerate(_lines(self.path)), on_bad, instead)
         while block := list(islice(samples, size)):
             rows, numbers = zip(*block, strict=True)
             X = np.array(numbers)
-            yield (
-                _as_rows(rows),
-                Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1]) if self.weighted else X,
-            )
-
-    def _lines(self) -> Iterator[str]:
-        with reading(self.where, "as text"):
-            yield from (line for line in lines(self.path) if line.strip())
+            names = np.array(rows, dtype=np.int64 if self.index_name is None else object)
+            yield names, weighed_by_last(X) if self.weighted else X
 
     def _sample(self, numbered: tuple[int, str]) -> tuple[int | str, list[float]]:
         row, line = numbered
+        place = f"{self.where}: row {row} (counted from 0)"
         if wrong := not_utf8(line):
-            raise SourceError(f"{self.where}: row {row} (counted from 0) {wrong}.")
-        found = _object(line)
+            raise SourceError(f"{place} {wrong}.")
+        found = json_object(line)
         if found is None:
-            raise SourceError(f"{self.where}: row {row} (counted from 0) is not a JSON object in a line of its own.")
-        if self.index_name is not None and found.get(self.index_name) is None:
-            raise SourceError(
-                f"{self.where}: row {row} (counted from 0) has no field {self.index_name!r}, which names the rows."
-            )
-        name = row if self.index_name is None else str(found[self.index_name])
-        if isinstance(name, str) and not_utf8(name):
-            raise SourceError(
-                f"{self.where}: row {row} (counted from 0) is named {name!a}, which no text can hold; rename it."
-            )
+            raise SourceError(f"{place} is not a JSON object in a line of its own.")
+        name = row if self.index_name is None else name_in(found, self.index_name, place)
         numbers = [self._number(name, found, feature) for feature in self.feature_names or ()]
         return name, numbers if self.weight is None else [*numbers, self._weight(name, found, self.weight)]
 
-    def _sample_or_gap(self, numbered: tuple[int, str]) -> tuple[str, list[float]]:
-        try:
-            name, numbers = self._sample(numbered)
-            return str(name), numbers
-        except SourceError as error:
-            row, line = numbered
-            told = (_object(line) or {}).get(self.index_name or "")
-            known = told is not None and not not_utf8(str(told))
-            return Unread(str(told) if known else f"row {row}", error), [np.nan] * self.n_features + [
-                1.0
-            ] * self.weighted
+    def _nan(self, numbered: tuple[int, str], error: SourceError) -> tuple[int | str, list[float]]:
+        row, line = numbered
+        return unread(line, self.index_name, row, error), [np.nan] * self.n_features + [1.0] * self.weighted
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
         value = found.get(feature)
@@ -107,7 +88,7 @@ class Objects(Sequential):
         try:
             return float(value)
         except OverflowError:
-            return np.inf  # which the learner refuses by row and column
+            return np.inf  # about which the learner raises an error, by row and column
 
     def _weight(self, row: int | str, found: dict[str, Any], weight: str) -> float:
         number = self._number(row, found, weight)
@@ -117,19 +98,6 @@ class Objects(Sequential):
         return number
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _as_rows(rows: tuple[int | str, ...]) -> npt.NDArray[Any]:
-    """Numbers as numbers, names as objects."""
-    return np.array(rows, dtype=object if isinstance(rows[0], str) else np.int64)
-
-
 @register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], shapes=["field", *SHAPES])
 def json_lines(
     path: Path,
@@ -137,31 +105,72 @@ def json_lines(
     index: str | None = None,
     weight: str | None = None,
     field: str | None = None,
-    words: int | None = None,
-    hashed: int | None = None,
-    stop: str | None = None,
-    min_df: int | float | None = None,
-    max_df: int | float | None = None,
-    ngrams: int | None = None,
-    tfidf: bool | None = None,
     *,
+    options: TextOptions,
     like: Spec | None = None,
 ) -> Source:
     """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``.
 
     A field that is clearly the text need not be named. ``index`` is the field that names the rows.
     """
-    given = {"field": field, "words": words, "hashed": hashed, "stop": stop, "min_df": min_df, "max_df": max_df}
-    given |= {"ngrams": ngrams, "tfidf": tfidf}
-    of_text: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    of_text = field is not None or options != TextOptions()
     if features is None and not of_text and like is not None and like.names is not None:
         features = None if "ngrams" in like.options else list(like.names)  # a model of texts has words, not fields
     if features is None:
         if weight is not None:
             raise SourceError(f"{name_of(path)}: weight= weighs rows of numbers; choose their fields by features=.")
         if field is None:
-            of_text["field"] = USUAL if is_pipe(path) else text_field(path)
-        return documents(path, **of_text, index=index, like=like)
+            field = USUAL_FIELD if is_pipe(path) else _text_field(path)
+        return documents(path, field, options=options, index=index, like=like)
     if of_text:
         raise SourceError(f"{name_of(path)}: features= are numbers and field= is a text; give one of them.")
     return Objects(path, features, index, weight)
+
+
+def _text_field(path: Path) -> str:
+    """Return ``text``, or the only field of texts that are clearly longer than all others; else an error names them.
+
+    The first hundred objects are looked at. If none of them can be read it is ``text``, and the reader says so.
+    """
+    objects = [found for line in islice(_lines(path), LOOKED_AT) if (found := json_object(line)) is not None]
+    numbers = False
+    words: dict[str, float] = defaultdict(float)  # per object, in each field that has a text in some of them
+    for each in objects:
+        for name, value in each.items():
+            if isinstance(value, str):
+                words[name] += len(value.split()) / len(objects)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers = True
+    if not any(objects) or any(USUAL_FIELD in each for each in objects):
+        return USUAL_FIELD
+    long, *others = sorted(words.items(), key=lambda field: -field[1]) or [("", 0.0)]
+    if long[1] >= max([FEWEST_WORDS, *(CLEARLY * number for _, number in others)]):
+        return long[0]
+    named = shown(list(dict.fromkeys(name for each in objects for name in each)))
+    if long[1] >= FEWEST_WORDS:
+        raise SourceError(f"{path}: several of its fields may be the text; choose one of {named} by field=.")
+    cure = "those of numbers by features=" if numbers else "the text by field="
+    raise SourceError(f"{path}: none of its fields looks like a text; its fields are {named}: choose {cure}.")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with reading(name_of(path), "as text"):
+        yield from (line for line in lines(path) if line.strip())
+
+
+class Jsonl(Lines, suffixes=[".jsonl"]):
+    """One JSON object per row; rows that could not be solved are ``null``."""
+
+    def __init__(self, place: Path | TextIO, heading: Heading) -> None:
+        super().__init__(place, heading)
+        keys = [json.dumps(column).replace("%", "%%") for column in heading.columns]
+        self.template = ", ".join(f"{key}: {self.number}" for key in keys) + "}\n"
+        self.missing = ", ".join(f"{json.dumps(column)}: null" for column in heading.columns) + "}\n"
+
+    def _lines(self, H: Array, names: Sequence[str] | None) -> Iterable[str]:
+        rows = H.tolist()
+        lines = (self.missing if any(map(math.isnan, row)) else self.template % tuple(row) for row in rows)
+        if names is None:
+            return ("{" + line for line in lines)
+        key = json.dumps(self.heading.index)
+        return ("{" + f"{key}: {json.dumps(str(name))}, {line}" for name, line in zip(names, lines, strict=True))

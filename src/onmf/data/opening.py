@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 import glob
-import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onmf.data.base import Source, SourceError, matching
-from onmf.data.pipes import is_pipe, name_of
-from onmf.data.registry import MEANT, Scheme, is_value, read_value, schemes
-from onmf.data.sniffing import refuse_all_but_texts
-from onmf.data.spec import Spec, spelt
+from onmf.data.pipes import is_pipe, name_of, require_texts
+from onmf.data.registry import MEANT, Scheme, Spec, is_value, read_value, schemes, spelt
 
 
 def path_of(text: str | Path) -> Path:
-    """The file or folder that a text names."""
+    """Return the file or folder that a text names."""
     return _parsed(str(text))[1]
 
 
 def open_source(text: str | Path, like: Spec | None = None) -> Source:
-    """The source that a text names, as ``onmf fit`` takes it.
+    """Return the source that a text names, as ``onmf fit`` takes it.
 
     ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
-    size, columns, ... An option that is given and contradicts it is refused.
+    size, columns, ... An option that is given and contradicts it raises an error.
     """
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
     if like is not None:
         values = _likened(str(text), scheme, values, like)
-    _require_complete(str(text), scheme, values)
+    for name in scheme.options:
+        if name not in values and name not in scheme.defaults:
+            needed = "&".join(f"{each}=..." for each in scheme.options)
+            raise SourceError(f"{text}: missing a required argument: {name!r}; write {scheme.name}:PATH?{needed}.")
     _require_place(scheme, path)
     scheme.require_library()
     if str(text).partition("?")[0] == "-":
-        refuse_all_but_texts()
-    source = scheme.opener(path, **values, **({"like": like} if scheme.likens else {}))
-    source.spec = scheme.spec(source, values)
+        require_texts()
+    source = scheme.open(path, values, like)
     source.opened = None if is_pipe(path) else _text(scheme, path, options)
     return source
 
 
 def each_file(text: str | Path) -> list[str]:
-    """The texts of single files, for a folder or pattern of a scheme that takes single files; else the text itself.
+    """Return a text for each file of a folder or pattern if the scheme takes only single files; else the text itself.
 
     Paths in it are absolute.
     """
@@ -59,7 +58,7 @@ def _text(scheme: Scheme, path: Path, options: dict[str, str]) -> str:
 
 
 def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
-    """Scheme, path and options. A file of exactly that name needs no scheme and has no options."""
+    """Return scheme, path and options. A file of exactly that name needs no scheme and has no options."""
     path, _, tail = (text, "", "") if Path(text).exists() else text.rpartition("?")
     if not path or ("=" not in tail and "." in tail):
         path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
@@ -101,7 +100,7 @@ def _by_suffix(path: str) -> Scheme:
 
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
-    """The options as the opener wants them."""
+    """Return the options as the opener wants them."""
     values = {}
     for name, value in options.items():
         if name not in scheme.options:
@@ -116,7 +115,7 @@ def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any
 
 
 def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> dict[str, Any]:
-    """The options, and those that shape the features of the model; the columns of a table are found by their names."""
+    """Return the options, and those that shape the model's features; columns of a table are found by their names."""
     shapes, names = scheme.shapes, None if like.names is None else list(like.names)
     if names is not None and scheme.options.get("columns") is list:
         shapes, like = shapes | {"columns"}, replace(like, options={**like.options, "columns": names})
@@ -130,26 +129,22 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     return values
 
 
-def _require_complete(text: str, scheme: Scheme, values: dict[str, Any]) -> None:
-    try:
-        inspect.signature(scheme.opener).bind(text, **values)
-    except TypeError as error:
-        needed = "&".join(f"{name}=..." for name in scheme.options)
-        raise SourceError(f"{text}: {error}; write {scheme.name}:PATH?{needed}.") from None
-
-
 def _require_place(scheme: Scheme, path: Path) -> None:
-    """Refuse a path that is not there, or is a folder where the scheme takes none."""
+    """Raise an error if there is nothing at the path, or a folder or pipe that the scheme does not take."""
     if is_pipe(path):
         if "standard input" in scheme.takes:
             return
-        those = ", ".join(f"{each.name}:" for each in schemes() if "standard input" in each.takes)
         raise SourceError(
             f"{name_of(path)} can be read only from front to back, which is not enough for {scheme.name}; write it to "
-            f"a file first, or put one of {those} before it."
+            f"a file first, or put one of {_that_take('standard input')} before it."
         )
     if path.is_dir() and "folders" not in scheme.takes:
-        those = ", ".join(f"{each.name}:" for each in schemes() if "folders" in each.takes)
-        raise SourceError(f"{path} is a directory, which {scheme.name} does not read; put one of {those} before it.")
+        raise SourceError(
+            f"{path} is a directory, which {scheme.name} does not read; put one of {_that_take('folders')} before it."
+        )
     if not path.exists() and not ("patterns" in scheme.takes and glob.has_magic(str(path))):
         raise SourceError(f"{path} does not exist; give a file or folder of samples.")
+
+
+def _that_take(place: str) -> str:
+    return ", ".join(f"{each.name}:" for each in schemes() if place in each.takes)

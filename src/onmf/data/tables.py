@@ -1,55 +1,47 @@
-"""Tables of numbers in text: .csv and .tsv, read in blocks of lines, also from a pipe."""
+"""Tables of numbers in text, .csv and .tsv: read in blocks of lines, also from a pipe, and written line by line."""
 
 from __future__ import annotations
 
 import csv
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.unread import Unread
+from onmf._support.arrays import Array
+from onmf._support.skipping import Unread
 from onmf._support.wording import counted
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, bad_weights, choose
-from onmf.data.encoding import are_utf8, not_utf8
-from onmf.data.pipes import is_pipe, lines, name_of
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, weighed_by_last
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
 from onmf.data.registry import register
-from onmf.samples import Samples
+from onmf.data.sinks import Heading, Lines
 
 log = logging.getLogger("onmf")
 
 OPEN_QUOTE = "has a quoted text that goes on in the next line; write the table without line breaks in its texts"
+LENGTHS_DIFFER = "a line is shorter or longer than the others, or goes on in the next"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
 class Table(Sequential):
     """Lines of numbers between delimiters; a first line without any number names the columns.
 
-    ``header``, yes or no, decides where names look like numbers, as years do. ``columns`` are the features, by name and
-    in this order, or by number where there are no names; ``drop`` are columns that are none, and ``index`` is the one
-    that names the rows, ``weight`` the one that says how often each counts. Where there are no names, but just as many
-    columns as are asked for, they take those names. Gaps become NaN, which the learner takes for unknown or refuses.
+    ``header``, yes or no, decides where names look like numbers, as years do. Columns are chosen by name, or by number
+    where there are no names; where there are no names, but just as many columns as are asked for, they take those
+    names. Missing values become NaN, which the learner takes for missing or raises an error about.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        delimiter: str,
-        header: str | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        drop: Sequence[str] | None = None,
-        index: str | None = None,
-        weight: str | None = None,
-    ) -> None:
+    def __init__(self, path: Path, delimiter: str, header: str | None, options: TableOptions) -> None:
         self.where, self.path, self.delimiter = name_of(path), path, delimiter
-        self.gap = re.compile(f"(^|{delimiter}) *(?={delimiter}|$)")
+        self.nothing = re.compile(f"(^|{delimiter}) *(?={delimiter}|$)")
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
         self.rewinds = not is_pipe(path)
@@ -60,15 +52,15 @@ class Table(Sequential):
             others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
             raise SourceError(f"{self.where} is empty.")
-        if self._goes_on(first):
+        if self._leaves_quote_open(first):
             raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
-        # One number among gaps is a sample with gaps.
+        # One number among missing values is a sample.
         self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
         if self.has_header and (wrong := not_utf8(first)):
             raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
         self.n_fields = len(fields)
-        self._choose(fields, columns, drop, index, weight)
+        self._choose(fields, options)
         if others is None:
             self._unread = found if self.has_header else chain([first], found)
         else:
@@ -76,65 +68,56 @@ class Table(Sequential):
             if not self.n_samples:
                 raise SourceError(f"{self.where} has a line of names but no samples.")
 
-    def _choose(
-        self,
-        fields: list[str],
-        columns: Sequence[str] | None,
-        drop: Sequence[str] | None,
-        index: str | None,
-        weight: str | None,
-    ) -> None:
+    def _choose(self, fields: list[str], options: TableOptions) -> None:
         names = fields if self.has_header else [str(number) for number in range(self.n_fields)]
         unnamed = self.has_header and fields[0] in UNNAMED and all(fields[1:])
-        if unnamed and fields[0] not in [*(columns or ()), *(drop or ()), index, weight]:
-            what = "it names the rows and is no feature" if index is None else "it is left out"
+        if unnamed and fields[0] not in options.named:
+            what = "it names the rows and is no feature" if options.index is None else "it is left out"
             log.warning("%s: the first column has no name, as pandas writes row names; %s.", self.where, what)
-            drop, index = [fields[0], *(drop or ())], fields[0] if index is None else index
-        self.feature_names = None
-        if columns is not None and not self.has_header and not set(columns) & set(names):
-            self.places, self.index, self.weight = choose(self.where, names, None, drop, index, weight)
-            if len(columns) == len(self.places):
-                self.feature_names = list(columns)
-        if self.feature_names is None:
-            self.places, self.index, self.weight = choose(self.where, names, columns, drop, index, weight)
-            self.feature_names = [fields[place] for place in self.places] if self.has_header else None
-        if self.index is not None and self.has_header and fields[self.index] not in UNNAMED:
-            self.index_name = fields[self.index]
+            index = fields[0] if options.index is None else options.index
+            options = replace(options, drop=[fields[0], *(options.drop or ())], index=index)
+        chosen, given = None, options.columns
+        if given is not None and not self.has_header and not set(given) & set(names):
+            chosen = replace(options, columns=None).places(self.where, names)
+            chosen = chosen if len(given) == len(chosen[0]) else None
+            self.feature_names = None if chosen is None else list(given)
+        self.places, self.index, self.weight = chosen or options.places(self.where, names)
+        if self.has_header:
+            self.feature_names = [fields[place] for place in self.places]
+            if self.index is not None and fields[self.index] not in UNNAMED:
+                self.index_name = fields[self.index]
         self.n_features, self.weighted = len(self.places), self.weight is not None
+        self.wanted = self.places if self.weight is None else [*self.places, self.weight]
         if self.feature_names is None and self.n_features < self.n_fields:
             self.chosen = {"columns": [str(place) for place in self.places]}
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """A bad line is left out alone, and the rows after it keep their numbers; where rows have names it is NaN."""
-        first = 0
-        for block in self._blocks(size):
-            yield from self._read(first, block, on_bad)
-            first += len(block)
-
-    def _blocks(self, size: int) -> Iterator[list[str]]:
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Leave out a bad line alone, so that the rows after it keep their numbers; where rows have names it is NaN."""
         samples = islice(self._lines(), int(self.has_header), None) if self.rewinds else self._unread
-        row = 0
         while True:
-            with reading(self.where, f"from row {row} onward"):
+            with reading(self.where, f"from row {first} onward"):
                 block = list(islice(samples, size))
             if not block:
                 break
-            yield block
-            row += len(block)
-        if row < (self.n_samples or 0):
+            yield from self._read(first, block, on_bad)
+            first += len(block)
+        if first < (self.n_samples or 0):
             had = counted(self.n_samples or 0, "sample")
-            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {row}.")
+            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {first}.")
 
     def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
-        """Of a block with a bad line, the halves apart, and so on, until that line is alone."""
-        try:
-            found = (self._rows(first, block), self._numbers(block)) if are_utf8(block) else None
-        except (ValueError, csv.Error):
-            found = None
+        """Yield a block; if it has a bad line, its halves apart, and so on, until that line is alone."""
+        found = None
+        if all(map(str.isascii, block)) or not any(map(not_utf8, block)):
+            with suppress(ValueError, csv.Error):
+                found = self._rows(first, block), self._numbers(block)
         if found is not None:
             yield found
-            return
-        if len(block) == 1:
+        elif len(block) > 1:
+            half = len(block) // 2
+            yield from self._read(first, block[:half], on_bad)
+            yield from self._read(first + half, block[half:], on_bad)
+        else:
             error = SourceError(f"{self.where}: {self._what_is_wrong(first, block[0])}.")
             if on_bad is None:
                 raise error
@@ -142,66 +125,53 @@ class Table(Sequential):
                 on_bad(error)
                 return
             name = Unread(self._name(block[0], self.index) or f"row {first}", error)
-            gap = np.full((1, self.n_features), np.nan)
-            yield np.array([name], dtype=object), Samples(gap, sample_weight=np.ones(1)) if self.weighted else gap
-            return
-        half = len(block) // 2
-        yield from self._read(first, block[:half], on_bad)
-        yield from self._read(first + half, block[half:], on_bad)
+            missing = np.array([[np.nan] * self.n_features + [1.0] * self.weighted])
+            yield np.array([name], dtype=object), weighed_by_last(missing) if self.weighted else missing
 
     def _numbers(self, block: list[str]) -> Any:
         try:
             X = self._loaded(block)
         except ValueError:
-            X = self._loaded(list(map(self._without_gaps, block)))
-        if self.weight is None:
+            X = self._loaded(list(map(self._with_nan, block)))
+        if not self.weighted:
             return X
         if bad_weights(X[:, -1]).any():
             raise ValueError(WEIGHTS)
-        return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
+        return weighed_by_last(X)
 
     def _loaded(self, block: list[str]) -> npt.NDArray[Any]:
-        """The features, and the weights after them."""
-        wanted = self.places if self.weight is None else [*self.places, self.weight]
-        every = wanted == list(range(self.n_fields))
-        X = np.loadtxt(
-            block,
-            delimiter=self.delimiter,
-            ndmin=2,
-            comments=None,
-            quotechar='"',
-            usecols=None if every else wanted,
-        )
-        # Of columns that are not asked for, it does not say how many there are; quotes it leaves open.
+        """Return the features, and the weights after them."""
+        every = self.wanted == list(range(self.n_fields))
+        columns = None if every else self.wanted
+        X = np.loadtxt(block, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"', usecols=columns)
+        # NumPy does not count columns that are not asked for, and leaves quotes open.
         usual = None if every else self.n_fields - 1
         odd = (line for line in block if line.count('"') % 2 or usual not in (None, line.count(self.delimiter)))
-        if X.shape != (len(block), len(wanted)) or not all(map(self._is_whole, odd)):
-            raise ValueError("a line is shorter or longer than the others, or goes on in the next")
+        whole = (len(self._fields(line)) == self.n_fields and not self._leaves_quote_open(line) for line in odd)
+        if X.shape != (len(block), len(self.wanted)) or not all(whole):
+            raise ValueError(LENGTHS_DIFFER)
         return X
 
-    def _without_gaps(self, line: str) -> str:
-        """The line with the word nan wherever nothing stands between delimiters."""
+    def _with_nan(self, line: str) -> str:
+        """Return the line with the word nan wherever nothing stands between delimiters."""
         if '"' not in line:
-            return self.gap.sub(r"\1nan", line.rstrip("\r\n"))
-        if self._goes_on(line):
-            raise ValueError("a quote is left open")
+            return self.nothing.sub(r"\1nan", line.rstrip("\r\n"))
+        if self._leaves_quote_open(line):
+            raise ValueError(LENGTHS_DIFFER)
         fields = ['"' + field.replace('"', '""') + '"' if field else "nan" for field in self._fields(line)]
         return self.delimiter.join(fields)
 
     def _rows(self, first: int, block: list[str]) -> npt.NDArray[Any]:
-        """Row numbers, or the names of the rows where a column holds them."""
+        """Return row numbers, or the names of the rows where a column holds them."""
         if self.index is None:
             return np.arange(first, first + len(block))
-        place, names = self.index, np.empty(len(block), dtype=object)
-        for row, line in enumerate(block):
-            fields = self._fields(line)
-            if len(fields) != self.n_fields:
-                raise ValueError("a line is shorter or longer than the others")
-            names[row] = fields[place]
-        return names
+        rows = list(map(self._fields, block))
+        if any(len(fields) != self.n_fields for fields in rows):
+            raise ValueError(LENGTHS_DIFFER)
+        return np.array([fields[self.index] for fields in rows], dtype=object)
 
     def _name(self, line: str, place: int) -> str | None:
-        """Of a bad row; None where it cannot be told.
+        """Return the name of a bad row; None where it cannot be told.
 
         With too few or too many values, a name that comes first is still known, unless it is where the line breaks off.
         """
@@ -213,20 +183,20 @@ class Table(Sequential):
         return fields[place] if known and not not_utf8(fields[place]) else None
 
     def _what_is_wrong(self, number: int, line: str) -> str:
-        """With a line that is not ``n_fields`` values, those of the features numbers or gaps."""
+        """Return what keeps a line from being ``n_fields`` values, those of the features numbers or missing."""
         if wrong := not_utf8(line):
             return f"row {number} {wrong}"
         try:
             fields = self._fields(line)
         except csv.Error as error:
             return f"row {number} cannot be read: {error}"
-        if self._goes_on(line):
+        if self._leaves_quote_open(line):
             return f"row {number} {OPEN_QUOTE}"
         if len(fields) != self.n_fields:
             first = "the header" if self.has_header else "the first"
             return f"row {number} has {counted(len(fields), 'value')}, {first} has {self.n_fields}"
         row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
-        for column in [*self.places, *([] if self.weight is None else [self.weight])]:
+        for column in self.wanted:
             field = fields[column]
             name = f" ({self.names[column]})" if self.names else ""
             if field and not is_number(field):
@@ -241,13 +211,10 @@ class Table(Sequential):
         return f"{row} cannot be read as numbers"
 
     def _lines(self) -> Iterator[str]:
-        """A line of nothing but tabs is a sample with gaps, not a blank line."""
+        """Return the lines that are not blank; one of nothing but tabs is a sample of missing values."""
         return (line for line in lines(self.path) if line.strip(" \r\n"))
 
-    def _is_whole(self, line: str) -> bool:
-        return len(self._fields(line)) == self.n_fields and not self._goes_on(line)
-
-    def _goes_on(self, line: str) -> bool:
+    def _leaves_quote_open(self, line: str) -> bool:
         """Is a quote open at its end? Then the reader asks for the next line, too."""
         reader = csv.reader([line.rstrip("\r\n"), ""], delimiter=self.delimiter)
         next(reader, None)
@@ -258,35 +225,40 @@ class Table(Sequential):
 
 
 @register("csv", [".csv"], takes=["standard input"], shapes=["columns"])
-def comma_separated(
-    path: Path,
-    header: str | None = None,
-    columns: list[str] | None = None,
-    drop: list[str] | None = None,
-    index: str | None = None,
-    weight: str | None = None,
-) -> Source:
+def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
     """Numbers separated by commas."""
-    return Table(path, ",", header, columns=columns, drop=drop, index=index, weight=weight)
+    return Table(path, ",", header, table)
 
 
 @register("tsv", [".tsv"], takes=["standard input"], shapes=["columns"])
-def tab_separated(
-    path: Path,
-    header: str | None = None,
-    columns: list[str] | None = None,
-    drop: list[str] | None = None,
-    index: str | None = None,
-    weight: str | None = None,
-) -> Source:
+def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
     """Numbers separated by tabs."""
-    return Table(path, "\t", header, columns=columns, drop=drop, index=index, weight=weight)
+    return Table(path, "\t", header, table)
 
 
-def is_number(text: str) -> bool:
-    """As tables hold them."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+class Csv(Lines, suffixes=[".csv"]):
+    """Numbers between commas, under a line of names; rows that could not be solved are ``nan``."""
+
+    delimiter = ","
+
+    def __init__(self, place: Path | TextIO, heading: Heading) -> None:
+        super().__init__(place, heading)
+        self.template = self.delimiter.join([self.number] * len(heading.columns)) + "\n"
+        index = () if heading.index is None else (heading.index,)
+        self.file.write(self.delimiter.join(map(self._quoted, (*index, *heading.columns))) + "\n")
+
+    def _lines(self, H: Array, names: Sequence[str] | None) -> Iterable[str]:
+        lines = (self.template % tuple(row) for row in H.tolist())
+        if names is None:
+            return lines
+        return (self._quoted(name) + self.delimiter + line for name, line in zip(names, lines, strict=True))
+
+    def _quoted(self, text: str) -> str:
+        text = str(text)
+        return '"' + text.replace('"', '""') + '"' if set(text) & {self.delimiter, '"', "\n", "\r"} else text
+
+
+class Tsv(Csv, suffixes=[".tsv"]):
+    """Numbers between tabs, otherwise as in CSV."""
+
+    delimiter = "\t"

@@ -6,18 +6,20 @@ words to show.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import fields, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
 
-from onmf._support.unread import Unread
+from onmf._support.skipping import Unread
 from onmf.data.base import (
     Numbered,
     OnBad,
@@ -30,96 +32,169 @@ from onmf.data.base import (
     reading,
     require_unchanged,
 )
-from onmf.data.encoding import not_utf8
-from onmf.data.fields import TextField
-from onmf.data.pipes import is_pipe, lines, name_of
-from onmf.data.registry import register
-from onmf.data.spec import Spec
-from onmf.data.vocabulary import HASHED, MOST_COUNTED, USUAL, WordCounts, Words, require_numbers, require_shares
+from onmf.data.columns import shown
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.registry import Spec, register
+from onmf.data.vocabulary import HASHED, MOST_COUNTED, TextOptions, WordCounts, Words
 
 log = logging.getLogger("onmf")
 
-NumberedTexts = Iterator[tuple[int | str, str]]  # numbers or names of rows, and texts
-Texts = Callable[[OnBad | None], NumberedTexts]  # gives them afresh with every call, or once if they do not rewind
-CURE = "save it as UTF-8"
-SHAPES = ("words", "hashed", "stop", "min_df", "max_df", "ngrams", "tfidf")
+USUAL = 10_000  # words of a vocabulary
+SHAPES = tuple(option.name for option in fields(TextOptions))
+
+
+class Corpus:
+    """Texts: the lines of a file or pipe, a field of JSON lines, or the files of a folder or pattern.
+
+    ``index`` is the field that names the rows.
+    """
+
+    def __init__(self, path: Path, field: str | None, index: str | None) -> None:
+        self.path, self.where, self.rewinds = path, name_of(path), not is_pipe(path)
+        self.field, self.index = field, index
+        self.files: list[Path] | None = None
+        if field is None and index is not None:
+            raise SourceError(f"{self.where}: index= is a field of JSON lines; texts without fields keep their order.")
+        if self.rewinds and not path.is_file():
+            if field is not None:
+                raise SourceError(
+                    f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
+                )
+            self.files = matching(path, [".txt"])
+
+    def texts(self, on_bad: OnBad | None) -> Iterator[tuple[int | str, str]]:
+        """Yield numbers or names of rows, and texts: afresh with every call, or once if they do not rewind."""
+        if self.files is not None:
+            return each_readable(_whole_file, enumerate(self.files), on_bad)
+        found = enumerate(self._lines())
+        if self.field is None:
+            return each_readable(self._line, found, on_bad)
+        objects = ((number, line) for number, line in found if line.strip())  # a blank line is no JSON, and no row
+        return each_readable(self._object, enumerate(objects), on_bad, None if self.index is None else self._unread)
+
+    def _lines(self) -> Iterator[str]:
+        if not self.rewinds:
+            yield from lines(self.path)
+            return
+        with reading(self.path, "as text"):
+            size = self.path.stat().st_size
+            yield from lines(self.path)
+        require_unchanged(self.path, size)
+
+    def _line(self, numbered: tuple[int, str]) -> tuple[int | str, str]:
+        row, line = numbered
+        if wrong := not_utf8(line):
+            raise SourceError(f"{self.where}: row {row} (counted from 0) {wrong}.")
+        return row, line
+
+    def _object(self, numbered: tuple[int, tuple[int, str]]) -> tuple[int | str, str]:
+        row, (number, line) = numbered
+        place = f"{self.where}: line {number + 1}"
+        if wrong := not_utf8(line):
+            raise SourceError(f"{place} {wrong}.")
+        found = json_object(line) or {}
+        if found and self.field not in found:
+            raise SourceError(
+                f"{place} has no field {self.field!r}; its fields are {shown(list(found))}: choose the text by field=."
+            )
+        text = found.get(self.field or "")
+        if not isinstance(text, str):
+            raise SourceError(f"{place} is not a JSON object with a text in the field {self.field!r}.")
+        return row if self.index is None else name_in(found, self.index, place), text
+
+    def _unread(self, numbered: tuple[int, tuple[int, str]], error: SourceError) -> tuple[int | str, str]:
+        row, (_, line) = numbered
+        return unread(line, self.index, row, error), ""
+
+
+def _whole_file(numbered: tuple[int, Path]) -> tuple[int | str, str]:
+    row, path = numbered
+    with reading(path, "as text", "save it as UTF-8"):
+        return row, path.read_text(encoding="utf-8")
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """Return the object that a line of JSON stands for; None if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def name_in(found: dict[str, Any], index: str, place: str) -> str:
+    """Return the name of a row from the field ``index`` of its object."""
+    name = found.get(index)
+    if name is None:
+        fields = shown(list(found))
+        raise SourceError(f"{place} has no field {index!r}, which names the rows; its fields are {fields}.")
+    if not_utf8(str(name)):
+        raise SourceError(f"{place} is named {name!a}, which no text can hold; rename it.")
+    return str(name)
+
+
+def unread(line: str, index: str | None, row: int, error: SourceError) -> Unread:
+    """Return the name of a row that cannot be read, as far as its line tells it."""
+    name = (json_object(line) or {}).get(index or "")
+    known = name is not None and not not_utf8(str(name))
+    return Unread(str(name) if known else f"row {row}", error)
 
 
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
-    def __init__(self, where: str | Path, texts: Texts, rewinds: bool, words: Words) -> None:
-        self.where, self.texts, self.rewinds = where, texts, rewinds
-        self.feature_names, self.n_features = words.vocabulary, words.number
+    def __init__(self, corpus: Corpus, words: Words) -> None:
+        self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index
+        self.feature_names = words.vocabulary
+        self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.vectoriser = words.vectoriser()
+        if corpus.files is not None:
+            self.files, self.n_samples = named(corpus.path, corpus.files), len(corpus.files)
 
     def of_files(self, names: Sequence[str]) -> Source:
         some = copy(self)
         some.files = {name: (self.files or {})[name] for name in names}
-        some.texts = partial(_whole_files, list(some.files.values()))
+        some.corpus = copy(self.corpus)
+        some.corpus.files = list(some.files.values())
         some.n_samples = len(names)
         return some
 
-    def _numbered(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """Texts that cannot be read are left out, and the others keep their numbers; where rows have names, NaN."""
-        for block in self._blocks(size, on_bad):
-            rows, texts = zip(*block, strict=True)
-            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Leave out texts that cannot be read, so that the others keep their numbers; where rows have names, NaN."""
+        texts = self.corpus.texts(on_bad)
+        while block := list(islice(texts, size)):
+            rows, found = zip(*block, strict=True)
+            X = scipy.sparse.csr_matrix(self.vectoriser.transform(found))
             if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
-                gaps = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
-                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(gaps, shape=X.shape))
+                missing = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
+                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(missing, shape=X.shape))
             yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
 
-    def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[list[tuple[int | str, str]]]:
-        texts = self.texts(on_bad)
-        while block := list(islice(texts, size)):
-            yield block
 
-
-@register(
-    "text",
-    [".txt"],
-    takes=["folders", "patterns", "standard input"],
-    shapes=SHAPES,
-)
+@register("text", [".txt"], takes=["folders", "patterns", "standard input"], shapes=SHAPES)
 def documents(
-    path: Path,
-    field: str | None = None,
-    words: int | None = None,
-    hashed: int | None = None,
-    stop: str | None = None,
-    min_df: int | float | None = None,
-    max_df: int | float | None = None,
-    ngrams: int = 1,
-    tfidf: bool = False,
-    index: str | None = None,
-    *,
-    like: Spec | None = None,
+    path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
     """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
 
-    ``words`` is the number of words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; one
-    that a model has, with its weights, is taken as it is. Without ``words`` it is ten thousand, of a hundred texts or
-    more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``ngrams=2`` also counts
-    pairs of words, ``stop=english`` leaves the commonest English words out, ``tfidf=yes`` weights words by their rarity
-    and texts by their length. ``index`` is the field of JSON lines that names the rows.
+    The vocabulary of a model, with its weights, is taken as it is. Without ``words`` it has ten thousand, of a hundred
+    texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the
+    field of JSON lines that names the rows.
     """
-    where, texts, rewinds = _texts(path, field, index)
-    require_numbers(where, words=words, hashed=hashed, ngrams=ngrams)
-    require_shares(where, min_df=min_df, max_df=max_df)
-    if words is not None and hashed is not None:
-        raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
-    if stop not in (None, "english"):
-        raise SourceError(f"{where}: stop must be english, the only list of stop words there is; got {stop!r}.")
-    counted, n_samples = Words(hashed or HASHED, stop, ngrams), None
+    corpus = Corpus(path, field, index)
+    where, rewinds = corpus.where, corpus.rewinds
+    options.require_valid(where)
+    words, min_df, max_df = options.words, options.min_df, options.max_df
+    ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
+    counted, n_samples = Words(options.hashed or HASHED, options.stop, ngrams), None
     if like is not None and like.scheme not in (None, "text", "jsonl"):
         raise SourceError(
             f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
         )
     if like is not None and like.names is not None:
         counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
-    elif words is not None or (hashed is None and rewinds and like is None):
-        counts, n_samples = _counted(where, texts, rewinds, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
+    elif words is not None or (options.hashed is None and rewinds and like is None):
+        counts, n_samples = _counted(corpus, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
         if words is None and min_df is None:
             min_df = counts.usual_min_df
         words = words or USUAL
@@ -130,33 +205,32 @@ def documents(
         raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; {cure}.")
     elif like is None:
         _say_hashed(rewinds)
-    source = Documents(where, texts, rewinds, counted)
-    source.n_samples, source.index_name = n_samples, index
+    source = Documents(corpus, counted)
+    source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
     known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
     known |= {"ngrams": ngrams, "tfidf": tfidf}
     source.chosen = {name: value for name, value in known.items() if value is not None}
-    if rewinds and not path.is_file():
-        source.files = named(path, matching(path, [".txt"]))
-        source.n_samples = len(source.files)
     return source
 
 
-def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, most: int) -> tuple[WordCounts, int]:
-    """The words of all texts that can be read, and the number of all texts."""
-    if not rewinds:
-        raise SourceError(f"{where} can be read only once, so no vocabulary can be learnt first; leave out words=.")
+def _counted(corpus: Corpus, counted: Words, most: int) -> tuple[WordCounts, int]:
+    """Return the words of all texts that can be read, and the number of all texts."""
+    if not corpus.rewinds:
+        raise SourceError(
+            f"{corpus.where} can be read only once, so no vocabulary can be learnt first; leave out words=."
+        )
     words_of, counts = counted.analyser(), WordCounts(most)
     bad: list[ValueError] = []  # the first of them
     number = 0
 
     def count(error: ValueError) -> None:
-        """They are reported when they are learnt from, if anything is."""
+        """Bad texts are reported when they are learnt from, if anything is."""
         nonlocal number
         number += 1
         bad[:] = bad or [error]
 
-    for row, text in texts(count):
+    for row, text in corpus.texts(count):
         if isinstance(row, Unread):
             count(row.reason)
         else:
@@ -167,7 +241,7 @@ def _counted(where: str | Path, texts: Texts, rewinds: bool, counted: Words, mos
 
 
 def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
-    """The model's idf, if its words are weighted."""
+    """Return the model's idf, if its words are weighted."""
     names, idf = like.names or (), like.options.get("idf")
     if len(set(names)) < len(names):
         raise SourceError(f"{where}: the model's features have names that occur twice, so they are no vocabulary.")
@@ -182,58 +256,5 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
 def _say_hashed(rewinds: bool) -> None:
     cure = "without hashed= they are kept"
     if not rewinds:
-        cure = "to know them, learn a model from some of the texts in a file, and go on from it"
+        cure = "to know them, learn a model from some of the texts in a file, and continue from it"
     log.warning("Words are hashed, so that the model will not know which words its features stand for; %s.", cure)
-
-
-def _texts(path: Path, field: str | None, index: str | None) -> tuple[str | Path, Texts, bool]:
-    """How they are called, the texts, and whether they can be read again; with a field, lines are JSON objects."""
-    where, rewinds = name_of(path), not is_pipe(path)
-    if field is None and index is not None:
-        raise SourceError(f"{where}: index= is a field of JSON lines; texts without fields keep their order.")
-    if rewinds and not path.is_file():
-        if field is not None:
-            raise SourceError(
-                f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
-            )
-        return path, partial(_whole_files, matching(path, [".txt"])), True
-    if field is None:
-        return where, lambda on_bad: each_readable(partial(_line, where), enumerate(_lines(path)), on_bad), rewinds
-
-    texts = TextField(where, field, index)
-
-    def fields(on_bad: OnBad | None) -> NumberedTexts:
-        """A blank line is no JSON, and no row."""
-        objects = ((number, line) for number, line in enumerate(_lines(path), start=1) if line.strip())
-        if on_bad is not None and index is not None:
-            return map(texts.read_or_gap, enumerate(objects))
-        return each_readable(texts.read, enumerate(objects), on_bad)
-
-    return where, fields, rewinds
-
-
-def _lines(path: Path) -> Iterator[str]:
-    if is_pipe(path):
-        yield from lines(path)
-        return
-    with reading(path, "as text"):
-        size = path.stat().st_size
-        yield from lines(path)
-    require_unchanged(path, size)
-
-
-def _whole_files(paths: list[Path], on_bad: OnBad | None) -> NumberedTexts:
-    return each_readable(_whole, enumerate(paths), on_bad)
-
-
-def _whole(numbered: tuple[int, Path]) -> tuple[int, str]:
-    row, path = numbered
-    with reading(path, "as text", CURE):
-        return row, path.read_text(encoding="utf-8")
-
-
-def _line(where: str | Path, numbered: tuple[int, str]) -> tuple[int, str]:
-    row, line = numbered
-    if wrong := not_utf8(line):
-        raise SourceError(f"{where}: row {row} (counted from 0) {wrong}.")
-    return numbered

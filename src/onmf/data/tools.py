@@ -1,4 +1,4 @@
-"""Sources made from sources: shuffled, repeated, cut off, scaled, or read ahead in a thread."""
+"""Tools that make a source from another: shuffled, repeated, cut off, scaled, or read ahead in a thread."""
 
 from __future__ import annotations
 
@@ -17,19 +17,7 @@ from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recu
 from onmf.samples import Samples
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = (
-    "n_features",
-    "n_samples",
-    "any_order",
-    "rewinds",
-    "feature_names",
-    "batch_size",
-    "weighted",
-    "seeks",
-    "files",
-    "spec",
-    "index_name",
-)
+FACTS = Source.__annotations__.keys() - {"resident", "sound", "edges", "chosen", "opened"}  # which a tool may change
 
 
 class Derived(Source):
@@ -37,6 +25,8 @@ class Derived(Source):
 
     ``again`` makes the same of a source that has some of the other's files.
     """
+
+    sound = True  # as every tool reads through ``read_from``
 
     def __init__(self, source: Source, batches: Read, again: Callable[[Source], Source], **facts: Any) -> None:
         for fact in FACTS:
@@ -53,7 +43,7 @@ class Derived(Source):
 
 
 def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
-    """Rows in random order as far as a buffer allows: each batch is drawn from so many rows that wait.
+    """Return rows in random order as far as a buffer allows: each batch is drawn from ``buffer`` rows that wait.
 
     ``OnlineNMF.fit`` with ``shuffle=True`` draws by its own ``random_state``, anew in every pass; otherwise the seed
     decides, and every pass is the same. Row numbers are those of the source.
@@ -83,7 +73,7 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
 
 
 def repeat(source: Source, passes: int) -> Source:
-    """So many passes as one, each shuffled anew if at all."""
+    """Return several passes as one, each shuffled anew if at all."""
     _require(source, passes=passes)
     if passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once, so it cannot be repeated; write it to a file first.")
@@ -97,7 +87,7 @@ def repeat(source: Source, passes: int) -> Source:
 
 
 def take(source: Source, n: int) -> Source:
-    """The first n rows."""
+    """Return the first n rows."""
     _require(source, n=n)
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
@@ -114,7 +104,7 @@ def take(source: Source, n: int) -> Source:
 
 
 def scale(source: Source, factor: float) -> Source:
-    """Every entry times a factor."""
+    """Multiply every entry by a factor."""
     _require(source)
     require_at_least(0, factor=factor)
 
@@ -131,11 +121,11 @@ def scale(source: Source, factor: float) -> Source:
 
 
 def rebatch(source: Source, size: int) -> Source:
-    """Batches of one size, whatever is asked for; only the last may be shorter."""
+    """Return batches of one size, whatever is asked for; only the last may be shorter."""
     _require(source, size=size)
 
     def batches(_: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-        return recut(read_from(source, size, rng, on_bad, 0), size)
+        return recut(source.batches(size, rng, on_bad), size, on_bad)
 
     return Derived(source, batches, partial(rebatch, size=size), batch_size=size, seeks=False)
 

@@ -19,10 +19,47 @@ from onmf.data.base import SourceError
 log = logging.getLogger("onmf")
 
 HASHED = 2**14
-USUAL = 10_000  # words of a vocabulary
 ENOUGH_TEXTS = 100  # for a word in one of them to be left out
 MOST_COUNTED = 1_000_000  # different words at a time, some 200 MB
 MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The options of texts.
+
+    ``words`` is how many words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; ``hashed``
+    does without a vocabulary. ``ngrams=2`` also counts pairs of words, ``stop=english`` leaves the commonest English
+    words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
+    """
+
+    words: int | None = None
+    hashed: int | None = None
+    stop: str | None = None
+    min_df: int | float | None = None
+    max_df: int | float | None = None
+    ngrams: int | None = None
+    tfidf: bool | None = None
+
+    def require_valid(self, where: object) -> None:
+        """Raise an error if an option is out of range, or two contradict each other."""
+        for name in ("words", "hashed", "ngrams"):
+            number = getattr(self, name)
+            if number is not None and not 1 <= number <= MOST_FEATURES:
+                raise SourceError(f"{where}: {name} must be at least 1 and at most {MOST_FEATURES}, got {number}.")
+        for name in ("min_df", "max_df"):
+            df = getattr(self, name)
+            if df is not None and not (df >= 1 if isinstance(df, int) else 0 <= df <= 1):
+                raise SourceError(
+                    f"{where}: {name} is a number of texts, as in {name}=5, or a share of them, as in {name}=0.5; "
+                    f"got {df}."
+                )
+        if self.words is not None and self.hashed is not None:
+            raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
+        if self.stop not in (None, "english"):
+            raise SourceError(
+                f"{where}: stop must be english, the only list of stop words there is; got {self.stop!r}."
+            )
 
 
 @dataclass(frozen=True)
@@ -35,13 +72,8 @@ class Words:
     vocabulary: list[str] | None = None
     idf: list[float] | None = None
 
-    @property
-    def number(self) -> int:
-        """Of features."""
-        return self.hashed if self.vocabulary is None else len(self.vocabulary)
-
     def vectoriser(self) -> Any:
-        """scikit-learn's object that turns texts into rows."""
+        """Return scikit-learn's object that turns texts into rows."""
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
         read = {**self._read, "dtype": np.float64}
@@ -54,7 +86,7 @@ class Words:
         return weighted
 
     def analyser(self) -> Callable[[str], list[str]]:
-        """scikit-learn's function that gives the words of a text, repetitions included."""
+        """Return scikit-learn's function that gives the words of a text, repetitions included."""
         from sklearn.feature_extraction.text import CountVectorizer
 
         return CountVectorizer(**self._read).build_analyzer()
@@ -99,7 +131,7 @@ class WordCounts:
         self.in_texts = Counter({word: self.in_texts[word] for word in self.total})
 
     def chosen(self, where: object, words: int, min_df: float | None, max_df: float | None) -> list[str]:
-        """The ``words`` most frequent, in alphabetical order, of those in at least min_df and at most max_df texts.
+        """Return the ``words`` most frequent in at least min_df and at most max_df texts, in alphabetical order.
 
         As in scikit-learn a whole number is a number of texts, a fraction a share of them.
         """
@@ -116,28 +148,12 @@ class WordCounts:
 
     @property
     def usual_min_df(self) -> int:
-        """Two where texts are many, unless they have no word in common: what is in one alone says nothing of others."""
+        """Two where texts are many and share words, else one: a word in one text alone says nothing of others."""
         return 2 if self.texts >= ENOUGH_TEXTS and max(self.in_texts.values(), default=0) > 1 else 1
 
     def idf(self, vocabulary: list[str]) -> list[float]:
-        """log((1 + n) / (1 + texts with the word)) + 1, as in scikit-learn: the rarer, the heavier."""
+        """Return log((1 + n) / (1 + texts with the word)) + 1, as in scikit-learn: the rarer, the heavier."""
         return [math.log((1 + self.texts) / (1 + self.in_texts[word])) + 1.0 for word in vocabulary]
 
     def _limit(self, df: float | None, usual: int) -> float:
         return usual if df is None else df if isinstance(df, int) else df * self.texts
-
-
-def require_numbers(where: object, **numbers: int | None) -> None:
-    """Refuse no words, and more features than can be numbered."""
-    for name, number in numbers.items():
-        if number is not None and not 1 <= number <= MOST_FEATURES:
-            raise SourceError(f"{where}: {name} must be at least 1 and at most {MOST_FEATURES}, got {number}.")
-
-
-def require_shares(where: object, **limits: float | None) -> None:
-    """Refuse what is neither a number of texts nor a share of them."""
-    for name, df in limits.items():
-        if df is not None and not (df >= 1 if isinstance(df, int) else 0 <= df <= 1):
-            raise SourceError(
-                f"{where}: {name} is a number of texts, as in {name}=5, or a share of them, as in {name}=0.5; got {df}."
-            )

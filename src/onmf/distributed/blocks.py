@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.data.base import SourceError, require_matrix
+from onmf.data.base import SourceError, native, require_matrix
 from onmf.data.columns import Features
-from onmf.data.native import native
 from onmf.distributed.partitions import Raw, Reader, size_in_bytes
 from onmf.learner import Reading, Skipped
 from onmf.learner.position import digest

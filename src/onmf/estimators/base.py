@@ -17,8 +17,8 @@ from onmf._support.checks import require_at_least, require_whole
 from onmf._support.seeds import require_seed
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of, require_same_features
-from onmf.data.iterable import is_stream
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, is_tensor, require_samples
 from onmf.divergences import Divergence

@@ -16,8 +16,8 @@ from onmf._support.checks import is_number
 from onmf._support.version import __version__
 from onmf.data import Batches, Rows, Source
 from onmf.data.columns import Features, choose
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import is_anndata, likeness, require_same_features
-from onmf.data.iterable import is_stream
 from onmf.data.sinks import Origin
 from onmf.estimators.messages import UnsolvedWarning
 from onmf.insight.report.subject import Solved, Subject

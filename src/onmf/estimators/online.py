@@ -19,8 +19,8 @@ from onmf._support.checks import require_whole
 from onmf._support.seeds import generators
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import likeness
-from onmf.data.iterable import is_stream
 from onmf.data.pipes import ended_by_interrupts
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples

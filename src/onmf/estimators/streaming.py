@@ -17,11 +17,10 @@ from onmf._support.arrays import Array
 from onmf._support.skipping import SkippedLog
 from onmf._support.wording import is_or_are
 from onmf.data import Source, SourceError
-from onmf.data.base import read_from
+from onmf.data.base import native, read_from
 from onmf.data.columns import Features
+from onmf.data.in_memory import count_rows
 from onmf.data.inputs import is_dask, likeness, require_same_features
-from onmf.data.iterable import count_rows
-from onmf.data.native import native
 from onmf.distributed import Partitions
 from onmf.distributed.arrays import DaskData
 from onmf.distributed.partitions import Raw

@@ -1,17 +1,17 @@
-"""The batches that a leg is cut into, and where in it each begins."""
+"""How a source is read in batches, and where in a leg of it each batch begins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
+from onmf._support.arrays import Counts
 from onmf._support.checks import require_whole
 from onmf.data import Source
-from onmf.data.base import Numbered, read_from, recut
+from onmf.data.base import Cutter, read_from
 from onmf.learner.update import as_floats
 from onmf.methods import Method
 from onmf.model.validation import good_rows
@@ -24,7 +24,7 @@ NOWHERE = -1  # the place of rows after some that the source has left out
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source is read."""
+    """The settings that say how a source is read."""
 
     batch_size: int
     grows: bool = False  # with the chunks of the method?
@@ -32,14 +32,14 @@ class Reading:
     shuffle: bool = True
     skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
     marked: bool = False  # keep digests of what was read, so that a later run recognises it?
-    missing: str | None = None  # "nan": such entries are unknown
+    missing: str | None = None  # "nan": such entries are missing
     implicit: str = "zero"  # what sparse data do not store is that, or "missing"
-    verify: bool = False  # on going on, compare all that was read of the pass, even where the last batch would do?
+    verify: bool = False  # on resuming, compare all that was read of the pass, even where the last batch would do?
     device: bool = False  # does PyTorch compute?
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
-        """What the parameters of an estimator mean, checked."""
+        """Return what the parameters of an estimator mean, checked."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
         if not isinstance(shuffle, (bool, np.bool_)):
@@ -55,11 +55,11 @@ class Reading:
         return cls(*given, device)
 
     def size_of(self, source: Source) -> int:
-        """The rows that a source is asked for at a time."""
+        """Return how many rows a source is asked for at a time."""
         return source.batch_size or self.batch_size
 
     def next_size(self, seen: int, row_bytes: int, method: Method | None = None) -> int:
-        """Of a batch after ``seen`` samples: no smaller than a chunk, as far as that fits into memory.
+        """Return the size of a batch after ``seen`` samples: at least that of a chunk, as far as it fits into memory.
 
         On a device a batch is many chunks, as the host would have to wait for each.
         """
@@ -68,7 +68,7 @@ class Reading:
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
-# Row numbers or names, the batch, and the rows of the leg before it if they are known.
+# Row numbers or names, the batch, and how many rows come before it in the leg if that is known.
 Cut = tuple[Any, Any, int | None]
 
 
@@ -80,80 +80,74 @@ def cuts(
     size: Callable[[int], int],
     begins: int = 0,
 ) -> Generator[Cut, None, None]:
-    """The batches from the row at which one ``begins``; ``fault`` is told of samples that are left out.
+    """Yield the batches from the row at which one ``begins``; ``fault`` is told of samples that are left out.
 
     ``size`` says how long the next one should be, told how many bytes a row takes. Where batches grow, they are made of
     the same blocks wherever reading begins: only whole blocks are left out.
     """
     block = reading.size_of(source)
     first = begins // block * block
-    blocks = _placed(source, block, order, fault if reading.skip_bad else None, first)
-    blocks = _meant(blocks, reading)
-    if reading.skip_bad:
-        blocks = _good(blocks, source.feature_names, fault)
-    if reading.grows and source.batch_size is None:
-        blocks = _recut(blocks, size, begins, _nominal_bytes if reading.device else _row_bytes)
-    elif (reading.skip_bad or source.weighted) and source.batch_size is None:
-        # Rows that are left out do not make batches shorter.
-        blocks = _recut(blocks, lambda _: block, begins, _row_bytes)
-    for places, batch in blocks:
-        place = int(places["place"][0]) if len(places) else NOWHERE
-        yield places["row"], batch, None if place == NOWHERE else place
-
-
-def _placed(
-    source: Source, size: int, order: np.random.Generator | None, fault: Callable[[ValueError], None] | None, first: int
-) -> Numbered:
-    """Rows with their numbers and their places in the leg, as long as the source has left out none."""
-    lost = False
+    lost = False  # has the source left out rows, so that places are no longer known?
 
     def lose(error: ValueError) -> None:
         nonlocal lost
         lost = True
-        if fault is not None:
-            fault(error)
+        fault(error)
 
-    for rows, batch in read_from(source, size, order, None if fault is None else lose, first):
-        places = np.empty(len(rows), dtype=[("place", np.int64), ("row", rows.dtype)])
-        places["place"] = NOWHERE if lost else np.arange(first, first + len(rows))
-        places["row"] = rows
+    def wanted(batch: Any) -> int:
+        if reading.grows and source.batch_size is None:
+            return size(_nominal_bytes(batch) if reading.device else _row_bytes(batch))
+        if (reading.skip_bad or source.weighted) and source.batch_size is None:
+            return block  # rows that are left out do not make batches shorter
+        return int(batch.shape[0])
+
+    cutter, begun = Cutter(wanted), False
+    for rows, batch in read_from(source, block, order, lose if reading.skip_bad else None, first):
+        places = np.full(len(rows), NOWHERE) if lost else np.arange(first, first + len(rows))
         first += len(rows)
-        yield places, batch
+        rows, places, batch = _learnable(rows, places, batch, reading, source.feature_names, fault)
+        if not len(rows):
+            continue
+        cutter.add(rows, places, batch, skip=int(np.count_nonzero(places < begins)) if begins and not begun else 0)
+        begun = True
+        while (cut := cutter.cut()) is not None:
+            yield _placed(*cut)
+    if (cut := cutter.rest()) is not None:
+        yield _placed(*cut)
 
 
-def _meant(batches: Numbered, reading: Reading) -> Numbered:
-    """Batches as the settings mean them, without samples that have no weight."""
-    for places, batch in batches:
-        samples = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
-        if samples.sample_weight is not None and not samples.sample_weight.all():
-            kept = np.flatnonzero(samples.sample_weight)
-            places, samples = places[kept], samples[kept]
-            places["place"] = NOWHERE
-        if len(places):
-            yield places, samples
+def _placed(rows: Any, places: Counts, batch: Any) -> Cut:
+    return rows, batch, None if places[0] == NOWHERE else int(places[0])
 
 
-def _good(batches: Numbered, names: Sequence[str] | None, fault: Callable[[ValueError], None]) -> Numbered:
-    """Batches without the rows that have bad entries: one row must not spoil those that it came with."""
-    for places, batch in batches:
-        kept, errors = good_rows(as_floats(batch), places["row"], names)
+def _learnable(
+    rows: Any,
+    places: Counts,
+    batch: Any,
+    reading: Reading,
+    names: Sequence[str] | None,
+    fault: Callable[[ValueError], None],
+) -> tuple[Any, Counts, Any]:
+    """Return a block as the settings mean it, without samples of weight zero and, if these are skipped, bad ones.
+
+    One bad row must not spoil those that it came with.
+    """
+    batch = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
+    weights = batch.sample_weight
+    if weights is not None and not weights.all():
+        kept = np.flatnonzero(weights)
+        rows, places, batch = rows[kept], np.full(len(kept), NOWHERE), batch[kept]
+    if reading.skip_bad and len(rows):
+        good, errors = good_rows(batch, rows, names)
         for error in errors:
             fault(error)
-        if not errors:
-            yield places, batch
-        elif kept:
-            yield places[kept], batch[kept]
-
-
-def _recut(blocks: Numbered, size: Callable[[int], int], begins: int, row_bytes: Callable[[Any], int]) -> Numbered:
-    """Batches of the sizes that are asked for, from the row at which one begins."""
-    head = list(islice(blocks, 1))
-    earlier = sum(int(np.count_nonzero(places["place"] < begins)) for places, _ in head) if begins else 0
-    return recut(chain(head, blocks), lambda rows: size(row_bytes(rows)), earlier)
+        if errors:
+            rows, places, batch = rows[good], places[good], batch[good] if good else None
+    return rows, places, batch
 
 
 def _nominal_bytes(batch: Samples) -> int:
-    """The bytes of a row on a device, by its length alone: batches must not depend on whether the data stay there."""
+    """Return the bytes of a row by its length alone: batches must not depend on whether data stay on the device."""
     sparse = batch.sparse or getattr(batch.matrix, "sparse", False)
     return max(1, int(batch.shape[1]) * int(batch.dtype.itemsize) // (16 if sparse else 1))
 

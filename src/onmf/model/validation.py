@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf._support.unread import Unread
+from onmf._support.skipping import Unread
 from onmf.samples import Samples
 
 LISTS = "there are not as many lists of indices and of entries as rows, or they are not of equal length"

@@ -12,8 +12,8 @@ from onmf import divergences
 from onmf._support.arrays import Array, Mask, dense
 from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
+from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of
-from onmf.data.iterable import is_stream
 from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
 from onmf.model.validation import refuse_bad_entries
 from onmf.samples import as_samples, checked_missing

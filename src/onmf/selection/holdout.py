@@ -13,7 +13,7 @@ import xxhash
 from onmf._support.arrays import Mask
 from onmf.data import Batches, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
-from onmf.data.iterable import is_stream
+from onmf.data.in_memory import is_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
 from onmf.model.validation import refuse_bad_entries

@@ -1,20 +1,19 @@
-"""Arrays on disk that are read by slices of rows: Zarr and HDF5."""
+"""Chunked arrays on disk, read by slices of rows: Zarr and HDF5."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 from onmf.data.base import (
+    Numbered,
     OnBad,
-    Seeking,
+    Sequential,
     Source,
     SourceError,
     reading,
@@ -29,26 +28,34 @@ log = logging.getLogger("onmf")
 MOST_BYTES = 2**30  # of a chunk of Zarr
 
 
-class Sliced(Seeking):
+class Sliced(Sequential):
     """A matrix that gives slices of its rows; in order, because reading single rows of chunked files is slow.
 
-    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole.
+    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``columns`` are the places
+    of the features, if not all are. ``names`` are those of the rows, still in the file: they are read with the rows and
+    not held.
     """
 
-    def __init__(self, where: str, X: Any, witness: Path, feature_names: list[str] | None = None) -> None:
+    seeks = True
+
+    def __init__(self, where: str, X: Any, witness: Path, columns: list[int] | None = None, names: Any = None) -> None:
         require_matrix(where, X)
-        self.where, self.X, self.feature_names = where, X, feature_names
+        self.where, self.X, self.columns, self.names = where, X, columns, names
         self.witness, self.size = witness, witness.stat().st_size
-        self.n_samples, self.n_features = (int(length) for length in X.shape)
+        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1]) if columns is None else len(columns)
         chunks = getattr(X, "chunks", None)  # each of which is read whole
         self.edges = range(0, self.n_samples, chunks[0]) if chunks else None
 
-    def _blocks_from(self, first: int, size: int, on_bad: OnBad | None) -> Iterator[Any]:
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         for start in range(first, self.n_samples or 0, size):
             require_unchanged(self.witness, self.size)
             with reading(self.where, f"from row {start} onward"):
                 batch = self.X[start : start + size]
-            yield scipy.sparse.csr_matrix(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)
+                batch = batch if self.columns is None else batch[:, self.columns]
+                rows = np.arange(start, start + batch.shape[0])
+                if self.names is not None:
+                    rows = np.array(self.names.asstr()[start : start + size], dtype=object)
+            yield rows, batch
 
 
 @register("zarr", [".zarr"], takes=["folders"], needs="zarr", extra="zarr")
@@ -76,12 +83,12 @@ def zarr(path: Path, name: str | None = None) -> Source:
 
 
 def _parts_in(folder: Path) -> int:
-    """The files of a Zarr array that hold chunks; Zarr's own count takes time that grows with the square of them."""
+    """Count the files of a Zarr array that hold chunks; the time of Zarr's own count grows with their square."""
     return sum(not name.startswith(".") and name != "zarr.json" for _, _, names in os.walk(folder) for name in names)
 
 
 def open_hdf5(path: Path) -> Any:
-    """The file, for reading; refused while another program may write to it."""
+    """Open the file for reading; while another program may write to it, an error is raised."""
     import h5py
 
     try:
@@ -101,9 +108,8 @@ def hdf5(path: Path, name: str | None = None) -> Source:
             names: list[str] = []
             file.visititems(lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None)
             if name is not None or len(names) != 1:
-                what = f"{len(names)} data sets ({', '.join(names[:10])})" + (
-                    f" but no data set {name!r}" if name else ""
-                )
+                but = f" but no data set {name!r}" if name else ""
+                what = f"{len(names)} data sets ({', '.join(names[:10])}){but}"
                 raise SourceError(f"{path} holds {what}; name one: hdf5:{path}?name=NAME.")
             name = names[0]
         where, X = f"{path} ({name})", _array(file[name], path, "hdf5")
@@ -112,18 +118,15 @@ def hdf5(path: Path, name: str | None = None) -> Source:
             _require_parts(where, path, X)
         else:
             chunks = math.prod(-(-length // step) for length, step in zip(X.shape, X.chunks or X.shape, strict=True))
-            there = (
-                X.id.get_num_chunks()
-                if X.chunks
-                else int(X.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED)
-            )
+            allocated = X.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED
+            there = X.id.get_num_chunks() if X.chunks else int(allocated)
             require_filled(where, X.shape, there * math.prod(X.chunks or X.shape))
             _say_missing(where, chunks - there, chunks, X.fillvalue, "it was never finished: write it again")
     return source
 
 
 def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: str) -> None:
-    """Say it once: no fault as such, since chunks of nothing but the fill value are kept in this way too."""
+    """Warn of chunks that are not there: no fault as such, since chunks of the fill value alone are kept so too."""
     if missing:
         log.warning(
             "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
@@ -133,14 +136,14 @@ def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: 
 
 
 def _require_parts(where: str, path: Path, X: Any) -> None:
-    """Refuse a data set made of others of which some are not there: the HDF5 library would read them as zeros."""
+    """Raise an error if parts of a data set made of others are not there: HDF5 would read them as zeros."""
     import h5py
 
     names = {(each.file_name, each.dset_name) for each in X.virtual_sources()}
     prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", str(path.parent))
     missing = []
     for name, inside in sorted(names):
-        if "%" in name:  # a series of files that may go on
+        if "%" in name:  # a series of files that may become longer
             continue
         places = path.parent / name, Path(prefix) / name, path.parent / Path(name).name
         found = path if name == "." else next(filter(Path.is_file, places), None)

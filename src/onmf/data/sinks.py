@@ -1,12 +1,12 @@
-"""What an output is: rows of coefficients, or of samples, go in as they come, and none of them is kept."""
+"""Sinks, to which coefficients or samples are written row by row: each registers itself in its format's file."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Heading:
-    """What is known before the first row."""
+    """All that is known before the first row is written."""
 
     columns: tuple[str, ...]
     dtype: np.dtype[Any]
@@ -37,7 +37,8 @@ class Heading:
 class Output(ABC):
     """A file to be; ``class Jsonl(Output, suffixes=[".jsonl"])`` registers one for files that end in it.
 
-    Made with the place to write to and a ``Heading``, it takes rows by ``write`` until ``close`` completes it.
+    Made with the place to write to and a ``Heading``, it takes rows by ``write``, of which it keeps none, until
+    ``close`` completes it.
     """
 
     # Does it hold the samples too? Then it may take the place of their file, and has a place for coefficients alone.
@@ -50,7 +51,7 @@ class Output(ABC):
 
     @classmethod
     def require(cls, data: Path) -> None:
-        """Refuse, before any work, samples whose coefficients cannot be written so."""
+        """Raise an error, before any work, if the coefficients of these samples cannot be written so."""
         return
 
     @abstractmethod
@@ -62,7 +63,7 @@ class Output(ABC):
         """Append rows, and hand them on at once."""
 
     def require_whole(self) -> None:
-        """Refuse, once all rows are written, what they are not enough or too many for."""
+        """Raise an error, once all rows are written, if they are too few or too many."""
         return
 
     @abstractmethod
@@ -70,11 +71,32 @@ class Output(ABC):
         """Complete the file."""
 
 
+class Lines(Output):
+    """One line of text per row, in a file or in a stream that stays open."""
+
+    def __init__(self, place: Path | TextIO, heading: Heading) -> None:
+        self.heading, self.lasting = heading, not isinstance(place, Path)
+        self.number = f"%.{heading.digits}g"
+        self.file = place.open("w", encoding="utf-8", newline="\n") if isinstance(place, Path) else place
+
+    def write(self, H: Array, names: Sequence[str] | None) -> None:
+        self.file.writelines(self._lines(H, names))
+        self.file.flush()
+
+    def close(self) -> None:
+        if not self.lasting:
+            self.file.close()
+
+    @abstractmethod
+    def _lines(self, H: Array, names: Sequence[str] | None) -> Iterable[str]:
+        """Return the rows as lines, names of rows first."""
+
+
 def suffixes(of_samples: bool = False) -> list[str]:
-    """The endings of files that coefficients, or also samples, can be written to."""
+    """Return the endings of files that coefficients, or also samples, can be written to."""
     return sorted(end for end, kind in Output._kinds.items() if not (of_samples and kind.adds_to_data))
 
 
 def kind_of(path: Path) -> type[Output] | None:
-    """The output for files that end as this one does."""
+    """Return the output for files that end as this one does."""
     return Output._kinds.get(path.suffix.lower())

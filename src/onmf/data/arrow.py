@@ -1,0 +1,294 @@
+"""Parquet, Feather and Arrow, in files, folders and streams: columns are features, read in blocks of rows (pyarrow)."""
+
+from __future__ import annotations
+
+import importlib.util
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from copy import copy
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf._support.arrays import Array
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
+from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
+from onmf.data.registry import register
+from onmf.data.sinks import Heading, Output
+from onmf.samples import Samples
+
+GROUP = 2**24  # bytes: every row group adds to the footer of Parquet, which is held in memory until the end
+FILE_MAGIC = b"ARROW1"
+STREAM_CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
+
+
+class ArrowRows(Sequential):
+    """Columns of numbers that come in record batches."""
+
+    def _choose(self, schema: Any, options: TableOptions) -> None:
+        """Settle the features, all of numbers; the index that pandas has written names the rows only if asked to."""
+        with reading(self.where, "as columns with names"):
+            of_pandas = _index_columns(schema)
+            names = [name for name in schema.names if name not in of_pandas or name in options.named]
+        places, _, _ = options.places(self.where, names)
+        features = [names[place] for place in places]
+        twice = next((name for name in features if schema.get_field_index(name) < 0), None)
+        if twice is not None:
+            raise SourceError(f"{self.where} has several columns named {twice!r}; give each a name of its own.")
+        self.feature_names, self.n_features = features, len(features)
+        self.index_name, self.weight, self.weighted = options.index, options.weight, options.weight is not None
+        weights = [] if self.weight is None else [self.weight]
+        self.numbers = features + weights
+        self.wanted = list(dict.fromkeys([*features, *([] if options.index is None else [options.index]), *weights]))
+        _require_numbers(self.where, schema, self.numbers)
+
+    def _rows_of(self, block: Any, first: int, dtype: npt.DTypeLike, on_bad: OnBad | None) -> tuple[Any, Any]:
+        """Return the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
+        block = block.select(self.wanted)
+        block.validate(full=True)
+        rows = np.arange(first, first + block.num_rows)
+        if self.index_name is not None:
+            names = block.column(self.index_name).to_pylist()
+            rows = np.array(["" if name is None else str(name) for name in names], dtype=object)
+        # Missing values become NaN, which the learner takes for missing or raises an error about.
+        X = np.stack([_numbers(column) for column in block.columns[: self.n_features]], axis=1)
+        X = X.astype(dtype, copy=False)
+        if self.weight is None:
+            return rows, X
+        weights = _numbers(block.column(self.weight)).astype(np.float64)
+        bad = bad_weights(weights)
+        for row in np.flatnonzero(bad):
+            what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is no weight"
+            error = SourceError(f"{self.where}: {what} at row {rows[row]}; {WEIGHTS}.")
+            if on_bad is None:
+                raise error
+            on_bad(error)
+        samples = Samples(X, sample_weight=weights)
+        return (rows[~bad], samples[~bad]) if bad.any() else (rows, samples)
+
+
+class Columns(ArrowRows):
+    """Columns of one or more files of one format, the rows in the order of the files."""
+
+    seeks = True
+
+    def __init__(self, path: Path, kind: str, options: TableOptions) -> None:
+        import pyarrow.dataset
+
+        self.where, self.kind = path, kind
+        paths = matching(path, [f".{kind}"], deep=True)
+        if not path.is_file():
+            self.files = named(path, paths)
+        with reading(path, f"as {kind}"):
+            data = pyarrow.dataset.dataset(list(map(str, paths)), format="ipc" if kind == "arrow" else kind)
+            fragments = list(data.get_fragments())
+            self.counts = {file: int(each.count_rows()) for file, each in zip(paths, fragments, strict=True)}
+            self.n_samples = sum(self.counts.values())
+            for fragment in fragments:
+                if set(fragment.physical_schema.names) != set(data.schema.names):
+                    raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
+        self._choose(data.schema, options)
+        groups: list[int] = []
+        self.types = {}
+        for file, fragment in zip(paths, fragments, strict=True):
+            schema = fragment.physical_schema  # in which a column of nothing but missing values may have no type
+            typed = [name for name in self.numbers if not pyarrow.types.is_null(schema.field(name).type)]
+            _require_numbers(fragment.path, schema, typed)
+            self.types[file] = _number_type(schema, self.feature_names or ())
+            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [self.counts[file]]
+        self.edges = [0, *accumulate(groups)][:-1]
+        if not (self.n_samples and self.n_features):
+            raise SourceError(
+                f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
+            )
+
+    def around(self, first: int, last: int) -> tuple[Source, int] | None:
+        ends = list(accumulate(self.counts.values()))
+        begin, end = bisect_right(ends, first), bisect_left(ends, last) + 1
+        if self.files is None:
+            return copy(self), first
+        return self.of_files(list(self.files)[begin:end]), first - (ends[begin - 1] if begin else 0)
+
+    def of_files(self, names: Sequence[str]) -> Source:
+        some = copy(self)
+        some.edges = None
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.counts = {path: self.counts[path] for path in some.files.values()}
+        some.types = {path: self.types[path] for path in some.files.values()}
+        some.n_samples = sum(some.counts.values())
+        return some
+
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        """Read block by block as they are asked for: scanners of pyarrow's data sets read ahead without end."""
+        dtype = np.result_type(*self.types.values())
+        row, left_out = first, first
+        with reading(self.where, "to the end"):
+            for path, count in self.counts.items():
+                if left_out >= count:
+                    left_out -= count
+                    continue
+                with ExitStack() as files:
+                    before, blocks = self._blocks(path, size, left_out, files)
+                    for block in blocks:
+                        start = max(0, left_out - before)
+                        before += block.num_rows
+                        if start < block.num_rows:
+                            yield self._rows_of(block.slice(start), row, dtype, on_bad)
+                            row += block.num_rows - start
+                left_out = 0
+
+    def _blocks(self, path: Path, size: int, first: int, files: ExitStack) -> tuple[int, Iterator[Any]]:
+        """Return how many rows are passed over to come near the first one, and the record batches that follow."""
+        if self.kind != "parquet":
+            import pyarrow.ipc
+
+            reader = pyarrow.ipc.open_file(files.enter_context(pyarrow.OSFile(str(path))))
+            return 0, map(reader.get_batch, range(reader.num_record_batches))
+        import pyarrow.parquet
+
+        file = files.enter_context(pyarrow.parquet.ParquetFile(path, pre_buffer=False))
+        ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+        group = int(np.searchsorted(ends, first, side="right"))
+        groups = list(range(group, len(ends)))
+        blocks = file.iter_batches(size, row_groups=groups, columns=self.wanted, use_threads=False)
+        return int(ends[group - 1]) if group else 0, blocks
+
+
+class RecordBatches(ArrowRows):
+    """Record batches that follow each other in a stream, without an index of where they are."""
+
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
+        with reading(self.where, "as an Arrow stream", "" if self.rewinds else STREAM_CURE), ExitStack() as files:
+            if self.rewinds:
+                schema = self._reader(files.enter_context(path.open("rb"))).schema
+            else:
+                stream = bytes_of(path, self)
+                require_format(path, first_bytes(stream), ARROW)
+                self._unread = self._reader(stream)
+                schema = self._unread.schema
+        self._choose(schema, options)
+        self.dtype = _number_type(schema, self.feature_names or ())
+
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        file: AbstractContextManager[Any] = self.path.open("rb") if self.rewinds else nullcontext()
+        with reading(self.where, "to the end"), file as opened:
+            for block in self._reader(opened) if self.rewinds else until_interrupted(iter(self._unread)):
+                yield self._rows_of(block, first, self.dtype, on_bad)
+                first += block.num_rows
+
+    def _reader(self, file: Any) -> Any:
+        import pyarrow
+
+        return pyarrow.ipc.open_stream(file)
+
+
+def _require_numbers(where: str | Path, schema: Any, names: Sequence[str]) -> None:
+    from pyarrow.types import is_boolean, is_floating, is_integer
+
+    for field in map(schema.field, names):
+        if not (is_integer(field.type) or is_floating(field.type) or is_boolean(field.type)):
+            raise SourceError(
+                f"{where}: the column {field.name!r} is of type {field.type}; ?index={field.name} takes this "
+                f"column for the names of the rows, ?drop={field.name} leaves it out."
+            )
+
+
+def _number_type(schema: Any, features: Sequence[str]) -> np.dtype[Any]:
+    """Return the type of the columns, not of a block, so that rows are the same numbers wherever reading begins."""
+    return np.result_type(np.float32, *(schema.field(name).type.to_pandas_dtype() for name in features))
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """Return the numbers of a column; booleans of which some are missing come as objects and become 0, 1 and NaN."""
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found.astype(np.float64) if found.dtype == object else found
+
+
+def _index_columns(schema: Any) -> list[Any]:
+    """Return the columns that pandas wrote its index to, by what it wrote beside them; what is odd there is ignored."""
+    try:
+        found = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, AttributeError):  # not JSON, or not an object
+        return []
+    return found if isinstance(found, list) else []
+
+
+@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def parquet(path: Path, table: TableOptions) -> Source:
+    """A Parquet file, or those in a folder or matching a pattern."""
+    return Columns(path, "parquet", table)
+
+
+@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+def feather(path: Path, table: TableOptions) -> Source:
+    """A Feather file, or those in a folder or matching a pattern."""
+    return Columns(path, "feather", table)
+
+
+@register(
+    "arrow",
+    [".arrow"],
+    takes=["folders", "patterns", "standard input"],
+    needs="pyarrow",
+    extra="parquet",
+    shapes=["columns"],
+)
+def arrow(path: Path, table: TableOptions) -> Source:
+    """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
+    if is_pipe(path) or (path.is_file() and _is_stream(path)):
+        return RecordBatches(path, table)
+    return Columns(path, "arrow", table)
+
+
+def _is_stream(path: Path) -> bool:
+    with reading(path, "as arrow"), path.open("rb") as file:
+        return file.read(len(FILE_MAGIC)) != FILE_MAGIC
+
+
+class Parquet(Output, suffixes=[".parquet"]):
+    """Coefficients in Parquet: one column per component, and one for the names of the rows."""
+
+    def __init__(self, place: Path, heading: Heading) -> None:
+        import pyarrow.parquet
+
+        self.heading = heading
+        fields = [] if heading.index is None else [(heading.index, pyarrow.string())]
+        fields += [(column, pyarrow.from_numpy_dtype(heading.dtype)) for column in heading.columns]
+        self.schema = pyarrow.schema(fields)
+        self.writer = pyarrow.parquet.ParquetWriter(place, self.schema)
+        self.waiting: list[object] = []
+        self.bytes = 0
+
+    @classmethod
+    def require(cls, data: Path) -> None:
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ModuleNotFoundError(".parquet needs pyarrow; install onmf[parquet].")
+
+    def write(self, H: Array, names: Sequence[str] | None) -> None:
+        import pyarrow
+
+        columns = [pyarrow.array(column.astype(self.heading.dtype, copy=False)) for column in H.T]
+        if names is not None:
+            columns.insert(0, pyarrow.array([str(name) for name in names], type=pyarrow.string()))
+        block = pyarrow.record_batch(columns, schema=self.schema)
+        self.waiting.append(block)
+        self.bytes += block.nbytes
+        if self.bytes >= GROUP:
+            self._write_group()
+
+    def close(self) -> None:
+        self._write_group()
+        self.writer.close()
+
+    def _write_group(self) -> None:
+        import pyarrow
+
+        if self.waiting:
+            self.writer.write_table(pyarrow.Table.from_batches(self.waiting))
+        self.waiting, self.bytes = [], 0
