@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,37 +147,24 @@ def consensus(
         pooled = np.concatenate([run.components_ for run in runs])
         distances = lonelinesses(pooled, seeds)
         kept = distances <= threshold
-        if (there := different(pooled[kept])) < n_components:
+        there = len(np.unique(directions(pooled[kept]).round(9), axis=0))  # different ones, up to rounding
+        if there < n_components:
             raise ValueError(
                 f"the runs agree on fewer than {n_components} components: of their {len(pooled)}, {there} "
                 f"different ones have neighbours within {threshold:g}; lower n_components, or raise threshold."
             )
-        groups = clustered(pooled, kept, n_components, grouping)
-        W = _medians(pooled, groups, n_components, _least_weight(runs[0]))
-        settings |= {"fixed": W, "max_passes": 1}
+        labels, widths = clustered(pooled, kept, n_components, grouping)
+        groups = [kept & (labels == k) for k in range(n_components)]
+        settings |= {"fixed": _medians(pooled, groups, _least_weight(runs[0])), "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
-    everyone = [groups.widths[groups.labels == k] for k in range(n_components)]
     return Consensus(
         model=model,
-        stability=float(groups.widths.mean()),
-        stabilities=np.array([widths.mean() for widths in everyone]),
-        sizes=np.array([np.count_nonzero(groups.of_group(k)) for k in range(n_components)]),
+        stability=float(widths.mean()),
+        stabilities=np.array([widths[labels == k].mean() for k in range(n_components)]),
+        sizes=np.array([np.count_nonzero(group) for group in groups]),
         distances=distances.reshape(seeds, n_components),
         threshold=float(threshold),
     )
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """K groups of components of several fits, as points on the sphere, the steadiest first."""
-
-    labels: npt.NDArray[np.intp]  # of each component its group; for those that lie alone, that of the nearest centre
-    kept: Mask  # those that do not lie alone
-    widths: Array  # the silhouette of each: 1 in a narrow group far from the others, below 0 in a wrong one
-
-    def of_group(self, k: int) -> Mask:
-        """Tell which components group k is made of."""
-        return self.kept & (self.labels == k)
 
 
 def lonelinesses(W: Array, runs: int) -> Array:
@@ -187,10 +174,11 @@ def lonelinesses(W: Array, runs: int) -> Array:
     return np.asarray(distances.mean(axis=1))
 
 
-def clustered(W: Array, kept: Mask, K: int, seed: int) -> Clusters:
-    """Put the kept components in K groups, by k-means; the others join the nearest, so that silhouettes tell of them.
+def clustered(W: Array, kept: Mask, K: int, seed: int) -> tuple[npt.NDArray[np.intp], Array]:
+    """Return the group of each component, the steadiest first, by k-means of those kept, and their silhouettes.
 
-    A wrong K leaves many alone: without these, what is left would look steady.
+    The others join the nearest centre, so that silhouettes tell of them too: 1 in a narrow group far from the others,
+    below 0 in a wrong one. A wrong K leaves many alone: without these, what is left would look steady.
     """
     points = directions(W)
     means = KMeans(K, n_init=STARTS, random_state=seed).fit(points[kept])
@@ -198,29 +186,23 @@ def clustered(W: Array, kept: Mask, K: int, seed: int) -> Clusters:
     labels[kept] = means.labels_
     widths = silhouette_samples(points, labels)
     steady = np.argsort([-widths[labels == k].mean() for k in range(K)], kind="stable")
-    return Clusters(np.argsort(steady)[labels], kept, widths)
+    return np.argsort(steady)[labels], widths
 
 
-def different(W: Array) -> int:
-    """Return how many directions there are, up to rounding."""
-    return len(np.unique(directions(W).round(9), axis=0))
-
-
-def _medians(W: Array, groups: Clusters, K: int, least: float) -> Array:
+def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
     """Return the median direction of each group times its median length, which penalties and the simplex give it.
 
     The median of a feature that half of the runs leave at zero is zero. Where no component is left to fit it, as some
     divergences need, the mean takes its place, and a trace where that is zero too.
     """
     points, lengths = directions(W), np.linalg.norm(W.astype(np.float64), axis=1)
-    members = [groups.of_group(k) for k in range(K)]
-    sizes = np.array([[np.median(lengths[group])] for group in members])
-    W = sizes * np.array([np.median(points[group], axis=0) for group in members])
-    lacking = W.sum(axis=0) < least
+    sizes = np.array([[np.median(lengths[group])] for group in groups])
+    medians = sizes * np.array([np.median(points[group], axis=0) for group in groups])
+    lacking = medians.sum(axis=0) < least
     if lacking.any():
-        means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in members])
-        W[:, lacking] = np.maximum(means, least / K)
-    return W
+        means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in groups])
+        medians[:, lacking] = np.maximum(means, least / len(groups))
+    return medians
 
 
 def _least_weight(run: OnlineNMF) -> float:
