@@ -14,7 +14,8 @@ import onmf
 from onmf import OnlineNMF, consensus
 from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
-from onmf.selection.consensus import Run, clustered, lonelinesses
+from onmf.selection.consensus import clustered, lonelinesses
+from onmf.selection.rank import Trial
 
 PLANTED = 5
 CELLS = examples.cells(300, 120, PLANTED, depth=500)
@@ -152,7 +153,7 @@ def test_the_names_of_genes_are_kept() -> None:
 
 
 def test_every_run_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[Run] = []
+    told: list[Trial] = []
     consensus(SMALL, 3, callback=told.append, verbose=1, **QUICK)
     assert [(run.done, run.total) for run in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     lines = capsys.readouterr().out.splitlines()

@@ -55,7 +55,7 @@ def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
         return NOT_MEASURED
     parts = np.array_split(filled, int(np.clip(len(filled) // PER_BIN, LEAST_BINS, BINS)))
     bins = np.split(order, [part[0] for part in parts[1:]])
-    means = np.array([np.exp(np.log(fits[each]).mean()) for each in bins])
+    means = np.array([fits[each].mean() for each in bins])  # a wide bin has the mean variance at its mean fit
     variances = np.array([_variance(squares[each], robust) for each in bins])
     whole = np.array([(values[each] == 0).mean() < CUT_OFF for each in bins])
     if whole.sum() < max(LEAST_BINS, len(bins) / 2):

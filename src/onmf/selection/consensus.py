@@ -17,21 +17,14 @@ from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number, require_whole
 from onmf._support.seeds import generators, require_seed
 from onmf.estimators.online import OnlineNMF
+from onmf.insight.convergence import Course
 from onmf.insight.features import directions
 from onmf.selection.holdout import rewinding_source
+from onmf.selection.rank import Trial
 
 LITTLE = 4.0  # times the least weight of a feature: what one gets that no component of the consensus has
 NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
 STARTS = 10  # of k-means
-
-
-@dataclass(frozen=True)
-class Run:
-    """One fit of several, as a callback is told of it."""
-
-    loss: float  # of its last batch
-    done: int  # fits so far, and in all
-    total: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +75,7 @@ def consensus(
     *,
     threshold: float = 0.5,
     random_state: Any = None,
-    callback: Callable[[Run], Any] | None = None,
+    callback: Callable[[Trial], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
 ) -> Consensus:
@@ -105,7 +98,7 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seeds the runs and the grouping.
     callback : callable or None
-        Called with a ``Run`` after every fit.
+        Called with a ``Trial`` after every fit; its loss is that of the last batch.
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
@@ -139,11 +132,11 @@ def consensus(
         for seed in drawn:
             runs.append(OnlineNMF(n_components, random_state=seed, **settings).fit(X))
             warnings.simplefilter("ignore")  # what the first fit has warned of, the others would repeat
-            told = Run(float(runs[-1].history_["loss"][-1]), len(runs), seeds)
+            loss = float(Course.of(runs[-1].history_).loss[-1])
             if callback is not None:
-                callback(told)
+                callback(Trial(n_components, loss, len(runs), seeds))
             if verbose:
-                print(f"[onmf] run {told.done} of {told.total}: loss {told.loss:.6g}", flush=True)
+                print(f"[onmf] run {len(runs)} of {seeds}: loss {loss:.6g}", flush=True)
         pooled = np.concatenate([run.components_ for run in runs])
         distances = lonelinesses(pooled, seeds)
         kept = distances <= threshold
