@@ -14,7 +14,8 @@ import onmf
 from onmf import OnlineNMF, consensus
 from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
-from onmf.selection.consensus import Run, clustered, different, lonelinesses
+from onmf.selection.consensus import clustered, lonelinesses
+from onmf.selection.rank import Trial
 
 PLANTED = 5
 CELLS = examples.cells(300, 120, PLANTED, depth=500)
@@ -63,27 +64,23 @@ def test_a_seed_makes_the_consensus_repeatable() -> None:
     assert one.stability == same.stability != other.stability
 
 
-# Atoms in groups
+# Components in groups
 
 
-def test_an_atom_that_no_other_run_has_found_is_left_out_and_lowers_the_score() -> None:
+def test_a_component_that_no_other_run_has_found_is_left_out_and_lowers_the_score() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(3, 6)
     atoms = np.concatenate([centres + 0.01 * rng.random((3, 6)) for _ in range(5)]) * rng.uniform(0.5, 2, (15, 1))
-    whole = clustered(atoms, lonelinesses(atoms, 5) <= 0.5, 3, 0)
-    assert whole.kept.all()
-    assert whole.widths.mean() > 0.95
-    assert len(set(whole.labels[:3])) == 3
-    assert (whole.labels.reshape(5, 3) == whole.labels[:3]).all()
+    kept = lonelinesses(atoms, 5) <= 0.5
+    assert kept.all()
+    labels, widths = clustered(atoms, kept, 3, 0)
+    assert widths.mean() > 0.95
+    assert len(set(labels[:3])) == 3
+    assert (labels.reshape(5, 3) == labels[:3]).all()
     atoms[4] = [0, 0, 0, 0, 1, 0]
-    odd = clustered(atoms, lonelinesses(atoms, 5) <= 0.5, 3, 0)
-    assert np.flatnonzero(~odd.kept).tolist() == [4]
-    assert odd.widths.mean() < whole.widths.mean() - 0.05
-    assert sum(np.count_nonzero(odd.of_group(k)) for k in range(3)) == 14
-
-
-def test_equal_atoms_are_counted_once() -> None:
-    assert different(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])) == 2
+    kept = lonelinesses(atoms, 5) <= 0.5
+    assert np.flatnonzero(~kept).tolist() == [4]
+    assert clustered(atoms, kept, 3, 0)[1].mean() < widths.mean() - 0.05
 
 
 def test_runs_that_agree_on_too_little_are_an_error_with_the_cure() -> None:
@@ -156,7 +153,7 @@ def test_the_names_of_genes_are_kept() -> None:
 
 
 def test_every_run_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[Run] = []
+    told: list[Trial] = []
     consensus(SMALL, 3, callback=told.append, verbose=1, **QUICK)
     assert [(run.done, run.total) for run in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     lines = capsys.readouterr().out.splitlines()

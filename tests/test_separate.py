@@ -1,4 +1,4 @@
-"""Sound in parts: they sum to the recording, each holds what its atoms hold, and files of them appear whole or not."""
+"""Sound in parts: they sum to the recording, each has what its components have, and their files appear whole or not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ RATE = 8000
 LENGTHS = (1, 7, 15, 16, 17, 40, 333)
 
 
-def random_model(window: int, atoms: int = 3) -> OnlineNMF:
+def random_model(window: int, K: int = 3) -> OnlineNMF:
     """Of spectra that are not those of any sound."""
     X = np.random.default_rng(0).gamma(0.5, 1.0, (40, window // 2 + 1)) + 1e-3
-    return OnlineNMF(atoms, divergence="is", random_state=0, transform_max_iter=50, transform_tol=1e-3).fit(X)
+    return OnlineNMF(K, divergence="is", random_state=0, transform_max_iter=50, transform_tol=1e-3).fit(X)
 
 
 def note(pitch: float, seconds: float, fades: float, odd: bool) -> np.ndarray:
@@ -103,7 +103,7 @@ def test_the_parts_sum_to_the_sound_from_the_first_sample_to_the_last(window: in
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_silence_channels_that_cancel_and_what_no_atom_has_still_sum_to_the_sound() -> None:
+def test_silence_channels_that_cancel_and_what_no_component_has_still_sum_to_the_sound() -> None:
     rng = np.random.default_rng(2)
     X = np.where(np.arange(9) < 4, rng.gamma(2.0, 1.0, (30, 9)), 0.0)  # nothing is known above the fourth frequency
     model = OnlineNMF(3, divergence="squared_l2", sets=Sets(eps=0.0, eps_prime=0.0), random_state=0).fit(X)
@@ -157,7 +157,7 @@ def test_a_sound_that_comes_in_blocks_has_the_same_parts_in_little_memory(
 
 
 def test_two_instruments_are_heard_apart(model: OnlineNMF, place: Path) -> None:
-    """By the atoms of one of them, which was heard alone before (a mixture has 0 dB of either)."""
+    """By the components of one of them, which was heard alone before (a mixture has 0 dB of either)."""
     string, pipe = instruments()
     found = separate(model, string + pipe, RATE, groups="fixed")
     assert found.shape == (2, len(string))
@@ -193,13 +193,13 @@ def test_faint_ends_and_silence_do_not_warn(model: OnlineNMF) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"groups": [[0], [0, 1]]}, "atom 0 is named twice"),
-        ({"groups": [[7]]}, r"the group \[7\] is no list of atoms, which are counted from 0 to 6"),
+        ({"groups": [[0], [0, 1]]}, "component 0 is named twice"),
+        ({"groups": [[7]]}, r"the group \[7\] is no list of components, which are counted from 0 to 6"),
         ({"groups": [[-1]]}, "counted from 0 to 6"),
-        ({"groups": [[]]}, "is no list of atoms"),
-        ({"groups": [3]}, "is no list of atoms"),
-        ({"groups": ["ab"]}, "is no list of atoms"),
-        ({"groups": "auto"}, "groups must be lists of atoms"),
+        ({"groups": [[]]}, "is no list of components"),
+        ({"groups": [3]}, "is no list of components"),
+        ({"groups": ["ab"]}, "is no list of components"),
+        ({"groups": "auto"}, "groups must be lists of components"),
         (
             {"rate": 44100},
             "44100 samples per second, but the model was learnt at 8000 samples per second",
@@ -227,7 +227,7 @@ def test_what_cannot_be_separated_is_refused_in_a_sentence(
         ({}, "not learnt from recordings, so that its window is not known.*: window=16 or 17"),
         ({"window": 20}, "a window of 20 samples has 11 frequencies, the model 9"),
         ({"window": 16, "hop": 17}, "the hop must be a whole number from 1 to the window, 16, got 17"),
-        ({"window": 16, "groups": "fixed"}, "no fixed atoms"),
+        ({"window": 16, "groups": "fixed"}, "no fixed components"),
     ],
 )
 def test_a_model_of_arrays_needs_the_window_of_its_spectra(given: dict[str, Any], message: str) -> None:
@@ -282,7 +282,7 @@ def test_flac_of_24_bits_sums_to_a_recording_of_16_bits_exactly(place: Path, tmp
     assert np.array_equal(sum(found.values()), soundfile.read(place / "song.wav")[0])
 
 
-def test_known_atoms_against_the_others_and_other_formats_in(place: Path, tmp_path: Path) -> None:
+def test_fixed_components_against_the_others_and_other_formats_in(place: Path, tmp_path: Path) -> None:
     sound = soundfile.read(place / "song.wav")[0]
     for name in ["x.flac", "x.aiff", *(["x.mp3"] if "MP3" in soundfile.available_formats() else [])]:
         soundfile.write(tmp_path / name, sound, RATE)
@@ -310,7 +310,7 @@ def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_pat
         ("arrays song.wav -o parts", "arrays was not learnt from sound; learn a model from the recording"),
         ("m song.wav -o parts --format mp3", "--format must be wav or flac, got 'mp3'"),
         ("m song.wav -o parts --group 1;2", "--group 1;2: write components between commas"),
-        ("m song.wav -o parts --group 0 --group 0", "atom 0 is named twice"),
+        ("m song.wav -o parts --group 0 --group 0", "component 0 is named twice"),
         ("m song.wav -o song.wav", "song.wav is a file; give --out the name of a folder"),
         ("m song.wav -o no/parts", "cannot write no/parts: no does not exist"),
         ("m full/part-03.wav -o full", "full/part-03.wav is an input"),

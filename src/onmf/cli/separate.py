@@ -71,7 +71,7 @@ def separate(
     """
     from onmf.data import schemes
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
-    from onmf.insight.separation import Separation, known_atoms
+    from onmf.insight.separation import Separation, fixed_components
 
     if form not in FORMATS:
         fail(f"--format must be {' or '.join(FORMATS)}, got {form!r}.")
@@ -85,7 +85,7 @@ def separate(
             f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
             "--out song.safetensors), or say in Python what its spectra were: onmf.separate(..., window=...)."
         )
-    if groups == "fixed" and not known_atoms(nmf):
+    if groups == "fixed" and not fixed_components(nmf):
         fail(f"{model} has no fixed atoms to be set against the others; name components: --group 0,2 --group 1.")
     recording = Recording(sound)
     separation = Separation(nmf, recording.rate, groups)
@@ -100,12 +100,13 @@ def separate(
             started = time.perf_counter()
             files = PartFiles(paths, FORMATS[form], recording)
             with files:
+                files.open()
                 for block in separation.parts(recording.blocks()):
                     files.write(block)
                     told = files.written, recording.samples, 0, time.perf_counter() - started, np.nan, nmf.components_
                     show(onmf.Progress(*told))
                 with uninterrupted():
-                    files.complete()
+                    files.close()
     _tell(separation.groups, files, as_json)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.divergences import Divergence
 
-BINS, PER_BIN = 24, 60  # at most, and the entries that each has at least where there are enough
+BINS, PER_BIN = 24, 60  # at most, and the entries other than zero that each has at least, where there are enough
 LEAST_BINS, LEAST_ENTRIES = 4, 100
-LEAST_NONZERO = 10  # entries of a bin that are not zero
 CUT_OFF = 0.005  # the share of zeros from which on a bin may hold noise that was cut off at zero
 CLIPPED = 3.5  # robust standard deviations, beyond which a residual does not count in a robust variance
 UNCLEAR = 0.4  # the standard error of a power beyond which it tells nothing
@@ -45,28 +44,28 @@ NOT_MEASURED = Growth(np.nan, np.nan, np.empty(0), np.empty(0))
 def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
     """Measure the growth on entries: their values, their fits, which are positive, and their squared residuals.
 
-    The power is the slope of a straight line through the logarithms of means and variances. ``robust`` bounds the
-    influence of outliers. Bins of hardly anything but zeros are left out if others remain, since there the residual is
-    the fit itself; and in the line, if enough others remain, all bins with zeros: noise that was cut off at zero varies
-    less. ``NOT_MEASURED`` if there are too few entries, or none has a residual.
+    The power is the slope of a straight line through the logarithms of means and variances of bins. These hold equally
+    many entries that are not zero: where there are hardly any, a residual is the fit itself and tells nothing of noise.
+    If enough others remain, bins with zeros are no part of the line, since noise that was cut off at zero varies less.
+    ``robust`` bounds the influence of outliers. ``NOT_MEASURED`` if there are too few entries, or no residuals.
     """
-    if len(fits) < LEAST_ENTRIES:
+    order = np.argsort(fits)
+    filled = np.flatnonzero(values[order])
+    if len(filled) < LEAST_ENTRIES:
         return NOT_MEASURED
-    bins = np.array_split(np.argsort(fits), int(np.clip(len(fits) // PER_BIN, LEAST_BINS, BINS)))
+    parts = np.array_split(filled, int(np.clip(len(filled) // PER_BIN, LEAST_BINS, BINS)))
+    bins = np.split(order, [part[0] for part in parts[1:]])
+    means = np.array([fits[each].mean() for each in bins])  # a wide bin has the mean variance at its mean fit
     variances = np.array([_variance(squares[each], robust) for each in bins])
-    nonzero = np.array([np.count_nonzero(values[each]) for each in bins])
-    sizes = np.array([len(each) for each in bins])
-    there = variances > TINY
-    telling = there & (nonzero >= LEAST_NONZERO)
-    kept = np.flatnonzero(telling if telling.sum() > 1 else there)
-    if not len(kept):
-        return NOT_MEASURED
-    means = np.array([np.exp(np.log(fits[bins[each]]).mean()) for each in kept])
-    variances, whole = variances[kept], (sizes - nonzero)[kept] / sizes[kept] < CUT_OFF
+    whole = np.array([(values[each] == 0).mean() < CUT_OFF for each in bins])
     if whole.sum() < max(LEAST_BINS, len(bins) / 2):
         whole[:] = True
-    power, error = _slope(np.log(means[whole]), np.log(variances[whole]), 2 / sizes[0])
-    return Growth(power, error, means, variances)
+    noisy = variances > TINY
+    if not noisy[whole].any():
+        return NOT_MEASURED
+    whole &= noisy
+    power, error = _slope(np.log(means[whole]), np.log(variances[whole]), 2 / len(parts[0]))
+    return Growth(power, error, means[noisy], variances[noisy])
 
 
 def assumed_power(divergence: Divergence) -> float | None:

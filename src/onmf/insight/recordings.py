@@ -1,4 +1,4 @@
-"""Recordings read block by block, and their parts written so, as files that appear together once they are whole."""
+"""Files of sound: recordings are read block by block, and their parts appear together once they are whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,14 @@ STEPS = 2**23  # of 24 bits, from 0 to full scale
 
 @dataclass(frozen=True)
 class Format:
-    """How parts are written, and what their sum is then."""
+    """A way to write parts, and what their sum is then."""
 
     name: str  # of libsndfile
     subtype: str
     told: str
 
     def for_length(self, samples: int, channels: int) -> str:
-        """RF64, the same with a larger header, where WAV cannot count so many bytes."""
+        """Return the format of libsndfile: RF64, which has a larger header, where WAV cannot count the bytes."""
         return "RF64" if self.name == "WAV" and 4 * samples * channels > LARGEST else self.name
 
 
@@ -53,7 +52,7 @@ class Recording:
             raise SourceError(f"{path} has no samples; there is nothing to separate.")
 
     def blocks(self) -> Iterator[Array]:
-        """As floating-point numbers, full scale being one; fewer than the header announced are an error."""
+        """Yield blocks of numbers, full scale being one; fewer than the header announced are an error."""
         found = 0
         with opened(self.path) as file:
             while found < self.samples:
@@ -67,30 +66,29 @@ class Recording:
                 yield block
 
 
-class PartFiles:
+class PartFiles(ExitStack):
     """The files of all parts, written side by side; none appears unless the ``with`` around the writing ends well.
 
-    ``energy`` is the sum of the squares of each part.
+    ``energy`` is the sum of the squares of each part. ``close`` puts all files in their places.
     """
 
     def __init__(self, paths: Sequence[Path], kind: Format, recording: Recording) -> None:
+        super().__init__()
         self.paths, self.kind, self.recording = paths, kind, recording
         self.energy, self.written = np.zeros(len(paths)), 0
         self.files: list[Any] = []
 
-    def __enter__(self) -> PartFiles:
+    def open(self) -> None:
+        """Begin to write, inside the ``with``."""
         import soundfile
 
         form = self.kind.for_length(self.recording.samples, self.recording.channels)
         layout = {"samplerate": self.recording.rate, "channels": self.recording.channels}
-        with ExitStack() as stack:
-            for path in self.paths:
-                place = stack.enter_context(replacing(path))
-                with _writing(path):
-                    file = soundfile.SoundFile(place, "w", **layout, format=form, subtype=self.kind.subtype)
-                self.files.append(stack.enter_context(file))
-            self.stack = stack.pop_all()
-        return self
+        for path in self.paths:
+            place = self.enter_context(replacing(path))
+            with _writing(path):
+                file = soundfile.SoundFile(place, "w", **layout, format=form, subtype=self.kind.subtype)
+            self.files.append(self.enter_context(file))
 
     def write(self, parts: Array) -> None:
         """Append a block (parts, samples, channels), without what goes beyond the end of the recording."""
@@ -102,7 +100,7 @@ class PartFiles:
                 file.write(part)
 
     def _rounded(self, parts: Array) -> Any:
-        """As the format holds them. Sums of parts are rounded, not parts, so that those of the numbers are the sums."""
+        """Return parts as the format holds them; sums of parts are rounded, not parts, so that they add up."""
         if self.kind.name != "FLAC":
             return parts.astype(np.float32)
         whole = np.diff(np.rint(STEPS * np.cumsum(parts, axis=0)), axis=0, prepend=0.0)
@@ -112,15 +110,6 @@ class PartFiles:
                 f"{self.paths[int(loud.argmax())]} would be louder than 24 bits can hold; write the parts as WAV."
             )
         return whole.astype(np.int32) << 8
-
-    def complete(self) -> None:
-        """Put all files in their places."""
-        self.stack.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stack.__exit__(kind, error, trace)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``separate``: a sound as the sum of the parts that a model's atoms make of it, by Wiener's masks."""
+"""``separate``: a sound as the sum of the parts that a model's components make of it, by Wiener's masks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.data import Rows
 from onmf.data.audio import frequencies
-from onmf.model.units import DomainWarning
+from onmf.insight.features import names_of, sample_rate
 from onmf.model.validation import DataError
+from onmf.model.units import DomainWarning
 
-NOTHING = 1e-280  # of a fit whose loudest atom has a coefficient of one: shares of less cannot be told apart
+NOTHING = 1e-280  # of a fit whose loudest component has a coefficient of one: shares of less cannot be told apart
 MOST_CHANNELS = 64  # more of them than samples are an array that lies on its side
 
 Groups = Sequence[Sequence[int]]
@@ -33,13 +34,13 @@ def separate(
     window: int | None = None,
     hop: int | None = None,
 ) -> Array:
-    """The parts of a sound, one per atom of the model: (parts, samples) or (parts, samples, channels).
+    """Return the parts of a sound, one per component: (parts, samples) or (parts, samples, channels).
 
     Their sum is the sound, to rounding. ``sound`` has the shape (samples,) or (samples, channels), and ``rate`` samples
-    per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts atoms together,
-    those that it does not name into one more part; ``groups="fixed"`` gives the known atoms of a model that was learnt
-    with ``fixed=``, and the others. A model that was not learnt from recordings but from arrays of power spectra needs
-    the ``window`` of these (a Hann window, in samples) and, if it is not half of it, their ``hop``.
+    per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts components
+    together, those that it does not name into one more part; ``groups="fixed"`` gives the fixed components of a model
+    that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from arrays of
+    power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it, their ``hop``.
     """
     X = np.asarray(sound)
     if X.ndim not in (1, 2) or X.dtype.kind not in "buif":
@@ -54,14 +55,14 @@ def separate(
     parts: Array = np.empty((len(separation.groups), len(X), 1 if X.ndim == 1 else X.shape[1]))
     done = 0
     for block in separation.parts([X.reshape(len(X), -1).astype(np.float64)]):
-        stop = min(done + block.shape[1], len(X))  # the last hop may go on after the end
+        stop = min(done + block.shape[1], len(X))  # the last hop may reach beyond the end
         parts[:, done:stop] = block[:, : stop - done]
         done = stop
     return parts[:, :, 0] if X.ndim == 1 else parts
 
 
 class Separation:
-    """A model as it separates any sound of its sample rate."""
+    """Separates any sound of the model's sample rate."""
 
     def __init__(
         self,
@@ -75,12 +76,12 @@ class Separation:
         self.W = np.asarray(model.components_, dtype=np.float64)
         self.frames = Frames(*_window_and_hop(model, window, hop))
         _require_rate(model, rate, self.frames.window)
-        self.groups = grouped(groups, len(self.W), known_atoms(model))
+        self.groups = grouped(groups, len(self.W), fixed_components(model))
 
     def parts(self, blocks: Iterable[Array]) -> Iterator[Array]:
-        """Of a sound in blocks (samples, channels), blocks (parts, samples, channels); the last may be too long.
+        """Separate a sound in blocks (samples, channels) into blocks (parts, samples, channels).
 
-        It goes on, after the end of the sound, to the end of the hop. Memory does not grow with the sound.
+        The last block reaches beyond the end of the sound, to the end of the hop. Memory does not grow with the sound.
         """
         sums = [Overlapping(self.frames) for _ in self.groups]
         for spectra in self.frames.spectra(blocks, len(self.groups)):
@@ -88,9 +89,9 @@ class Separation:
             yield np.stack([part.add(spectra * mask[:, None]) for part, mask in zip(sums, masks, strict=True)])
 
     def _masks(self, spectra: Complex) -> Iterator[Array]:
-        """The share of each part in each frequency of each frame, of all channels alike: the shares sum to one.
+        """Return the share of each part in each frequency of each frame, in all channels alike; shares sum to one.
 
-        Where the model says nothing, as of silence, all atoms have the same share.
+        Where the model says nothing, as of silence, all components have the same share.
         """
         power = np.square(np.abs(spectra)).mean(axis=1)  # not that of their mean, in which channels may cancel
         H = np.ones((len(power), len(self.W)))
@@ -105,10 +106,9 @@ class Separation:
             yield np.divide(H[:, group] @ self.W[group], fit, out=share, where=told)
 
     def _coefficients(self, power: Array) -> Array:
-        """Of frames; ones where a model that skips what it cannot solve gives none."""
+        """Return the coefficients of frames; ones where a model that skips what it cannot solve gives none."""
         source = Rows(power)
-        names = getattr(self.model, "feature_names_in_", None)
-        source.feature_names = None if names is None else list(names)
+        source.feature_names = names_of(self.model)
         with warnings.catch_warnings():
             # Powers of silence, of the ends and of what a codec has left out are raised; nobody hears their shares.
             warnings.simplefilter("ignore", DomainWarning)
@@ -116,39 +116,36 @@ class Separation:
         return np.where(np.isnan(H), 1.0, H)
 
 
-def grouped(groups: Groups | str | None, atoms: int, known: int = 0) -> list[list[int]]:
-    """The atoms of each part; those that are in no group make one more."""
+def grouped(groups: Groups | str | None, number: int, fixed: int = 0) -> list[list[int]]:
+    """Return the components of each part; those that are in no group make one more."""
     if groups is None:
-        return [[k] for k in range(atoms)]
+        return [[k] for k in range(number)]
     if isinstance(groups, str):
         if groups != "fixed":
-            raise ValueError(f"groups must be lists of atoms, as in [[0, 2], [1]], or 'fixed', got {groups!r}.")
-        if not known:
-            raise ValueError("this model has no fixed atoms to be set against the others; give groups=[[0, 2], [1]].")
-        groups = [range(known)]
-    found: list[list[int]] = []
+            raise ValueError(f"groups must be lists of components, as in [[0, 2], [1]], or 'fixed', got {groups!r}.")
+        if not fixed:
+            raise ValueError("this model has no fixed components to set against the others; give groups=[[0, 2], [1]].")
+        groups = [range(fixed)]
+    found = []
     for group in groups:
-        try:
-            found.append([range(atoms)[k] if k >= 0 else -1 for k in group])
-        except (TypeError, IndexError):
-            found.append([-1])
-        if not found[-1] or min(found[-1]) < 0:
-            raise ValueError(f"the group {group!r} is no list of atoms, which are counted from 0 to {atoms - 1}.")
+        if not np.iterable(group) or not len(group) or not all(k in range(number) for k in group):
+            raise ValueError(f"the group {group!r} is no list of components, which are counted from 0 to {number - 1}.")
+        found.append([int(k) for k in group])
     named = [k for group in found for k in group]
     if twice := sorted(k for k in set(named) if named.count(k) > 1):
-        raise ValueError(f"atom {twice[0]} is named twice in the groups; each atom has one part.")
-    rest = [k for k in range(atoms) if k not in named]
+        raise ValueError(f"component {twice[0]} is named twice in the groups; each has one part.")
+    rest = [k for k in range(number) if k not in named]
     return [*found, rest] if rest else found
 
 
-def known_atoms(model: Any) -> int:
-    """How many of its atoms, the first ones, were given to it by ``fixed=``."""
+def fixed_components(model: Any) -> int:
+    """Return how many components, the first ones, were given to the model by ``fixed=``."""
     fixed = getattr(model, "fixed", None)
     return 0 if fixed is None else len(fixed)
 
 
 def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[int, int]:
-    """Those of the model, or those that are given."""
+    """Return the window and hop of the model, or those that are given."""
     source, features = getattr(model, "source_", None), model.n_features_in_
     if source is not None and source.scheme == "audio":
         learnt = source.options["window"], source.options["hop"]
@@ -170,15 +167,14 @@ def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[in
 
 
 def _require_rate(model: Any, rate: float, window: int) -> None:
-    """Refuse a sound whose frequencies are not those of the model, as their names tell."""
+    """Raise an error for a sound whose frequencies are not those that the model's features are named after."""
     if not (isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be the number of samples per second, got {rate!r}.")
-    names = getattr(model, "feature_names_in_", None)
-    if names is None or list(names) == frequencies(float(rate), window):
+    names = names_of(model)
+    if names is None or names == frequencies(float(rate), window):
         return
-    highest = str(names[-1]).removesuffix(" Hz")
     try:
-        learnt = counted(round(float(highest) * window / (window // 2)), "sample")
+        learnt = counted(round(sample_rate(names, window)), "sample")
     except ValueError:
         raise ValueError(f"the model's features are not frequencies: the last one is {names[-1]!r}.") from None
     raise ValueError(
@@ -214,9 +210,9 @@ class Frames:
         self.weight: Array = padded.reshape(-1, hop).sum(axis=0)  # of the samples between two beginnings
 
     def spectra(self, blocks: Iterable[Array], parts: int = 1) -> Iterator[Complex]:
-        """Of the frames of a sound that comes in blocks (samples, channels): (frames, channels, frequencies).
+        """Yield spectra (frames, channels, frequencies) of a sound that comes in blocks (samples, channels).
 
-        So few of them at a time that so many ``parts`` made of them need little memory.
+        They come a few at a time, so that what is made of them, in this many ``parts``, needs little memory.
         """
         waiting: Array | None = None
         most = 1
@@ -241,14 +237,14 @@ class Frames:
 
 
 class Overlapping:
-    """The sound of spectra that come block by block; what later frames add to is kept until they have come."""
+    """Adds up the sound of spectra that come block by block; what later frames add to waits for them."""
 
     def __init__(self, frames: Frames) -> None:
-        self.frames, self.silent = frames, frames.before  # so many hops come before the sound
+        self.frames, self.silent = frames, frames.before  # hops that come before the sound
         self.tail: Array | None = None
 
     def add(self, spectra: Complex) -> Array:
-        """The sound (samples, channels) that no later frame reaches; at the end as much as to complete a hop."""
+        """Return the sound (samples, channels) that no later frame reaches; at the end as much as to complete a hop."""
         window, hop, before = self.frames.window, self.frames.hop, self.frames.before
         count, channels, _ = spectra.shape
         cut = np.zeros((count, (before + 1) * hop, channels))

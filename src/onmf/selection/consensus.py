@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,21 +17,14 @@ from onmf._support.arrays import Array, Mask
 from onmf._support.checks import is_number, require_whole
 from onmf._support.seeds import generators, require_seed
 from onmf.estimators.online import OnlineNMF
+from onmf.insight.convergence import Course
 from onmf.insight.features import directions
 from onmf.selection.holdout import rewinding_source
+from onmf.selection.rank import Trial
 
 LITTLE = 4.0  # times the least weight of a feature: what one gets that no component of the consensus has
 NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
 STARTS = 10  # of k-means
-
-
-@dataclass(frozen=True)
-class Run:
-    """One fit of several, as a callback is told of it."""
-
-    loss: float  # of its last batch
-    done: int  # fits so far, and in all
-    total: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +75,7 @@ def consensus(
     *,
     threshold: float = 0.5,
     random_state: Any = None,
-    callback: Callable[[Run], Any] | None = None,
+    callback: Callable[[Trial], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
 ) -> Consensus:
@@ -105,7 +98,7 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seeds the runs and the grouping.
     callback : callable or None
-        Called with a ``Run`` after every fit.
+        Called with a ``Trial`` after every fit; its loss is that of the last batch.
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
@@ -139,45 +132,32 @@ def consensus(
         for seed in drawn:
             runs.append(OnlineNMF(n_components, random_state=seed, **settings).fit(X))
             warnings.simplefilter("ignore")  # what the first fit has warned of, the others would repeat
-            told = Run(float(runs[-1].history_["loss"][-1]), len(runs), seeds)
+            loss = float(Course.of(runs[-1].history_).loss[-1])
             if callback is not None:
-                callback(told)
+                callback(Trial(n_components, loss, len(runs), seeds))
             if verbose:
-                print(f"[onmf] run {told.done} of {told.total}: loss {told.loss:.6g}", flush=True)
+                print(f"[onmf] run {len(runs)} of {seeds}: loss {loss:.6g}", flush=True)
         pooled = np.concatenate([run.components_ for run in runs])
         distances = lonelinesses(pooled, seeds)
         kept = distances <= threshold
-        if (there := different(pooled[kept])) < n_components:
+        there = len(np.unique(directions(pooled[kept]).round(9), axis=0))  # different ones, up to rounding
+        if there < n_components:
             raise ValueError(
                 f"the runs agree on fewer than {n_components} components: of their {len(pooled)}, {there} "
                 f"different ones have neighbours within {threshold:g}; lower n_components, or raise threshold."
             )
-        groups = clustered(pooled, kept, n_components, grouping)
-        W = _medians(pooled, groups, n_components, _least_weight(runs[0]))
-        settings |= {"fixed": W, "max_passes": 1}
+        labels, widths = clustered(pooled, kept, n_components, grouping)
+        groups = [kept & (labels == k) for k in range(n_components)]
+        settings |= {"fixed": _medians(pooled, groups, _least_weight(runs[0])), "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
-    everyone = [groups.widths[groups.labels == k] for k in range(n_components)]
     return Consensus(
         model=model,
-        stability=float(groups.widths.mean()),
-        stabilities=np.array([widths.mean() for widths in everyone]),
-        sizes=np.array([np.count_nonzero(groups.of_group(k)) for k in range(n_components)]),
+        stability=float(widths.mean()),
+        stabilities=np.array([widths[labels == k].mean() for k in range(n_components)]),
+        sizes=np.array([np.count_nonzero(group) for group in groups]),
         distances=distances.reshape(seeds, n_components),
         threshold=float(threshold),
     )
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """K groups of components of several fits, as points on the sphere, the steadiest first."""
-
-    labels: npt.NDArray[np.intp]  # of each component its group; for those that lie alone, that of the nearest centre
-    kept: Mask  # those that do not lie alone
-    widths: Array  # the silhouette of each: 1 in a narrow group far from the others, below 0 in a wrong one
-
-    def of_group(self, k: int) -> Mask:
-        """Tell which components group k is made of."""
-        return self.kept & (self.labels == k)
 
 
 def lonelinesses(W: Array, runs: int) -> Array:
@@ -187,10 +167,11 @@ def lonelinesses(W: Array, runs: int) -> Array:
     return np.asarray(distances.mean(axis=1))
 
 
-def clustered(W: Array, kept: Mask, K: int, seed: int) -> Clusters:
-    """Put the kept components in K groups, by k-means; the others join the nearest, so that silhouettes tell of them.
+def clustered(W: Array, kept: Mask, K: int, seed: int) -> tuple[npt.NDArray[np.intp], Array]:
+    """Return the group of each component, the steadiest first, by k-means of those kept, and their silhouettes.
 
-    A wrong K leaves many alone: without these, what is left would look steady.
+    The others join the nearest centre, so that silhouettes tell of them too: 1 in a narrow group far from the others,
+    below 0 in a wrong one. A wrong K leaves many alone: without these, what is left would look steady.
     """
     points = directions(W)
     means = KMeans(K, n_init=STARTS, random_state=seed).fit(points[kept])
@@ -198,29 +179,23 @@ def clustered(W: Array, kept: Mask, K: int, seed: int) -> Clusters:
     labels[kept] = means.labels_
     widths = silhouette_samples(points, labels)
     steady = np.argsort([-widths[labels == k].mean() for k in range(K)], kind="stable")
-    return Clusters(np.argsort(steady)[labels], kept, widths)
+    return np.argsort(steady)[labels], widths
 
 
-def different(W: Array) -> int:
-    """Return how many directions there are, up to rounding."""
-    return len(np.unique(directions(W).round(9), axis=0))
-
-
-def _medians(W: Array, groups: Clusters, K: int, least: float) -> Array:
+def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
     """Return the median direction of each group times its median length, which penalties and the simplex give it.
 
     The median of a feature that half of the runs leave at zero is zero. Where no component is left to fit it, as some
     divergences need, the mean takes its place, and a trace where that is zero too.
     """
     points, lengths = directions(W), np.linalg.norm(W.astype(np.float64), axis=1)
-    members = [groups.of_group(k) for k in range(K)]
-    sizes = np.array([[np.median(lengths[group])] for group in members])
-    W = sizes * np.array([np.median(points[group], axis=0) for group in members])
-    lacking = W.sum(axis=0) < least
+    sizes = np.array([[np.median(lengths[group])] for group in groups])
+    medians = sizes * np.array([np.median(points[group], axis=0) for group in groups])
+    lacking = medians.sum(axis=0) < least
     if lacking.any():
-        means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in members])
-        W[:, lacking] = np.maximum(means, least / K)
-    return W
+        means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in groups])
+        medians[:, lacking] = np.maximum(means, least / len(groups))
+    return medians
 
 
 def _least_weight(run: OnlineNMF) -> float:

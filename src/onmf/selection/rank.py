@@ -40,7 +40,7 @@ class Trial:
     """One fit of many, as a callback is told of it."""
 
     rank: int
-    loss: float  # per held-out entry
+    loss: float  # per held-out entry; for consensus, per sample
     done: int  # fits so far, and at most
     total: int
 

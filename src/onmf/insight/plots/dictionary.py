@@ -73,10 +73,7 @@ def components(
         return _spectra(model, W, names, ax)
     if picture is None:
         raise ValueError("pictures need the shape of one: components(model, shape=(height, width)).")
-    columns = drawing.mosaic_columns(len(W), picture)
-    ax = axes_of(ax, *drawing.mosaic_inches(len(W), columns, picture))
-    drawing.mosaic(ax, drawing.as_pictures(W, picture), columns, cmap)
-    return ax
+    return drawing.mosaic(ax, drawing.as_pictures(W, picture), cmap=cmap)
 
 
 def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "weight") -> Any:
@@ -111,13 +108,12 @@ def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Any) -> Any:
     sound = source_of(model).scheme == "audio" or label.startswith("frequency")
     W, at = drawing.binned(W, at, peaks=True)
     shown = decibels(W, W.max(axis=1, keepdims=True)) if sound else W
-    ax = axes_of(ax, *drawing.line_inches(len(W)))
-    if len(W) <= drawing.FEW_LINES:
+    ax, few = drawing.row_axes(ax, len(W)), len(W) <= drawing.FEW_LINES
+    if few:
         drawing.ridges(ax, shown, at)
-        ax.set(xlabel=label, ylabel=f"component ({DECIBELS:.0f} dB each)" if sound else "component")
-        return ax
-    drawing.heat(ax, shown, at, "dB below its largest" if sound else "weight")
-    ax.set(xlabel=label, ylabel="component")
+    else:
+        drawing.heat(ax, shown, at, "dB below its largest" if sound else "weight")
+    ax.set(xlabel=label, ylabel=f"component ({DECIBELS:.0f} dB each)" if sound and few else "component")
     return ax
 
 

@@ -89,31 +89,22 @@ def bare(ax: Any) -> None:
     ax.spines[:].set_visible(False)
 
 
-def mosaic_columns(number: int, shape: tuple[int, ...]) -> int:
-    """Return how many of these pictures stand in a row."""
-    return min(number, WIDE if shape[1] <= 2 * shape[0] else WIDE // 2)
-
-
-def mosaic_inches(number: int, columns: int, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Return the size of a figure for this number of pictures."""
-    each = float(np.clip(9.0 / columns, 0.85, 1.6))
-    rows = -(-number // columns)
-    return columns * each + 0.4, rows * each * shape[0] / shape[1] + 0.4
-
-
 def as_pictures(rows: Array, shape: tuple[int, ...], largest: Array | None = None) -> Array:
     """Return rows as pictures, each divided by its own maximum, or by what is given for it."""
     top = rows.max(axis=1) if largest is None else largest
     return (rows / np.maximum(top, np.finfo(float).tiny)[:, None]).reshape(-1, *shape)
 
 
-def mosaic(ax: Any, pictures: Array, columns: int, cmap: str = "gray") -> None:
-    """Draw pictures (n, height, width[, 3]) in [0, 1] row by row, with a margin between them.
+def mosaic(ax: Any, pictures: Array, columns: int | None = None, cmap: str = "gray") -> Any:
+    """Draw pictures (n, height, width[, 3]) in [0, 1] row by row, with a margin between them, and return the Axes.
 
     The tick of a row is the number of its first picture, that of a column what to add to it.
     """
     n, height, width = pictures.shape[:3]
-    margin, rows = max(1, round(0.06 * max(height, width))), -(-n // columns)
+    columns = columns or min(n, WIDE if width <= 2 * height else WIDE // 2)
+    rows, margin = -(-n // columns), max(1, round(0.06 * max(height, width)))
+    inches = float(np.clip(9.0 / columns, 0.85, 1.6))  # across a picture
+    ax = axes_of(ax, columns * inches + 0.4, rows * inches * height / width + 0.4)
     size = rows * (height + margin) - margin, columns * (width + margin) - margin
     sheet = np.full((*size, *pictures.shape[3:]), np.nan)
     for k, picture in enumerate(np.clip(pictures, 0, 1)):
@@ -128,11 +119,7 @@ def mosaic(ax: Any, pictures: Array, columns: int, cmap: str = "gray") -> None:
         ax.tick_params(labelleft=False)
     ax.xaxis.tick_top()
     bare(ax)
-
-
-def line_inches(rows: int) -> tuple[float, float]:
-    """Return the size of a figure for this number of lines, or of rows of shades."""
-    return 7.5, float(np.clip(0.9 + 0.5 * rows, 2.0, 5.5))
+    return ax
 
 
 def bin_size(n: int) -> int:
@@ -147,6 +134,11 @@ def binned(rows: Array, at: Array, peaks: bool) -> tuple[Array, Array]:
     counts = np.diff(starts, append=n)
     pooled = np.maximum.reduceat(rows, starts, axis=1) if peaks else np.add.reduceat(rows, starts, axis=1) / counts
     return pooled, np.add.reduceat(at, starts) / counts
+
+
+def row_axes(ax: Any, rows: int) -> Any:
+    """Return the Axes ``ax``, or those of a new figure for this number of lines, or of rows of shades."""
+    return axes_of(ax, 7.5, float(np.clip(0.9 + 0.5 * rows, 2.0, 5.5)))
 
 
 def ridges(ax: Any, rows: Array, at: Array) -> None:

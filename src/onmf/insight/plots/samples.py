@@ -14,15 +14,7 @@ from onmf.data import Source
 from onmf.data.columns import Features
 from onmf.data.inputs import is_anndata, matrix_of
 from onmf.insight import noise
-from onmf.insight.features import (
-    DECIBELS,
-    components_of,
-    decibels,
-    frame_seconds,
-    labelled_axis,
-    names_of,
-    source_of,
-)
+from onmf.insight.features import DECIBELS, components_of, decibels, frame_seconds, labelled_axis, names_of, source_of
 from onmf.insight.plots import drawing
 from onmf.insight.plots.dictionary import picture_shape
 from onmf.insight.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
@@ -51,7 +43,7 @@ def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
     source, names = source_of(model), names_of(model)
     step, sound = frame_seconds(source, names), source.scheme == "audio"
     rows, at = drawing.binned((H * added).T, np.arange(len(H)) * (step or 1.0), peaks=False)
-    ax = axes_of(ax, *drawing.line_inches(len(rows)))
+    ax = drawing.row_axes(ax, len(rows))
     if len(rows) <= drawing.FEW_LINES:
         drawing.ridges(ax, np.sqrt(rows) if sound else rows, at)
     elif sound:
@@ -92,11 +84,9 @@ def _by_loss(model: Any, values: Array, fits: Array) -> Counts:
 
 
 def _pictures(found: Fits, shape: tuple[int, ...], ax: Any) -> Any:
-    n = len(found.values)
-    ax = axes_of(ax, *drawing.mosaic_inches(2 * n, n, shape))
     brightest = np.nanmax(found.values, axis=1)
     both = np.concatenate([drawing.as_pictures(each, shape, brightest) for each in (found.values, found.fits)])
-    drawing.mosaic(ax, both, n)
+    ax = drawing.mosaic(ax, both, len(found.values))
     ax.set_xticks(ax.get_xticks(), map(str, found.rows))
     ax.set_yticks(ax.get_yticks(), ["data", "fit"], rotation=90, va="center")
     return ax
@@ -191,13 +181,13 @@ def fits_of(model: Any, X: Any, most: int) -> Fits:
 
 
 def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
-    n = X.n_obs if is_anndata(X) else matrix_of(X)[0].shape[0]
+    from sklearn.utils import _safe_indexing
+
+    X = X if is_anndata(X) else matrix_of(X)[0]
+    n = X.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.int64))
     if is_anndata(X):
         return X[rows], rows
-    from sklearn.utils import _safe_indexing
-
-    X = matrix_of(X)[0]
     return _safe_indexing(X, rows) if len(rows) < n else X, rows
 
 
@@ -207,9 +197,9 @@ def _dense_of(model: Any, X: Any) -> tuple[Array, Mask]:
     if not scipy.sparse.issparse(X):
         values = np.asarray(X, dtype=np.float64)
         return values, np.isfinite(values)
-    values = X.toarray().astype(np.float64)
-    if getattr(model, "implicit", "zero") == "zero":
-        return values, np.isfinite(values)
-    stored = X.astype(bool)
-    stored.data[:] = True
-    return values, np.asarray(stored.toarray(), dtype=bool) & np.isfinite(values)
+    values, known = X.toarray().astype(np.float64), np.ones(X.shape, dtype=bool)
+    if getattr(model, "implicit", "zero") == "missing":
+        stored = X.tocoo()
+        known[:] = False
+        known[stored.row, stored.col] = True
+    return values, known & np.isfinite(values)

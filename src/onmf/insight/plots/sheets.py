@@ -1,4 +1,4 @@
-"""Whole figures of pictures or of line charts, as the experiments print them."""
+"""Whole figures of pictures or of line charts, as the reproduction of the paper prints them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from onmf._support.arrays import Array
 from onmf.insight.plots.drawing import look, new_figure
 
 
-def tiles(atoms: Array, side: int, columns: int = 4) -> Array:
-    """The atoms as one grey picture: squares of ``side`` pixels with a thin gap, each scaled to its own maximum."""
-    rows = -(-len(atoms) // columns)
+def tiles(components: Array, side: int, columns: int = 4) -> Array:
+    """Return components as one grey picture: squares of ``side`` pixels, a thin line apart, each with maximum 1."""
+    rows = -(-len(components) // columns)
     sheet = np.full((rows * (side + 1) - 1, columns * (side + 1) - 1), 0.5)
-    for k, atom in enumerate(atoms):
+    for k, row in enumerate(components):
         top, left = (k // columns) * (side + 1), (k % columns) * (side + 1)
-        sheet[top : top + side, left : left + side] = atom.reshape(side, side) / max(float(atom.max()), 1e-12)
+        sheet[top : top + side, left : left + side] = row.reshape(side, side) / max(float(row.max()), 1e-12)
     return sheet
 
 
 def gallery(pictures: Sequence[tuple[str, Array]], columns: int = 3, inches: tuple[float, float] = (4.2, 3.2)) -> Any:
-    """A figure of grey pictures in [0, 1] under their titles; ``inches`` are the width and height of each."""
+    """Return a figure of grey pictures in [0, 1] under their titles; ``inches`` are the width and height of each."""
     rows = -(-len(pictures) // columns)
     figure = new_figure(inches[0] * columns, inches[1] * rows)
     for place, (title, picture) in enumerate(pictures, start=1):
@@ -37,7 +37,7 @@ Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of e
 
 
 def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
-    """A figure of line charts on logarithmic axes, by title; a line looks the same in all of them."""
+    """Return a figure of line charts on logarithmic axes, by title; a line looks the same in all of them."""
     rows, columns = -(-len(charts) // 3), min(3, len(charts))
     figure = new_figure(4.4 * columns, 3.3 * rows + 0.4)
     names = list(dict.fromkeys(name for lines in charts.values() for name in lines))

@@ -179,17 +179,16 @@ def _components(subject: Subject, terms: Terms, shares: Array | None, order: Seq
 
 def _shown(subject: Subject, terms: Terms, found: Assessment, examples: Sequence[Example]) -> list[Shown]:
     typical = float(np.median(found.relative)) or 1.0
-    return [_sample(subject, terms, each, each.relative / typical) for each in examples]
-
-
-def _sample(subject: Subject, terms: Terms, example: Example, times: float) -> Shown:
-    x = example.x if example.known is None else np.where(example.known, example.x, np.nan)
-    row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is missing leads nothing
-    parts = example.h * subject.mass
-    total = float(parts.sum()) or 1.0
-    largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if parts[k] > SLIGHT * total]
-    made = ", ".join(f"component {k} ({_percent(parts[k] / total)})" for k in largest)
-    return Shown(example.name, times, terms.view(row, example.name, example.fit), made)
+    shown = []
+    for each in examples:
+        x = each.x if each.known is None else np.where(each.known, each.x, np.nan)
+        row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is missing leads nothing
+        parts = each.h * subject.mass
+        shares = parts / (float(parts.sum()) or 1.0)
+        largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if shares[k] > SLIGHT]
+        made = ", ".join(f"component {k} ({_percent(shares[k])})" for k in largest)
+        shown.append(Shown(each.name, each.relative / typical, terms.view(row, each.name, each.fit), made))
+    return shown
 
 
 def _percent(share: Any) -> str:

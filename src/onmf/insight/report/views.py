@@ -60,8 +60,8 @@ class Terms:
     def words(self, row: Array) -> str:
         """Describe the row in a few words: its leading features, its peaks, or how bright its picture is."""
         if self.kind == "lines":
-            found = [_short(self.axis[f]) for f in sorted(_peaks(row))]
-            return f"peaks at {', '.join(found)} {self.unit}".rstrip() if found else "no peak"
+            peaks = [_short(self.axis[f]) for f in sorted(_peaks(row))]
+            return f"peaks at {', '.join(peaks)} {self.unit}".rstrip() if peaks else "no peak"
         if self.kind == "pictures":
             bright = float((row > 0.5 * row.max(initial=0)).mean()) if row.size else 0.0
             return f"{100 * bright:.0f} % of the pixels are bright"
