@@ -17,8 +17,8 @@ from onmf import DataError, OnlineNMF
 from onmf.cli import terminal
 from onmf.cli.progress import watched
 from onmf.data import Batches, SourceError, open_source
+from onmf.persistence.checkpoint import alone_with
 from onmf.persistence.file import ModelFileError
-from onmf.persistence.lock import alone_with
 
 X = np.random.default_rng(0).random((40, 6)) * (np.random.default_rng(1).random((40, 6)) > 0.3)
 FORMATS = ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"]

@@ -23,13 +23,13 @@ import scipy.sparse
 
 import onmf
 from onmf import Checkpoint, DataError, OnlineNMF, Sets
+from onmf._support import atomic
 from onmf.cli import main as cli
 from onmf.data import Batches, SourceError, open_source, prefetch, shuffle, take
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
 from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
 from onmf.methods.schedules import Growing
-from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 
 from .conftest import LogCosh, Soft, require_same_learning
@@ -343,7 +343,7 @@ def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
 KILLED_WITH_THE_LOCK = """
 import os, signal, sys
 from pathlib import Path
-from onmf.persistence.lock import alone_with
+from onmf.persistence.checkpoint import alone_with
 with alone_with(Path(sys.argv[1])):
     print(os.getpid(), flush=True)
     sys.stdin.read()
@@ -379,7 +379,7 @@ def test_a_disk_that_fails_does_not_stop_learning(
         sync(handle)
 
     with monkeypatch.context() as context:
-        context.setattr(model_file.os, "fsync", full)
+        context.setattr(atomic.os, "fsync", full)
         whole = OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
     assert checkpoint.failures > 0
     assert "No checkpoint could be written; learning continues" in caplog.text
@@ -741,7 +741,7 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
         ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
         (
             [*base, "--checkpoint", tmp_path / "run", "--resume"],
-            "batch_size None, not 20, max_passes 1, not 8, method",
+            "batch_size None, not 20, max_passes 1, not 8)",
         ),
         ([*base, "--checkpoint", tmp_path / "x.npy"], "is an input; give --checkpoint another name"),
         (["fit", f"npy:{tmp_path / 'x.npy'}", "--out", tmp_path / "x.npy"], "is an input"),

@@ -699,12 +699,9 @@ def test_a_truncated_model_is_refused_wherever_it_is_cut(tmp_path: Path, parts: 
 def test_another_format_is_refused_with_what_to_do(parts: Parts) -> None:
     with safetensors.safe_open(parts.folder / "whole.safetensors", framework="numpy") as file:
         assert file.metadata()["onmf"] == __version__
-    for version, cure in ((str(VERSION + 1), "install a newer onmf"), (str(VERSION - 1), "learn the model again")):
-        message = parts.refusal(version=version, onmf="7.1")
-        assert (
-            f"has model format '{version}', written by onmf 7.1; onmf {__version__} reads format {VERSION}" in message
-        )
-        assert message.endswith(f": {cure}.")
+    older, newer = (parts.refusal(version=str(version), onmf="7.1") for version in (VERSION - 1, VERSION + 1))
+    assert older.endswith(f"was written by an older version of onmf (format {VERSION - 1}); fit it again.")
+    assert newer.endswith(f"(format {VERSION + 1}); onmf {__version__} reads format {VERSION}: install a newer one.")
     for nonsense in (None, "", "one", "-1", "1.5", "9" * 5000, "³"):
         assert len(parts.refusal(version=nonsense)) < 500
 

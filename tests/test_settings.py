@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 
+import numpy as np
 import pytest
 
-from onmf import BatchNMF, OnlineNMF
+from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.learner.initial_dictionary import INITS
 from onmf.model.settings import BATCH, ONLINE, Setting, defaults, setting
 
@@ -49,3 +50,26 @@ def test_initial_dictionaries_are_those_that_the_learner_knows() -> None:
     option = setting("init").option
     assert option is not None
     assert set(option.choices) == set(INITS)
+
+
+def test_settings_that_belong_to_what_was_learnt_are_those_that_cannot_be_changed_on_the_way() -> None:
+    X = np.random.default_rng(0).random((40, 5)) + 0.1
+    other = {
+        "n_components": 3,
+        "divergence": "squared_l2",
+        "fixed": X[:1],
+        "scale": "none",
+        "clip": (0.2, 0.8),
+        "coefficients": "simplex",
+        "l1_coefficients": 0.1,
+        "l2_coefficients": 0.1,
+        "sets": Sets(eps=1e-6),
+        "l1_dictionary": 0.1,
+        "l2_dictionary": 0.1,
+        "reservoir": 5,
+    }
+    assert other.keys() == {each.name for each in ONLINE if each.learnt}
+    for name, value in other.items():
+        model = OnlineNMF(2, l2_coefficients=0.2, random_state=0).partial_fit(X)
+        with pytest.raises(ValueError, match="cannot be changed while a model learns"):
+            model.set_params(**{name: value}).partial_fit(X)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import stat
+import sys
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,17 +17,21 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences, methods
-from onmf._support.atomic import clear_away, require_replaceable
+from onmf._support.atomic import WriteError, clear_away, require_replaceable
 from onmf._support.checks import require_at_least
 from onmf.divergences import Divergence
 from onmf.learner import Learned
+from onmf.model.settings import ONLINE
 from onmf.persistence import file, model
 from onmf.persistence.file import ModelFileError
-from onmf.persistence.lock import alone_with
+
+if sys.platform != "win32":
+    import fcntl
 
 log = logging.getLogger("onmf")
 
-MAY_DIFFER = ("transform_tol", "transform_max_iter")  # they do not change a run; callbacks and verbose are not stored
+MAY_DIFFER = [each.name for each in ONLINE if each.may_differ]
+LONGEST = 20  # digits of the number of a process, which a lock holds
 
 
 @dataclass
@@ -69,27 +77,27 @@ class Checkpoint:
 
     @property
     def _damaged(self) -> Path:
-        """Where a damaged file goes, instead of being lost."""
+        """The place for a damaged file, so that it is not lost."""
         return self._beside("damaged")
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody else's run may write to the same file meanwhile; refused if one does already."""
-        return alone_with(require_replaceable(self.path))
+        """Keep other runs from writing to the same file meanwhile, or raise an error if one does already."""
+        return alone_with(_replaceable(self.path))
 
     def exists(self) -> bool:
-        """Is there a run to continue?"""
+        """Tell whether there is a run to resume."""
         return Path(self.path).exists() or self.previous.exists()
 
     def opened(self, settings: Mapping[str, Any], resume: bool) -> Learned | None:
-        """What the run in this file had learnt with the same settings, to go on from; None to begin.
+        """Return what the run in this file had learnt with the same settings, to resume it; None to begin.
 
-        Refused, before anything is learnt: another run's file unless ``resume``, other settings than that run had, and
-        what could not be written.
+        These are errors, before anything is learnt: another run's file unless ``resume``, other settings than that run
+        had, and what could not be written.
         """
         path, self._last = Path(self.path), time.monotonic()
         model.require_storable(settings)
         for place in (path, self.previous, self._damaged):
-            require_replaceable(place)
+            _replaceable(place)
         if not self.exists():
             if not path.resolve().parent.is_dir():
                 raise ModelFileError(f"cannot write {path}: there is no folder {path.parent}.")
@@ -110,11 +118,11 @@ class Checkpoint:
         return learned
 
     def write_if_due(self, settings: Mapping[str, Any], learned: Learned) -> bool:
-        """Write if it is time; True if that was done."""
+        """Write if it is time, and return whether that was done."""
         return time.monotonic() - self._last >= self.every and self.write(settings, learned)
 
     def write(self, settings: Mapping[str, Any], learned: Learned) -> bool:
-        """Write now; if that cannot be done, say so in the log and give False.
+        """Write now, and return whether that was done; if not, the log says why.
 
         A file that has been damaged since it was written does not take the place of the good one before it.
         """
@@ -132,13 +140,13 @@ class Checkpoint:
         return True
 
     def read(self, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
-        """The settings and what was learnt; from the file before the last if the last one is lost or damaged."""
+        """Return the settings and what was learnt; from the file before the last if the last one is lost or damaged."""
         return self._last_good(own)[2:]
 
     def _last_good(self, own: Divergence | None) -> tuple[Path, ModelFileError | None, dict[str, Any], Learned]:
-        """The file, what is wrong with the one after it if there is, and what is in it."""
+        """Return the file, what is wrong with the one after it if anything is, and what is in it."""
         if not self.exists():
-            raise ModelFileError(f"there is no checkpoint {self.path} to go on from.")
+            raise ModelFileError(f"there is no checkpoint {self.path} to resume.")
         try:
             return Path(self.path), None, *model.read(self.path, own)
         except ModelFileError as error:
@@ -151,11 +159,18 @@ class Checkpoint:
         return path.with_name(f"{path.name}.{suffix}")
 
 
+def _replaceable(path: str | Path) -> Path:
+    try:
+        return require_replaceable(path)
+    except WriteError as error:
+        raise ModelFileError(str(error)) from None
+
+
 def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to continue with other settings than the run was begun with."""
+    """Raise an error for other settings than the run was begun with."""
     kept, given = model.stored(then), model.stored(now)
     other = [name for name in kept if name not in MAY_DIFFER and kept[name] != given[name]]
-    for name in ("init", "fixed"):
+    for name in model.ARRAYS:
         if name not in other and not np.array_equal(then[name], now[name]):
             other.append(name)
     if not divergences.same(*(divergences.get(settings["divergence"]) for settings in (then, now))):
@@ -166,8 +181,92 @@ def _require_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -
 
 
 def _difference(name: str, then: Any, now: Any) -> str:
-    """The setting and, where that helps, its two values."""
+    """Return the setting's name and, where that helps, its two values."""
     words = {"method": methods.get, "divergence": divergences.get}.get(name, lambda value: value)
     before, after = repr(words(then)), repr(words(now))
     arrays = isinstance(then, np.ndarray) or isinstance(now, np.ndarray)
     return name if arrays or before == after else f"{name} {before}, not {after}"
+
+
+# The lock beside the file, since a run writes it again and again
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Raise an error that names the other process if another run is at work on ``path``, and lock it otherwise.
+
+    The lock is the system's: it goes with its process, however that ends, and a file ``.lock`` that a killed process
+    has left behind blocks nobody. Where there are no such locks, or no file can be made, nothing is locked. What has
+    its name and is no file of its kind is an error, and stays untouched: in a shared folder anybody may have put it
+    there.
+    """
+    place = path.with_name(
+        f".onmf-{path.name[:100]}-{zlib.crc32(os.fsencode(path.name)):08x}.lock"
+    )  # names have a limit
+    handle = _locked(path, place)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                place.unlink()  # while it is locked: nobody else has it now
+            os.close(handle)
+
+
+def _locked(path: Path, place: Path) -> int | None:
+    """Return the open lock file; None where the system cannot lock."""
+    while sys.platform != "win32":
+        try:
+            # Neither through a link, nor waiting for who reads a pipe.
+            handle = os.open(place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError:  # the run itself finds out whether it can write there
+            _require_ordinary(place)
+            return None
+        if not _is_ours(os.fstat(handle)):
+            os.close(handle)
+            raise _not_ours(place)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = os.pread(handle, LONGEST, 0).decode("ascii", "replace").strip()
+            os.close(handle)
+            who = f"process {other}" if other.isdecimal() else "another process"
+            raise ModelFileError(
+                f"{path} is being written by {who}; wait until it has ended, or give another file."
+            ) from None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            return None
+        if _is_still(place, handle):
+            os.truncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            return handle
+        os.close(handle)  # its last owner has removed it in the meantime: try again
+    return None
+
+
+def _is_still(place: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(place.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Tell whether a run could have made it: an ordinary file of one name, no longer than the number of a process."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1 and found.st_size <= LONGEST
+
+
+def _require_ordinary(place: Path) -> None:
+    """Raise an error for what could not be opened because it is no file."""
+    with contextlib.suppress(OSError):
+        found = place.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise _not_ours(place)
+
+
+def _not_ours(place: Path) -> ModelFileError:
+    return ModelFileError(
+        f"{place} is in the way: the lock of a run has this name, but it is a link or something else that no run has "
+        "made; remove it."
+    )

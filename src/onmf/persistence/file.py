@@ -1,7 +1,7 @@
 """Files that hold arrays and facts, and never code: safetensors with one JSON text in its metadata.
 
 Writing is atomic: a reader finds the old file or the new one, never half of either. A hash of all that a file holds
-stands in its metadata, so that a file in which a single bit has changed is refused.
+stands in its metadata, so that a file in which a single bit has changed raises an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from onmf._support.atomic import replacing
+from onmf._support.atomic import WriteError, replacing
 from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
-VERSION = 4
+VERSION = 5  # to be raised whenever what a file holds changes: tests/model_format.json says what that is
 HASH = "sha256"
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
@@ -32,7 +32,7 @@ class ModelFileError(ValueError):
 
 
 def damaged(path: str | Path, error: Exception) -> ModelFileError:
-    """What to raise when reading ``path`` has led to ``error``: one sentence."""
+    """Return what to raise when reading ``path`` has led to ``error``: one sentence."""
     reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
     reason = " ".join(reason.split())[:300].rstrip(".")
     return ModelFileError(f"{path} is damaged, or not a model of onmf: {reason}.")
@@ -47,8 +47,8 @@ def write(
         content = sealed(arrays, metadata)
         with replacing(Path(path), previous) as temporary:
             temporary.write_bytes(content)
-    except ModelFileError:
-        raise
+    except WriteError as error:
+        raise ModelFileError(str(error)) from None
     except OSError as error:
         raise ModelFileError(f"cannot write {path}: {error.strerror or error}.") from None
     except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:  # odd arrays, odd paths
@@ -56,13 +56,13 @@ def write(
 
 
 def sealed(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """The bytes of a file that holds these arrays and this metadata, and the hash of both."""
+    """Return the bytes of a file that holds these arrays and this metadata, and the hash of both."""
     kept = {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
     return to_bytes(kept, metadata={**metadata, HASH: _hash(kept.items(), metadata)})
 
 
 def _hash(arrays: Iterable[tuple[str, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> str:
-    """Of names, types, shapes and numbers, and of all metadata but the hash itself; arrays are looked at one by one."""
+    """Return the hash of names, types, shapes and numbers, and of all metadata but the hash itself."""
     each = {name: _hash_of_array(array) for name, array in arrays}
     text = json.dumps([each, {key: value for key, value in metadata.items() if key != HASH}], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -75,7 +75,7 @@ def _hash_of_array(array: npt.NDArray[Any]) -> str:
 
 
 def as_text(facts: Any) -> str:
-    """Facts as JSON; what it does not have, such as functions and NaN, is refused."""
+    """Return facts as JSON; what it does not have, such as functions and NaN, is an error."""
     try:
         return json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -83,7 +83,7 @@ def as_text(facts: Any) -> str:
 
 
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """The arrays, aligned, and the facts of a file; nothing in it is executed."""
+    """Return the arrays, aligned, and the facts of a file; nothing in it is executed."""
     path = Path(path)
     with _opened(path) as (metadata, tensors):
         # NumPy sums arrays that are not aligned in another order: the last bits would depend on the file's header.
@@ -96,7 +96,7 @@ def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]
 
 
 def is_intact(path: Path) -> bool:
-    """Does the file hold what was once written to it, to the bit?"""
+    """Tell whether the file holds what was once written to it, bit for bit."""
     try:
         with _opened(path) as (metadata, tensors):
             _require_seal(tensors, metadata)
@@ -107,7 +107,7 @@ def is_intact(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, str], Iterator[tuple[str, npt.NDArray[Any]]]]]:
-    """The metadata of a model file, and its arrays by name, one by one; whatever goes wrong is one sentence."""
+    """Yield the metadata of a model file, and its arrays one by one; whatever goes wrong is one sentence."""
     try:
         if path.is_dir():
             raise ModelFileError(f"{path} is a directory, not a model file.")
@@ -132,10 +132,13 @@ def _require_our_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of onmf.")
     version = metadata.get("version", "")
-    if version != str(VERSION):
-        newer = version.isdecimal() and len(version) < 9 and int(version) > VERSION
-        cure = "install a newer onmf" if newer else "learn the model again"
-        writer = f", written by onmf {metadata['onmf'][:20]}" if "onmf" in metadata else ""
-        raise ModelFileError(
-            f"{path} has model format {version[:20]!r}{writer}; onmf {__version__} reads format {VERSION}: {cure}."
-        )
+    if version == str(VERSION):
+        return
+    if not (version.isascii() and version.isdecimal() and len(version) < 9):
+        raise ValueError(f"its format is {version[:20]!r}")
+    if int(version) < VERSION:
+        raise ModelFileError(f"{path} was written by an older version of onmf (format {version}); fit it again.")
+    raise ModelFileError(
+        f"{path} was written by a newer version of onmf (format {version}); onmf {__version__} reads format {VERSION}: "
+        "install a newer one."
+    )

@@ -11,47 +11,31 @@ import numpy as np
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
+from onmf._support.constants import Constants
 from onmf._support.registry import UnknownNameError
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued
-from onmf.learner.initial_dictionary import INITS
 from onmf.learner.position import restored
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.model.penalty import NO_PENALTIES
 from onmf.model.sets import DictionarySet, Sets
 from onmf.model.state import State
+from onmf.model.settings import ONLINE
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from onmf.persistence.plain import plain, read_back, texts
 
-PLAIN = {  # settings that a file holds as they are, and what they are if nobody gives them
-    "n_components": 40,
-    "batch_size": None,
-    "max_passes": 1,
-    "shuffle": True,
-    "scale": "mean",
-    "clip": None,
-    "missing": None,
-    "implicit": "zero",
-    "coefficients": "nonnegative",
-    **dataclasses.asdict(NO_PENALTIES),
-    "reservoir": 0,
-    "transform_tol": 1e-4,
-    "transform_max_iter": 5000,
-    "on_error": "raise",
-    "shards": None,
-}
-# All settings but the divergence, which is stored apart, and device, callbacks and verbose, which are not stored.
-USUAL = PLAIN | {"init": "kmeans++", "fixed": None, "method": "auto", "random_state": None, "sets": None}
+STORED = [each for each in ONLINE if each.stored not in ("never", "divergence")]  # the divergence is stored apart
+USUAL = {each.name: each.default for each in STORED}
+ARRAYS = [each.name for each in STORED if each.stored == "array"]
 
 
 def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays and the facts that make up the model; ``settings`` are the parameters of its estimator."""
-    state, init, position = learned.state, settings["init"], learned.position
+    """Return the arrays and the facts that make up the model; ``settings`` are the parameters of its estimator."""
+    state, position = learned.state, learned.position
     matrices = {key: value for key, value in learned.divergence.parameters().items() if isinstance(value, np.ndarray)}
     arrays = {f"divergence.{key}": value for key, value in matrices.items()}
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
@@ -62,10 +46,8 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
     lists, where = ({}, None) if position is None else position.stored()
     arrays |= lists
-    if not isinstance(init, str):
-        arrays["init"] = np.asarray(init, dtype=np.float64)
-    if settings["fixed"] is not None:
-        arrays["fixed"] = np.asarray(settings["fixed"], dtype=np.float64)
+    given = {name: settings[name] for name in ARRAYS if not isinstance(settings[name], (str, type(None)))}
+    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in given.items()}
     facts = {
         "settings": stored(settings),
         "divergence": _divergence_facts(settings["divergence"], learned.divergence),
@@ -88,30 +70,57 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
 
 
 def stored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as a file holds them, but for the divergence; of arrays only that they are there."""
-    init, seed, sets = (settings[name] for name in ("init", "random_state", "sets"))
-    return {key: plain(settings[key]) for key in PLAIN} | {
-        "init": init if isinstance(init, str) else None,
-        "fixed": None if settings["fixed"] is None else len(settings["fixed"]),
-        "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
-        "method": _method_facts(methods.get(settings["method"])),
-        "sets": sets and plain(dataclasses.asdict(sets)),
-    }
+    """Return the settings as a file holds them, but for the divergence; of arrays only how many rows they have."""
+    return {each.name: _written(each.stored, settings[each.name]) for each in STORED}
+
+
+def _written(how: str, value: Any) -> Any:
+    match how:
+        case "array":
+            return value if value is None or isinstance(value, str) else len(value)
+        case "seed":
+            return int(value) if isinstance(value, (int, np.integer)) else None
+        case "method":
+            return _method_facts(methods.get(value))
+        case "sets":
+            return value and plain(dataclasses.asdict(value))
+    return plain(value)
+
+
+def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that ``stored`` was given."""
+    if facts.keys() != USUAL.keys():
+        raise ValueError(f"its settings are {', '.join(map(str, facts))}")
+    return {each.name: _read_setting(each.name, each.stored, facts[each.name], arrays) for each in STORED}
+
+
+def _read_setting(name: str, how: str, fact: Any, arrays: Mapping[str, Any]) -> Any:
+    match how:
+        case "array" if fact is not None and not isinstance(fact, str):
+            if len(arrays[name]) != fact:
+                raise ValueError(f"{name} has {len(arrays[name])} rows, not {fact!r}")
+            return arrays[name]
+        case "method":
+            return _method(fact, Choice)
+        case "sets":
+            return None if fact is None else Sets(**read_back(fact))
+    value = read_back(fact)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def require_storable(settings: Mapping[str, Any]) -> None:
-    """Refuse, before anything is learnt, what a file could not hold."""
+    """Raise an error, before anything is learnt, for settings that a file could not hold."""
     divergence = settings["divergence"]
     file.as_text([stored(settings), _divergence_facts(divergence, divergences.get(divergence))])
 
 
 def lasting(given: Divergence | str, meant: Divergence) -> Divergence | str:
-    """The divergence as it was given, unless in words that name a file, which may be gone when it is needed."""
+    """Return the divergence as it was given, unless in words that name a file, which may be gone later."""
     return given if not isinstance(given, str) or _holds_numbers(given) else meant
 
 
 def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any], Learned]:
-    """The settings and what was learnt. Everything read is checked; nothing is executed.
+    """Return the settings and what was learnt. Everything read is checked; nothing is executed.
 
     A model learnt with a divergence of the user's own, one that no name leads to, needs it again as ``own``; the
     settings then hold that very object.
@@ -132,7 +141,7 @@ def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any
 
 
 def _require_own(path: str | Path, kept: Mapping[str, Any], own: Divergence | None) -> None:
-    """Refuse a model whose divergence has no name, unless it is there."""
+    """Raise an error for a model whose divergence has no name, unless it was given."""
     if kept["name"] is None and type(own).__name__ != kept["class"]:
         given, kind = "" if own is None else f", not with {type(own).__name__}", kept["class"]
         raise ModelFileError(
@@ -189,24 +198,8 @@ def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverag
     return Coverage(known > 0, blank)
 
 
-def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    if facts.keys() != USUAL.keys():
-        raise ValueError(f"its settings are {', '.join(map(str, facts))}")
-    settings = {key: read_back(value) for key, value in facts.items()}
-    if settings["init"] is None:
-        settings["init"] = arrays["init"]
-    elif settings["init"] not in INITS:
-        raise ValueError(f"its initial dictionary is {settings['init']!r}")
-    if settings["fixed"] is not None:
-        settings["fixed"] = arrays["fixed"]
-    if isinstance(settings["clip"], list):
-        settings["clip"] = tuple(settings["clip"])
-    sets = None if facts["sets"] is None else Sets(**read_back(facts["sets"]))
-    return settings | {"method": _method(facts["method"], Choice), "sets": sets}
-
-
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
-    """Refuse a dictionary and statistics that are not such as the method keeps."""
+    """Raise an error for a dictionary and statistics that are not such as the method keeps."""
     method, state = learned.method, learned.state
     state.require_counts()
     if not state.C.contains(state.W):
@@ -243,12 +236,12 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
 
 
 def _source_facts(source: Spec | None) -> dict[str, Any] | None:
-    """The names of the features are stored apart, since data without a source may have some too."""
+    """Return how the features were made; their names are stored apart, since data without a source may have some."""
     return None if source is None else {"scheme": source.scheme, "options": dict(source.options)}
 
 
 def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:
-    """By name, or by class if no name leads to it: as the user gave it, and what it has become."""
+    """Return the divergence by name, or by class if no name leads to it: as it was given, and what it has become."""
     own = not learned.name or divergences.find(learned.name) is not type(learned)
     return {
         "name": None if own else learned.name,
@@ -259,7 +252,7 @@ def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str,
 
 
 def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any], own: Divergence | None) -> tuple[Any, Divergence]:
-    """The divergence as the user gave it, in words or as an object, and what it has become."""
+    """Return the divergence as the user gave it, in words or as an object, and what it has become."""
     matrices = {key.removeprefix("divergence."): a for key, a in arrays.items() if key.startswith("divergence.")}
     given, parameters = kept["given"], read_back(kept["parameters"]) | matrices
     if kept["name"] is None and own is not None:
@@ -276,7 +269,7 @@ def _divergences(arrays: Mapping[str, Any], kept: Mapping[str, Any], own: Diverg
 
 
 def _holds_numbers(text: str) -> bool:
-    """Is it a name, or a name and numbers? Other words may name a file, which no model file may have us read."""
+    """Tell whether it is a name, or a name and numbers; other words may name a file, which no model makes us read."""
     name, colon, _ = text.partition(":")
     return not colon or next(kind for kind in divergences.find(name).__mro__ if "parse" in vars(kind)) is Divergence
 
@@ -284,3 +277,32 @@ def _holds_numbers(text: str) -> bool:
 def _scalars(divergence: Divergence) -> dict[str, Any]:
     parameters = divergence.parameters()
     return {key: plain(value) for key, value in parameters.items() if not isinstance(value, np.ndarray)}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON takes it: NumPy's numbers become Python's, tuples lists, infinity a word."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, Constants):
+        return value.text()
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(part) for part in value]
+    return str(value) if isinstance(value, float) and np.isinf(value) else value
+
+
+def read_back(value: Any) -> Any:
+    """Return the value that ``plain`` was given, but for the types that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: read_back(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [read_back(part) for part in value]
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """Return a list of texts that was read, or raise an error."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ValueError(f"it has {value!r} where texts belong")
+    return tuple(value)

@@ -1,0 +1,46 @@
+"""The structure of the code: what a reader may rely on when reading one class alone."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+import onmf
+
+FLAT = ("onmf.estimators", "onmf.persistence")
+
+
+def classes_of(package: str) -> Iterator[type]:
+    """All classes that the modules of a package define."""
+    found: ModuleType = importlib.import_module(package)
+    for each in pkgutil.walk_packages(found.__path__, f"{package}."):
+        module = importlib.import_module(each.name)
+        yield from (kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == each.name)
+
+
+def implemented(kind: type) -> set[str]:
+    """The public methods and properties that a class itself implements; abstract ones are not."""
+    members = {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    return {
+        name
+        for name, member in members.items()
+        if (inspect.isfunction(member) or isinstance(member, (property, classmethod, staticmethod)))
+        and not getattr(member, "__isabstractmethod__", False)
+    }
+
+
+@pytest.mark.parametrize("package", FLAT)
+def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(package: str) -> None:
+    overridden = {
+        f"{kind.__name__}.{name} of {base.__name__}"
+        for kind in classes_of(package)
+        for base in kind.__mro__[1:]
+        if base.__module__.partition(".")[0] == onmf.__name__
+        for name in implemented(kind) & implemented(base)
+    }
+    assert not overridden
