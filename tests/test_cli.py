@@ -103,7 +103,7 @@ def test_fit_learns_what_the_library_learns_to_the_bit(
     folder: Path, tmp_path: Path, data: str, options: list[str], settings: dict[str, Any], method: str
 ) -> None:
     said = invoke("fit", folder / data, *OPTIONS, *options, "--out", tmp_path / "m")
-    assert f"{tmp_path / 'm'}: 3 atoms of 8 features from 120 samples" in said
+    assert f"{tmp_path / 'm'}: 3 components of 8 features from 120 samples" in said
     model = load(tmp_path / "m")
     expected = OnlineNMF(3, **(SAME_OPTIONS | settings))
     require_same_learning(model, expected.fit(scipy.sparse.csr_array(SPARSE) if data == "x.npz" else X))
@@ -339,9 +339,9 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "unknown solver": ([*FIT, "--method", "paper:solver=armij"], "did you mean 'armijo'?"),
     "solver that refuses the divergence": ([*FIT, "-d", "is", "--method", "paper:solver=polyak"], "Polyak refuses is"),
     "method that refuses the divergence": ([*FIT, "-d", "huber", "--method", "em"], "not 'huber'; use method"),
-    "unknown treatment of errors": ([*FIT, "--on-error", "ignore"], "on_error must be 'raise' or 'skip'"),
+    "unknown treatment of errors": ([*FIT, "--on-error", "ignore"], "Invalid value for '--on-error': 'ignore' is not one of 'raise', 'skip'. See onmf fit"),
     "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
-    "unknown init": ([*FIT, "--init", "nonsense"], "unknown init 'nonsense'; choose one of uniform"),
+    "unknown init": ([*FIT, "--init", "nonsense"], "Invalid value for '--init': 'nonsense' is not one of 'kmeans++', 'uniform'"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),
     "infinity in npy": (["fit", "infinite.npy", "--out", "new"], "at row 41, column 2"),
     "negative in csv": (["fit", "negative.csv", "--out", "new"], "the first -0.5, at row 41, column 2"),
@@ -446,7 +446,7 @@ def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Run) -> None:
 
 @pytest.mark.parametrize("loss", [0.123456789, np.nan])
 def test_the_progress_line_shows_samples_and_rate_and_the_loss_where_there_is_one(loss: float) -> None:
-    with terminal.errors.capture() as captured, terminal.progress_line("title") as show:
+    with terminal.errors.capture() as captured, progress.progress_line("title") as show:
         show(Progress(1500, 3000, 150, 3.0, loss, X))
     said = without_colours(captured.get().encode()).decode()
     assert "title" in said

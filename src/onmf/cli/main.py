@@ -68,7 +68,7 @@ def _run() -> int:
         # Typer's own errors about arguments; recognised by their method, since Typer keeps its Click where it likes.
         if not hasattr(error, "format_message"):
             raise
-        text = error.format_message()
+        text = error.format_message().replace("Value error, ", "")  # which Typer puts before some of its reasons
         if text.startswith("Usage:") or not text.strip():  # no command given: the help has been asked for
             console.print(text)
         else:
