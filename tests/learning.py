@@ -13,7 +13,7 @@ from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.learner.algorithm import BatchResult, learn
 from onmf.methods import Choice, Method, State
-from onmf.model.sets import Box, DictionarySet
+from onmf.model.sets import Box, DictionarySet, Sets
 from tests.conftest import F, LogCosh, example_id, examples
 
 K = 3
@@ -121,7 +121,7 @@ def sparse_counts(n: int, rng: np.random.Generator, mean: float = 0.5) -> np.nda
 
 def assert_sound(model: OnlineNMF, X: Any) -> None:
     """Finite and feasible: the dictionary, what is remembered, the coefficients and every loss."""
-    assert DictionarySet(model._sets.eps).contains(model.components_)
+    assert DictionarySet((model.sets or Sets()).eps).contains(model.components_)
     assert all(np.isfinite(array).all() for array in memory(model).values())
     H = model.transform(X)
     assert np.isfinite(H).all()

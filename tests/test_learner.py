@@ -589,7 +589,7 @@ def test_what_may_be_changed_in_mid_stream_takes_effect(name: str, change: str, 
     going_on.partial_fit(X)
     assert not np.array_equal(changed.components_, going_on.components_)
     assert changed.n_steps_ == 3 + (9 if change == "tau" else 3)
-    assert DictionarySet(changed._sets.eps).contains(changed.components_)
+    assert DictionarySet((changed.sets or Sets()).eps).contains(changed.components_)
     assert changed.method_ == changed.method
 
 

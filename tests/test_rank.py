@@ -19,7 +19,6 @@ from onmf._support.known import Known, Weighted, apart
 from onmf.cli.main import app
 from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis
-from onmf.estimators.held_out import held_out_losses
 from onmf.methods import EM
 from onmf.selection.rank import Trial, _judged, _suited, _turned
 from onmf.selection.speckle import Speckle
@@ -154,8 +153,8 @@ def test_neither_dictionary_nor_coefficients_see_what_is_held_out(sparse: bool, 
     one, two = (OnlineNMF(3, random_state=0, max_passes=2).fit(speckle.known(Rows(each))) for each in given)
     assert np.array_equal(one.components_, two.components_)
     known, entries = zip(*(speckle.split(np.arange(400), each) for each in given), strict=True)
-    assert np.array_equal(one._coefficients(known[0]), one._coefficients(known[1]))
-    judged = [held_out_losses(one, *both).sum() for both in zip(known, entries, strict=True)]
+    assert np.array_equal(*map(one._inference().coefficients, known))
+    judged = [one._inference().held_out_losses(*both).sum() for both in zip(known, entries, strict=True)]
     assert judged[1] > 10 * judged[0]
 
 
@@ -169,7 +168,7 @@ def test_held_out_entries_are_judged_by_the_divergence_in_the_units_of_the_data(
     H = model.transform(data, weights=known.present)
     Y = model.inverse_transform(H)
     expected = [model.divergence_.value(data[[n]][:, mask[n]], Y[[n]][:, mask[n]])[0] for n in range(80)]
-    assert held_out_losses(model, known, entries) == pytest.approx(np.array(expected), rel=1e-6)
+    assert model._inference().held_out_losses(known, entries) == pytest.approx(np.array(expected), rel=1e-6)
 
 
 def test_what_sparse_data_know_is_judged_as_that_of_dense_data_is() -> None:
@@ -179,7 +178,7 @@ def test_what_sparse_data_know_is_judged_as_that_of_dense_data_is() -> None:
     for implicit in ("zero", "missing"):
         known, entries = Speckle(0.1, 3, implicit=implicit).split(np.arange(400), stored)
         assert known.sparse == (implicit == "missing")
-        losses.append(held_out_losses(model, known, entries))
+        losses.append(model._inference().held_out_losses(known, entries))
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 

@@ -1,10 +1,11 @@
-"""What every fitted model does: ``transform``, ``loss``, ``stationarity``. Nothing here learns or changes the model."""
+"""``NMF``: what both estimators do with what they have learnt. Nothing here learns or changes the model."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -13,27 +14,28 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf._support.known import Known, apart, as_dense, as_known, checked_missing
+from onmf._support.known import Known, as_dense, as_known, checked_missing
 from onmf._support.seeds import require_seed
 from onmf._support.weights import given_rows, weighted
-from onmf.coefficients import precise
-from onmf.coefficients.problem import Penalty, Problem, pose
+from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.inputs import matrix_of, require_same_features
-from onmf.divergences import Divergence, Partial
-from onmf.divergences.partial import require_weighed
-from onmf.estimators.annotating import Annotating
-from onmf.estimators.described import Described
-from onmf.estimators.fitted_attribute import Shown
-from onmf.estimators.parameters import Parametrised
-from onmf.estimators.user_warnings import NOTHING_IMPLICIT, warn_raised, warn_unsolved
-from onmf.estimators.verbose import printer
+from onmf.data.iterable import is_stream
+from onmf.device.choose_device import device_of
+from onmf.device.tensors import as_array, is_tensor, require_samples
+from onmf.divergences import Divergence
+from onmf.estimators import description, streaming
+from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
+from onmf.estimators.inference import Inference, like, on_host
+from onmf.estimators.messages import NOTHING_IMPLICIT, printer
+from onmf.estimators.streaming import OnBad, Sent, is_distributed, solve_rows
+from onmf.insight.topics import leading, ranked
 from onmf.learner import Fitted, Progress
 from onmf.learner.usage import proportions
-from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.model.units import DataError, checked_clip, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.sets import Sets
+from onmf.model.units import checked_clip, refuse_bad_entries, refuse_infinite
 
-BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
+PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 def _delta(fitted: Fitted) -> Any:
@@ -45,8 +47,19 @@ def _names(fitted: Fitted) -> Any:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-class NMF(TransformerMixin, Annotating, Described, Parametrised):
-    """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary."""
+class _Frames(TransformerMixin):
+    """scikit-learn wraps ``transform``, so that it gives the data frame that a model's ``set_output`` asks for."""
+
+    def transform(self: Any, X: Any, H: Array) -> Any:
+        """Return H, which belongs to X."""
+        return H
+
+
+class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg] # untyped there
+    """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary.
+
+    scikit-learn does not wrap its ``transform``, which may give an iterator: arrays become data frames by ``_Frames``.
+    """
 
     n_components: int
     divergence: Divergence | str
@@ -59,7 +72,182 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
     random_state: Any
     callbacks: Any
     verbose: Any
+    on_error: str = "raise"  # OnlineNMF leaves it to the user, and the device too
+    device: str | None = None
     _learned: Fitted | None = None
+
+    components_ = FittedAttribute[Fitted, Array](lambda fitted: fitted.W)
+    n_components_ = FittedAttribute[Fitted, int](lambda fitted: len(fitted.state.W))
+    divergence_ = FittedAttribute[Fitted, Divergence](lambda fitted: fitted.divergence)
+    scale_ = FittedAttribute[Fitted, float](lambda fitted: fitted.units.scale)
+    n_samples_seen_ = FittedAttribute[Fitted, int](lambda fitted: fitted.history.samples)
+    history_ = FittedAttribute[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
+    usage_ = FittedAttribute[Fitted, Array](lambda fitted: fitted.usage.shares)
+    delta_ = FittedAttribute[Fitted, float](_delta, "a fit with the divergence huber")
+    n_features_in_ = FittedAttribute[Fitted, int](lambda fitted: fitted.features.number)
+    feature_names_in_ = FittedAttribute[Fitted, Any](_names, "a fit on data with names of features")
+
+    # Parameters
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; with ``deep``, also the constants of method, divergence and sets: ``method__tau``."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        return params | constants_in(params) if deep else params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
+        return super().set_params(**with_constants(params, self.get_params(deep=False)))
+
+    # Coefficients, fits and losses
+
+    def transform(self, X: Any, *, weights: Any = None) -> Any:
+        """Return the coefficients H (n, K) of X in the dictionary, solved precisely.
+
+        X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
+        iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"`` their rows that
+        cannot be read or transformed are logged and NaN, so that the others stay where they are.
+
+        A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, computed when it is asked
+        for.
+        """
+        if is_distributed(X):
+            find, K = Sent(self).coefficients, self.n_components_
+            return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
+        if isinstance(X, Source):
+            return streaming.transform_source(self, X)
+        if is_stream(X):
+            return streaming.transform_batches(self, X)
+        return like(X, _Frames.transform(self, X, self._inference().coefficients(self._checked(X, weights))))
+
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
+        """Call ``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
+        return self.fit(X, y, weights=weights, **fit_params).transform(X, weights=weights)
+
+    def proportions(self, X: Any) -> Any:
+        """Return how much of each sample's fit every component carries: rows of numbers that sum to one (n, K).
+
+        Components have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what component k
+        contributes. Coefficients on the simplex are shares already, of the sample's contents; bright components carry
+        more of its fit.
+        """
+        if is_distributed(X):
+            return streaming.map_partitions(self, X, Sent(self).proportions, self.n_components_, "proportions")
+        return like(X, proportions(self._inference().coefficients(self._checked(X)), self.components_))
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return the fit H @ W of coefficients H (n, K)."""
+        if is_distributed(X):
+            find, F = Sent(self).fit, self.n_features_in_
+            return streaming.map_partitions(self, X, find, F, "inverse", coefficients=True)
+        W, H = self._fitted.W, np.asarray(on_host(X))
+        if H.dtype.kind not in "buif":
+            raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
+        if H.ndim != 2 or H.shape[1] != len(W):
+            raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
+        refuse_bad_entries(H)
+        with threads.taken_from_blas():
+            fit = H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
+        refuse_infinite(fit, H, self._fitted.units.mean)
+        return like(X, fit)
+
+    def complete(self, X: Any, *, weights: Any = None) -> Any:
+        """Return X (n, F) with its missing entries filled by the fit; all other entries stay as they are.
+
+        An entry is missing if it is NaN, of weight zero or, with ``implicit="missing"``, not stored in a sparse X. A
+        sample without any known entry is filled with zeros.
+        """
+        known = self._checked(on_host(X), weights)
+        if not isinstance(known, Known):
+            cure = NOTHING_IMPLICIT if self.implicit == "missing" else "set missing='nan', or implicit='missing'"
+            raise ValueError(f"complete needs to know what is missing: {cure}.")
+        fit = self.inverse_transform(self._inference().coefficients(known)).astype(known.dtype, copy=False)
+        dense = known.densified()
+        return like(X, np.where(dense.present > 0, dense.X, fit))
+
+    def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
+        """Return the mean divergence per sample at the precise coefficients, in the data's units.
+
+        It is that of the known entries, by their weights; penalties are no part of it.
+        """
+        if is_distributed(X):
+            return streaming.loss_of_partitions(self, X, sample_weight, weights)
+        return self._inference().loss(self._checked(X, weights, sample_weight))
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:
+        """Return minus the loss: higher is better."""
+        return -self.loss(X, sample_weight=sample_weight, weights=weights)
+
+    def stationarity(self, X: Any) -> float:
+        """Return ||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
+
+        It is the distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
+        """
+        return self._inference().stationarity(self._checked(on_host(X)))
+
+    def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
+        """Yield the coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
+
+        Rows that cannot be read or solved are an error, unless ``on_bad`` is there to be told of it: they are then NaN,
+        so that rows stay where they are. Rows that the source leaves out are missing where the others have names, since
+        these tell, and where it gives its rows in another order than that of their numbers.
+        """
+        solve = partial(solve_rows, self)
+        return streaming.in_place(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
+
+    def reconstructed(
+        self, source: Source, size: int, on_bad: OnBad | None = None, coefficients: bool = False
+    ) -> Iterator[tuple[Any, Array]]:
+        """Yield the fits H @ W of a source's batches, which hold samples or, if it says so, coefficients.
+
+        Bad rows are treated as by ``served``.
+        """
+
+        def fit(rows: Any, X: Any) -> Array:
+            if coefficients:
+                X = as_dense(X)
+                refuse_bad_entries(X, rows)
+            return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, rows, X)))
+
+        return streaming.in_place(source, size, on_bad, fit, self.n_features_in_, self.components_.dtype)
+
+    # What the components are
+
+    def top_features(self, n: int = 10, by: str = "weight") -> list[list[tuple[str, float]]]:
+        """Return for every component its n leading features, the largest first: their names and their values.
+
+        ``by="weight"``: the feature's share of the component. ``"lift"``: that share over the feature's share in all
+        data, to which the mean feature's is added, so that rare ones do not win by chance. ``"specificity"``: how far
+        that share is above the next best component's, as a Kullback-Leibler divergence; for marker genes. The formulas
+        are in ``onmf.insight.topics.ranking``. Features without names are "feature 0", "feature 1", ...
+        """
+        fitted = self._fitted
+        require_whole(1, n=n)
+        values = ranked(fitted.W, fitted.usage.shares, by)
+        names = fitted.features.names
+        return [
+            [(f"feature {f}" if names is None else names[f], float(row[f])) for f in features]
+            for row, features in zip(values, leading(values, n), strict=True)
+        ]
+
+    def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
+        """Write into an AnnData object, in place, and return it.
+
+        The coefficients of the cells go to ``obsm[f"X_{key}"]`` (cells, K), the dictionary to ``varm[key]`` (genes, K),
+        with NaN for genes that the model does not have, and what was run to ``uns[key]``. The genes are found by their
+        names. ``layer`` is read instead of ``X``; a model that was learnt from a layer of an .h5ad reads that one.
+        """
+        return description.annotate(self, adata, key, layer)
+
+    def report(self, X: Any = None, path: str | Path = "report.html", *, title: str | None = None) -> Path:
+        """Write a page about the model: components, convergence and warnings; with X, how it fits them.
+
+        The page is one HTML file that needs no network. X is whatever ``transform`` takes: an array, sparse matrix,
+        data frame, AnnData object, ``Source`` or iterator of batches; it is read once, in memory that does not grow.
+        Rows of X that cannot be used are counted on the page. Needs ``onmf[report]``.
+        """
+        usual = f"{type(self).__name__} with {self.n_components_} components"
+        description.write_report(self, X, path, title or usual)
+        return Path(path)
 
     # What was learnt
 
@@ -70,164 +258,24 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
             raise AttributeError("nothing has been learnt yet.")
         return self._learned
 
-    components_ = Shown[Fitted, Array](lambda fitted: fitted.W)
-    n_components_ = Shown[Fitted, int](lambda fitted: len(fitted.state.W))
-    divergence_ = Shown[Fitted, Divergence](lambda fitted: fitted.divergence)
-    scale_ = Shown[Fitted, float](lambda fitted: fitted.units.scale)
-    n_samples_seen_ = Shown[Fitted, int](lambda fitted: fitted.history.samples)
-    history_ = Shown[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
-    delta_ = Shown[Fitted, float](_delta, "a fit with the divergence huber")
-    n_features_in_ = Shown[Fitted, int](lambda fitted: fitted.features.number)
-    feature_names_in_ = Shown[Fitted, Any](_names, "a fit on data with names of features")
-
-    # Using it
-
-    def transform(self, X: Any, *, weights: Any = None) -> Array:
-        """The coefficients H (n, K) of X in the dictionary, solved precisely."""
-        return self._coefficients(self._checked(X, weights))
-
-    def _coefficients(self, X: Any) -> Array:
-        H = np.empty((X.shape[0], self.n_components_), dtype=X.dtype)
-        for rows, h, _ in self._solved(X):
-            H[rows] = h
-        H *= self._fitted.coefficient_unit
-        refuse_infinite(H, X, self._fitted.units.mean)
-        return H
-
-    def proportions(self, X: Any) -> Array:
-        """How much of each sample's fit every atom carries: rows of numbers that sum to one (n, K).
-
-        Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes.
-        Coefficients on the simplex are shares already, of the sample's contents; bright atoms carry more of its fit.
-        """
-        return proportions(self._coefficients(self._checked(X)), self.components_)
-
-    def inverse_transform(self, X: Any) -> Array:
-        """The fit H @ W of coefficients H (n, K)."""
-        W = self._fitted.W
-        H = np.asarray(X)
-        if H.dtype.kind not in "buif":
-            raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
-        if H.ndim != 2 or H.shape[1] != len(W):
-            raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
-        refuse_bad_entries(H)
-        with threads.taken_from_blas():
-            X = H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
-        refuse_infinite(X, H, self._fitted.units.mean)
-        return X
-
-    def complete(self, X: Any, *, weights: Any = None) -> Array:
-        """X (n, F) with its holes filled by the fit: what is NaN, of weight zero or, with ``implicit="missing"``, not
-        stored in a sparse X. What is known stays as it is.
-
-        A sample of which nothing is known is filled with zeros.
-        """
-        known = self._checked(X, weights)
-        if not isinstance(known, Known) and self.implicit == "missing":
-            raise ValueError(f"complete needs to know what is missing: {NOTHING_IMPLICIT}.")
-        if not isinstance(known, Known):
-            raise ValueError("complete needs to know what is missing: set missing='nan', or implicit='missing'.")
-        fit = self.inverse_transform(self._coefficients(known)).astype(known.dtype, copy=False)
-        dense = known.densified()
-        return np.where(dense.present > 0, dense.X, fit)
-
-    def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
-        """The mean divergence per sample at the precise coefficients, in the data's units.
-
-        Of what is known, by its weights; penalties are no part of it.
-        """
-        return self._loss(self._checked(X, weights, sample_weight))
-
-    def _loss(self, X: Any) -> float:
-        X, counts = apart(X)
-        share = np.full(X.shape[0], 1 / X.shape[0]) if counts is None else counts / counts.sum()
-        total, unit = 0.0, self.divergence_.loss_unit(self.scale_)
-        for rows, H, problem in self._solved(X):
-            with threads.taken_from_blas():
-                losses = problem.loss(H, problem.fit(H)).astype(np.float64)
-            refuse_infinite(losses * unit, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
-            total += float((losses / X.shape[0] if counts is None else losses * share[rows]).sum())
-        return total * unit
-
-    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:
-        """Minus the loss: higher is better."""
-        return -self.loss(X, sample_weight=sample_weight, weights=weights)
-
-    def stationarity(self, X: Any) -> float:
-        """||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
-
-        The distance from the critical points that the theorem speaks of; outside class D2 an indicator only. By
-        Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
-        """
-        X = self._checked(X)
-        divergence, W = self._fitted.inside, self._fitted.state.W.astype(X.dtype, copy=False)
-        divergence = Partial(divergence) if isinstance(X, Known) else divergence
-        gradient = self._fitted.state.penalties.slope(W)
-        for rows, H, problem in self._solved(X):
-            with threads.taken_from_blas():
-                slope = divergence.grad(as_dense(problem.X), H @ W)
-                refuse_infinite(slope, X[rows], self._fitted.units.mean, range(rows.start, rows.stop))
-                gradient += H.T @ slope / X.shape[0]
-        feasible = self._feasible()
-        gradient[: feasible.fixed] = 0  # known atoms do not move
-        distance = float(np.linalg.norm(W - feasible.project(W - gradient)))
-        if not np.isfinite(gradient).all() or not np.isfinite(distance):
-            raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
-        return distance
-
     @property
-    def _sets(self) -> Sets:
-        return Sets() if self.sets is None else self.sets
+    def _spec(self) -> Spec:
+        """How the features were made."""
+        return getattr(self._fitted, "source", None) or Spec(names=self._fitted.features.names)
 
-    def _feasible(self) -> DictionarySet | DictionaryBox:
-        """The set that W lies in."""
-        return self._where[0]
-
-    @property
-    def _where(self) -> tuple[DictionarySet, Box | Simplex]:
-        """The sets of dictionaries and of coefficients that what was learnt belongs to."""
-        C, H = self._sets.where("simplex" if self._fitted.shares else "nonnegative")
-        return dataclasses.replace(C, fixed=self._fitted.state.C.fixed), H
-
-    def _penalty(self) -> Penalty:
-        """On the coefficients."""
-        return self._fitted.state.penalties.of_coefficients
-
-    def _solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
-        """Block by block: the rows, their precise coefficients, and the problem that they solve in internal units."""
-        fitted, penalty, box = self._fitted, self._penalty(), self._where[1]
-        divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
-        if isinstance(X, Known):
-            require_weighed(divergence)
-            divergence = Partial(divergence)
-        solver = precise(divergence).stopping(self.transform_tol, self.transform_max_iter)
-        sparse = solver.takes_sparse(divergence)
-        raised = unsolved = 0
-        for first in range(0, X.shape[0], BLOCK):
-            rows = slice(first, min(first + BLOCK, X.shape[0]))
-            given, numbers = X[rows] if sparse else as_dense(X[rows]), range(rows.start, rows.stop)
-            V, count = fitted.units.inside(given, fitted.divergence, numbers)
-            problem = pose(divergence, V, W, box, penalty)
-            with threads.taken_from_blas():
-                found = solver.solve(problem)
-            refuse_infinite(found.H, given, fitted.units.mean, numbers)
-            if self.sets is None and not fitted.shares:  # a bound of the user's own is meant
-                refuse_bounded(found.H, box.high, given, fitted.units.scale, numbers)
-            raised += count
-            unsolved += int(np.count_nonzero(~found.converged))
-            yield rows, found.H, problem
-        if raised and not fitted.raised:
-            warn_raised(fitted.divergence, raised)
-        if unsolved:
-            warn_unsolved(unsolved, X.shape[0], self.transform_tol, self.transform_max_iter)
+    def _inference(self) -> Inference:
+        fitted = self._fitted
+        # Coefficients under absolute deviations are found by the processor, as linear programmes.
+        device = None if fitted.divergence.absolute_deviations else device_of(self.device)
+        return Inference(fitted, self.sets, self.transform_tol, self.transform_max_iter, device)
 
     # Checks
 
     def _check_settings(self) -> None:
-        """Refuse settings that no data could make work; the learner checks its own."""
+        """Raise an error for settings that no data could make work; the learner checks its own."""
         require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
         require_at_least(0, transform_tol=self.transform_tol)
-        if not isinstance(self._sets, Sets):
+        if not isinstance(self.sets, (Sets, type(None))):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")
         callbacks = () if self.callbacks is None else self.callbacks
         if not isinstance(callbacks, Collection) or not all(map(callable, callbacks)):
@@ -237,18 +285,23 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
         checked_missing(self.missing, self.implicit)
         require_seed(self.random_state)
 
-    def _require_switches(self, *names: str) -> None:
-        for name in names:
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-
     def _listeners(self) -> list[Callable[[Progress], Any]]:
-        """The user's callbacks, and what ``verbose`` prints."""
+        """The user's callbacks, and the printer that ``verbose`` asks for."""
         listeners = [] if self.callbacks is None else list(self.callbacks)
         return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
     def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
+        """Samples to use the model on: with their weights, and without bad entries."""
         check_is_fitted(self)
+        if is_tensor(X):
+            device = device_of(self.device)
+            require_samples(X, device, self.n_features_in_)
+            if device is not None and weights is None and sample_weight is None and self.missing is None:
+                low, high = (float(each) for each in X.detach().aminmax())
+                if not (low >= 0 and high < np.inf):
+                    refuse_bad_entries(as_array(X))
+                return X.detach()
+            X = as_array(X)
         X, features = self._validated(X, reset=False)
         return self._meant(X, features, sample_weight, weights)
 
@@ -260,16 +313,22 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
-        """Shape, type and feature names by scikit-learn's rules; the entries are checked by ``refuse_bad_entries``."""
-        X, named = matrix_of(X, None if reset else self._fitted.features)
-        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": False}
+        """Shape, type and feature names by scikit-learn's rules; ``refuse_bad_entries`` checks the entries."""
+        learnt = None if reset else self._fitted.features
+        if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
+            if learnt is None:
+                return X, Features(X.shape[1])
+            if learnt.names is None and learnt.number == X.shape[1]:
+                return X, learnt
+        X, named = matrix_of(X, learnt)
+        options = {"accept_sparse": "csr", "dtype": list(PRECISIONS), "ensure_all_finite": False}
         if named is not None:
-            if not reset:
-                require_same_features(named, self._fitted.features)
+            if learnt is not None:
+                require_same_features(named, learnt)
             return check_array(X, estimator=self, **options), named
-        if not reset:
-            return validate_data(self, X, reset=False, **options), self._fitted.features
-        # scikit-learn writes down the features that it finds: on a stand-in, so that a refused X changes nothing here.
+        if learnt is not None:
+            return validate_data(self, X, reset=False, **options), learnt
+        # scikit-learn writes down the features that it finds: on a stand-in, so that a bad X changes nothing here.
         found = type(type(self).__name__, (BaseEstimator,), {})()
         X = validate_data(found, X, reset=True, **options)
         return X, Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None))
@@ -277,7 +336,7 @@ class NMF(TransformerMixin, Annotating, Described, Parametrised):
     # scikit-learn's conventions
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """The columns of H: component_0, component_1, ..."""
+        """Return the names of the columns of H: component_0, component_1, ..."""
         return np.asarray([f"component_{k}" for k in range(self._fitted.state.W.shape[0])], dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -21,22 +21,22 @@ from onmf.coefficients.problem import Penalties
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.divergences.partial import require_weighed
-from onmf.estimators.fitted_attribute import Shown
-from onmf.estimators.reported import Reported
-from onmf.estimators.user_warnings import warn_dense, warn_raised
+from onmf.estimators.attributes import FittedAttribute
+from onmf.estimators.base import NMF
+from onmf.estimators.messages import warn_dense, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.methods import State
 from onmf.methods.batch.choosing import updates_of
 from onmf.methods.batch.iterations import PATIENCE, Iterate, factorise
 from onmf.model.fixed import beside, count, known_atoms, require_fittable, require_known
-from onmf.model.sets import Sets, Simplex
+from onmf.model.sets import DictionarySet, Sets, Simplex
 from onmf.model.units import DataError, Units, checked_clip, refuse_infinite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factorised(Fitted):
-    """What the iterations have come to."""
+    """A model with the coefficients that the iterations have come to."""
 
     H: Array  # in the data's units
     weight: float  # of all samples
@@ -48,7 +48,7 @@ class Factorised(Fitted):
         return float(np.sqrt(2 * self.weight) * np.sqrt(self.history.entries[-1][2]))
 
 
-class BatchNMF(Reported):
+class BatchNMF(NMF):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
@@ -59,14 +59,14 @@ class BatchNMF(Reported):
     Parameters
     ----------
     n_components : int, default 40
-        K, the number of atoms of the dictionary.
+        K, the number of components of the dictionary.
     divergence : str or Divergence, default "kl"
         The loss d(x || hW), as in ``OnlineNMF``. Huber's delta, if not given, is a tenth of the data's mean.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary; with ``fixed`` an array (K - J, F), of the atoms that are learnt. Zeros in it stay
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. Zeros in it stay
         zeros: no multiplicative update leaves them.
     fixed : array (J, F) or None, default None
-        Known atoms, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
+        Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
     max_iter : int, default 1000
         Iterations at most.
     tol : float, default 1e-5
@@ -77,11 +77,11 @@ class BatchNMF(Reported):
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
-        "nan": entries that are NaN are unknown, and everything is learnt from the others; None: they are an error.
+        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they are an error.
     implicit : {"zero", "missing"}, default "zero"
-        What a sparse X does not store: zeros, or entries that are unknown, as in ratings.
+        Entries that a sparse X does not store: zeros, or missing, as in ratings.
     l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
-        Prices of ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, as in ``OnlineNMF``.
+        Penalties on ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, as in ``OnlineNMF``.
     sets : Sets or None, default None
         The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
@@ -110,7 +110,7 @@ class BatchNMF(Reported):
     converged_ : bool
         Whether ``tol`` was reached.
     usage_ : array (K,)
-        Each atom's share of all that is fitted: the mean of the samples' ``proportions`` at ``coefficients_``.
+        Each component's share of all that is fitted: the mean of the samples' ``proportions`` at ``coefficients_``.
     history_ : dict of arrays "samples", "seconds", "loss"
         At the start and after every iteration: samples gone over, seconds, and the mean loss of a sample.
     n_features_in_, feature_names_in_
@@ -164,13 +164,18 @@ class BatchNMF(Reported):
         self.callbacks = callbacks
         self.verbose = verbose
 
+    coefficients_ = FittedAttribute[Factorised, Array](lambda factorised: factorised.H)
+    n_iter_ = FittedAttribute[Factorised, int](lambda factorised: factorised.state.steps)
+    converged_ = FittedAttribute[Factorised, bool](lambda factorised: factorised.converged)
+    reconstruction_err_ = FittedAttribute[Factorised, float](lambda factorised: factorised.reconstruction_error)
+
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
         """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing.
         """
-        self._check_settings()
+        self._check_batch_settings()
         X, features = self._validated(X, reset=True)
         warn_dense(X, self.missing, self.implicit, weights, stacklevel=3)
         X, samples = apart(self._meant(X, features, sample_weight, weights))
@@ -178,15 +183,16 @@ class BatchNMF(Reported):
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
         if isinstance(X, Known):
             require_weighed(divergence)
-        self._sets.require_positive_fit(divergence)
-        penalties = Penalties.of(vars(self))
+        sets, penalties = self.sets or Sets(), Penalties.of(vars(self))
+        sets.require_positive_fit(divergence)
         penalties.require_effect(coefficients_bounded=False)
         if penalties and divergence.multiplicative_slope is None:
-            raise ValueError(f"BatchNMF refuses penalties under {divergence.name} with its parameter; use OnlineNMF.")
+            raise ValueError(f"BatchNMF has no penalties under {divergence.name} with its parameter; use OnlineNMF.")
+        C = replace(sets.dictionaries, fixed=count(self.fixed))
         before = self._learned
         try:
             with threads.taken_from_blas():
-                self._factorise(X, samples, units, divergence, features, penalties)
+                self._factorise(X, samples, units, divergence, features, penalties, C)
             self._warn_unless_converged()
             if isinstance(X, Known) and (gaps := Coverage.of(X).warning):
                 warnings.warn(gaps, UserWarning, stacklevel=2)
@@ -194,6 +200,17 @@ class BatchNMF(Reported):
             self._learned = before
             raise
         return self
+
+    def _check_batch_settings(self) -> None:
+        self._check_settings()
+        require_whole(1, max_iter=self.max_iter)
+        require_at_least(0, tol=self.tol)
+        require_known(self.fixed, self.n_components)
+        if isinstance((self.sets or Sets()).where(self.coefficients)[1], Simplex):
+            raise ValueError(
+                "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
+                "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
+            )
 
     def _warn_unless_converged(self) -> None:
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
@@ -213,11 +230,11 @@ class BatchNMF(Reported):
         divergence: Divergence,
         features: Features,
         penalties: Penalties,
+        C: DictionarySet,
     ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, n = divergence.in_units(units.scale), X.shape[0]
         weight = n if samples is None else float(samples.sum())
-        C = replace(self._sets.dictionaries, fixed=count(self.fixed))
         known = known_atoms(self.fixed, X.shape[1], X.dtype)
         require_fittable(known, self.n_components, C, inside)
         updates, shown, raised = updates_of(X, samples, units, divergence, inside)
@@ -255,7 +272,7 @@ class BatchNMF(Reported):
             warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate, weight: float, samples: Array | None) -> Factorised:
-        """An iterate as the result; atoms that were learnt are divided by their largest weights unless that costs."""
+        """Return an iterate as the result; learnt components are divided by their largest weights unless that costs."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
         if not fitted.state.penalties:
             size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)
@@ -265,19 +282,3 @@ class BatchNMF(Reported):
         state = replace(fitted.state, W=W, samples=fitted.history.samples, steps=now.number)
         reached = {"state": state, "usage": Usage.of(H, W, samples)}
         return Factorised(**(vars(fitted) | reached), H=H, weight=weight, converged=now.converged)
-
-    coefficients_ = Shown[Factorised, Array](lambda factorised: factorised.H)
-    n_iter_ = Shown[Factorised, int](lambda factorised: factorised.state.steps)
-    converged_ = Shown[Factorised, bool](lambda factorised: factorised.converged)
-    reconstruction_err_ = Shown[Factorised, float](lambda factorised: factorised.reconstruction_error)
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        require_whole(1, max_iter=self.max_iter)
-        require_at_least(0, tol=self.tol)
-        require_known(self.fixed, self.n_components)
-        if isinstance(self._sets.where(self.coefficients)[1], Simplex):
-            raise ValueError(
-                "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
-                "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
-            )

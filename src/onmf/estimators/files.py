@@ -23,21 +23,23 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
         raise ModelFileError("only a fitted model can be saved; call fit or partial_fit first.")
     settings = nmf.get_params(deep=False) | {"divergence": model.lasting(nmf.divergence, nmf.divergence_)}
     again = OnlineNMF(**settings)
-    learner.continued(again._recipe(), nmf._learned)  # settings may have been changed, so that no file would be read
+    # Settings may have been changed so that no file with them could be read.
+    learner.continued(again._configured().recipe, nmf._learned)
     file.write(path, *model.contents(settings, nmf._learned))
 
 
 def load(path: str | Path, divergence: Divergence | None = None) -> OnlineNMF:
-    """The model that ``save`` or a checkpoint wrote to ``path``. Everything read is checked; nothing is executed.
+    """Return the model that ``save`` or a checkpoint wrote to ``path``.
 
-    A model that was learnt with an unregistered divergence of your own needs it again, as ``divergence``.
+    Everything read is checked; nothing is executed. A model that was learnt with an unregistered divergence of your own
+    needs it again, as ``divergence``.
     """
     settings, learned = model.read(path, divergence)
     if divergence is not None and settings["divergence"] is not divergence:
         raise ModelFileError(f"{path} was learnt with a divergence that is found by its name; leave out divergence=.")
     nmf = OnlineNMF(**settings)
     try:
-        nmf._recipe()
+        nmf._configured()
     except file.BROKEN as error:
         raise file.damaged(path, error) from None
     nmf._learned = learned

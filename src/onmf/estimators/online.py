@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from onmf import learner, methods
+from onmf._support.checks import require_whole
+from onmf._support.device_rows import on_host
+from onmf._support.known import as_learnt
+from onmf._support.seeds import generators
+from onmf._support.weights import given_rows, weighted
+from onmf.data import Batches, Rows, Source, Spec
+from onmf.data.columns import Features
+from onmf.data.inputs import likeness
+from onmf.data.iterable import is_stream
+from onmf.data.pipes import ended_by_interrupts
+from onmf.device.choose_device import device_of
+from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
+from onmf.distributed import Partitions
 from onmf.divergences import Divergence
-from onmf.estimators.fitting import Fitting
-from onmf.estimators.resume import kept_in
-from onmf.learner import Progress
+from onmf.estimators.attributes import FittedAttribute
+from onmf.estimators.base import NMF
+from onmf.estimators.messages import warn_dense, warn_raised
+from onmf.estimators.streaming import is_distributed, partitions_of
+from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.sets import Sets
+from onmf.model.settings import ONLINE
+from onmf.model.units import DataError, refuse_bad_entries
+from onmf.persistence import model as model_file
 from onmf.persistence.checkpoint import Checkpoint
 
+log = logging.getLogger("onmf")
 
-class OnlineNMF(Fitting):
+Weights = tuple[Any, Any]  # of samples, and of entries, as the user gave them
+
+
+@dataclass
+class _Configured:
+    """The settings as the learner takes them, and what was learnt with them last."""
+
+    given: list[Any]  # the values that they were made of
+    recipe: Recipe
+    reading: Reading
+    learned: Learned | None = None
+
+
+class OnlineNMF(NMF):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
     **Samples are rows.** ``components_`` is W, ``transform`` gives H. One pass over the samples, in memory that does
@@ -25,7 +66,7 @@ class OnlineNMF(Fitting):
     Parameters
     ----------
     n_components : int, default 40
-        K, the number of atoms of the dictionary.
+        K, the number of components of the dictionary.
     divergence : str or Divergence, default "kl"
         The loss d(x || hW): a name (``onmf.divergences.names()``), a name with parameters (``"beta:1.5"``,
         ``"huber:0.1"``), or an object (``Beta(1.5)``).
@@ -45,32 +86,33 @@ class OnlineNMF(Fitting):
     shuffle : bool, default True
         Whether ``fit`` shuffles the samples in each pass.
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary; with ``fixed`` an array (K - J, F), of the atoms that are learnt. An array outside the
-        set C is brought in by a change of units; on the simplex it is in the data's units, and ``fixed`` too.
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. An array outside
+        the set C is brought in by a change of units; on the simplex it is in the data's units, and ``fixed`` too.
     fixed : array (J, F) or None, default None
-        Atoms that are known: the first J of the K stay as they are, to the bit, and the other K - J are learnt beside
+        Fixed components: the first J of the K stay as they are, bit for bit, and the other K - J are learnt beside
         them. Those with entries above 1 are divided by their largest; their coefficients take up the scale. With all
-        atoms known, ``fit`` learns the scale and shows in ``history_`` how well they fit.
+        components fixed, ``fit`` learns the scale and shows in ``history_`` how well they fit.
     scale : {"mean", "none"}, default "mean"
         "mean": compute on X divided by the mean of the first batch, the reading of the paper that converges.
         "none": the literal reading.
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
     missing : {None, "nan"}, default None
-        "nan": entries that are NaN are unknown, and everything is learnt from the others; None: they are an error.
+        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they are an error.
     implicit : {"zero", "missing"}, default "zero"
-        What a sparse X does not store: zeros, or entries that are unknown, as in ratings.
+        Entries that a sparse X does not store: zeros, or missing, as in ratings.
     coefficients : {"nonnegative", "simplex"}, default "nonnegative"
         "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
         no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.
     l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
-        Prices of ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, with W <= 1. They are in
+        Penalties on ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, with W <= 1. They are in
         internal units (X divided by the mean of the first batch), so that X times a constant gives the same W. l1 makes
-        sparse, l2 small; a price on the dictionary needs one on the coefficients. The theorem needs l2_coefficients.
+        sparse, l2 small; a penalty on the dictionary needs one on the coefficients. The theorem needs
+        l2_coefficients.
     sets : Sets or None, default None
         The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
-        For streams in temporal order: so many samples are remembered, drawn evenly from all seen, and three of them are
+        For streams in temporal order: how many samples are remembered, drawn evenly from all seen; three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
@@ -97,7 +139,7 @@ class OnlineNMF(Fitting):
     Attributes
     ----------
     components_ : array (K, F)
-        The dictionary W, entries in [0, 1]; every atom's largest is 1 under the default methods. With
+        The dictionary W, entries in [0, 1]; every component's largest is 1 under the default methods. With
         ``coefficients="simplex"``, in the data's units.
     divergence_ : Divergence
         The divergence in the data's units, with all parameters known.
@@ -111,7 +153,7 @@ class OnlineNMF(Fitting):
     n_components_, n_samples_seen_, n_steps_, n_iter_ : int
         K, samples learnt from, dictionary updates, passes.
     usage_ : array (K,)
-        Each atom's share of all that was fitted: the mean of the samples' ``proportions`` as they were learnt from.
+        Each component's share of all that was fitted: the mean of the samples' ``proportions`` while learning.
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str
@@ -127,6 +169,10 @@ class OnlineNMF(Fitting):
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
+
+    _learned: Learned | None = None
+    _unlearned: Skipped = Skipped()  # batches that were skipped before anything was learnt
+    _configuration: _Configured | None = None
 
     def __init__(
         self,
@@ -187,6 +233,23 @@ class OnlineNMF(Fitting):
         self.callbacks = callbacks
         self.verbose = verbose
 
+    method_ = FittedAttribute[Learned, methods.Method](lambda learned: learned.method)
+    guarantee_ = FittedAttribute[Learned, str](learner.guarantee)
+    n_steps_ = FittedAttribute[Learned, int](lambda learned: learned.state.steps)
+    n_iter_ = FittedAttribute[Learned, int](lambda learned: learned.passes)
+    source_ = FittedAttribute[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
+    reconstruction_err_ = FittedAttribute[Learned, float](lambda learned: learned.reconstruction_error)
+
+    @property
+    def n_skipped_(self) -> int:
+        """Samples and batches left out under ``on_error="skip"``."""
+        return self._skipped.count
+
+    @property
+    def skipped_(self) -> list[str]:
+        """The reasons why the last hundred of them were left out."""
+        return list(self._skipped.reasons)
+
     # Learning
 
     def fit(
@@ -207,8 +270,8 @@ class OnlineNMF(Fitting):
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
-        run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, to
-        the bit. Files that were added to a folder since are learnt after those that were there.
+        run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, bit
+        for bit. Files that were added to a folder since are learnt after those that were there.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has
@@ -216,10 +279,242 @@ class OnlineNMF(Fitting):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        recipe, keep = self._recipe(), kept_in(checkpoint, resume)
+        configured, keep = self._configured(), Checkpoint.of(checkpoint, resume)
         with keep.alone() if keep is not None else nullcontext():
-            return self._fit(X, (sample_weight, weights), recipe, keep, resume, resume_from)
+            return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
+
+    def _fit(
+        self, X: Any, weights: Weights, configured: _Configured, keep: Checkpoint | None, resume: bool, resume_from: Any
+    ) -> Self:
+        """Learn, and write checkpoints that nobody else writes."""
+        recipe, reading = configured.recipe, configured.reading
+        if keep is not None:
+            reading = replace(reading, marked=True, verify=keep.verify)
+        settings = self.get_params(deep=False) | {"divergence": model_file.lasting(self.divergence, recipe.divergence)}
+        begun = None if keep is None else keep.opened(settings, resume)  # before the data are touched
+        same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
+        if not same_data:
+            begun = _learned_by(resume_from, recipe.divergence)
+        source, features = self._source(X, weights, recipe.device)
+        if begun is not None:
+            begun = _resumed(recipe, begun, same_data, source, features)
+        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        if same_data:
+            self._learned = begun or before
+        listeners = self._listeners()
+        try:
+            with ended_by_interrupts():
+                for learned, progress in self._course(recipe, source, reading, features, begun):
+                    self._learned = learned
+                    if progress is None:
+                        continue
+                    if progress.raised:
+                        warn_raised(learned.divergence, progress.raised)
+                    wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
+                    if keep is not None and keep.write_if_due(settings, learned):
+                        kept = learned
+                    if any(wishes):
+                        break
+            if learned is not None and (advice := learned.advice()):
+                warnings.warn(advice, ConvergenceWarning, stacklevel=2)
+            if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
+                warnings.warn(gaps, UserWarning, stacklevel=3)
+        except Exception:
+            self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
+            raise
+        finally:
+            if keep is not None and learned is not None and learned is not kept:
+                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
-        """Go on learning from one more batch, or in one pass over data of Dask. An error leaves the model as it was."""
-        return self._fit_more(X, (sample_weight, weights), self._recipe())
+        """Learn from one more batch, or in one pass over data of Dask. An error leaves the model as it was."""
+        configured, before = self._configured(), self._learned
+        known = before
+        if before is not None and configured.learned is not before:  # else the settings have made it what it is
+            known = learner.continued(configured.recipe, before)
+        try:
+            if type(X) is not np.ndarray and is_distributed(X):
+                self._learn_partitions(X, (sample_weight, weights), configured, known)
+            else:
+                self._learn_batch(X, (sample_weight, weights), configured.recipe, known)
+        except Exception:
+            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
+            raise
+        configured.learned = self._learned
+        return self
+
+    def _learn_partitions(self, X: Any, weights: Weights, configured: _Configured, known: Learned | None) -> None:
+        recipe, reading = configured.recipe, replace(configured.reading, max_passes=1, shuffle=False)
+        data, features = self._source(X, weights, recipe.device)
+        if known is not None:
+            learner.require_features(known, features, "the model")
+            known = replace(known, position=None)
+        unlearned = self._unlearned if known is None else Skipped()
+        for learned, progress in self._course(recipe, data, reading, features, known):
+            self._learned = replace(learned, position=None, skipped=unlearned + learned.skipped)
+            if progress is not None:
+                self._tell(learned, progress)
+
+    def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, known: Learned | None) -> None:
+        rows = given_rows(weights[0])
+        try:
+            batch, features = self._batch(X, weights, recipe.device, known)
+        except ValueError as error:
+            if known is None or self.on_error == "raise":
+                raise
+            return self._skip(error)
+        try:
+            begun = known
+            if begun is None:
+                host = on_host(batch)
+                refuse_bad_entries(host, rows, features.names)
+                begun = learner.begin(recipe, host, features, generators(self.random_state)[0], None, rows)
+            learned, progress = learner.step(recipe, begun, batch, rows)
+        except DataError as error:
+            if self.on_error == "raise":
+                raise
+            return self._skip(error)
+        self._learned = learned if known else replace(learned, skipped=self._unlearned)
+        return self._tell(learned, progress)
+
+    def _course(
+        self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
+    ) -> Iterator[tuple[Learned, Progress | None]]:
+        """What is learnt, batch by batch or round by round."""
+        given = reading, features, generators(self.random_state), begun
+        if isinstance(data, Source):
+            return learner.run(recipe, data, *given)
+        require_shards(recipe)
+        from onmf.distributed.rounds import run  # Dask is there, but not for everybody
+
+        return run(recipe, data, *given, self.shards)
+
+    def _tell(self, learned: Learned, progress: Progress) -> None:
+        if progress.raised:
+            warn_raised(learned.divergence, progress.raised)
+        if self.callbacks or self.verbose:
+            for listener in self._listeners():
+                listener(progress)
+
+    # What cannot be learnt from
+
+    @property
+    def _skipped(self) -> Skipped:
+        return self._unlearned if self._learned is None else self._learned.skipped
+
+    def _skip(self, error: Exception) -> None:
+        log.warning("Skipped a batch: %s", error)
+        skipped = self._skipped.and_also(error)
+        if self._learned is None:
+            self._unlearned = skipped
+        else:
+            self._learned = replace(self._learned, skipped=skipped)
+
+    # Settings
+
+    def _configured(self) -> _Configured:
+        """The settings as the learner takes them, checked; made anew when one of them has been replaced."""
+        given = [getattr(self, each.name) for each in ONLINE]
+        found = self._configuration
+        if found is not None and all(map(operator.is_, given, found.given)):
+            return found
+        self._check_settings()
+        if self.shards is not None:
+            require_whole(1, shards=self.shards)
+        settings = {each.name: value for each, value in zip(ONLINE, given, strict=True)}
+        settings["device"] = device_of(self.device)
+        reading = Reading.of(settings)
+        found = _Configured(given, Recipe.of(settings), reading)
+        if isinstance(self.init, str) and self.fixed is None:  # arrays may be changed in place
+            self._configuration = found
+        return found
+
+    def __getstate__(self) -> Any:
+        """Leave out the configuration: the device that "auto" means is another one elsewhere."""
+        return {**super().__getstate__(), "_configuration": None}
+
+    # Data
+
+    def _source(self, X: Any, weights: Weights, device: str | None) -> tuple[Source | Partitions, Features]:
+        """X as a source of batches, or as partitions, and its features."""
+        if is_distributed(X):
+            partitions = partitions_of(X, *weights, self.implicit)
+            return partitions, Features.of(partitions.n_features, partitions.feature_names)
+        if isinstance(X, Source) or is_stream(X):
+            if any(each is not None for each in weights):
+                raise ValueError(
+                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
+                    "own are learnt with partial_fit(batch, sample_weight=...)."
+                )
+            source = X if isinstance(X, Source) else Batches(X)
+            return source, Features.of(source.n_features, source.feature_names)
+        if is_tensor(X):
+            require_samples(X, device)
+            if device is not None and X.is_cuda and self._stays(weights):
+                return _on_device(X, device, dtype_of(X)), Features(X.shape[1])
+            X = as_array(X)
+        X, features = self._validated(X, reset=True)
+        warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
+        if device is not None and self._stays(weights):
+            from onmf.device.samples import fits  # PyTorch is there, but not for everybody
+
+            if fits(X, device):
+                return _on_device(X, device, X.dtype), features
+        X = weighted(X, *weights, self.implicit)
+        if self.on_error == "raise" and self.missing is None:
+            refuse_bad_entries(X, given_rows(weights[0]), features.names)
+        return Rows(X), features
+
+    def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Any, Features]:
+        """One batch as it is learnt from, a tensor on the device that was named, and its features."""
+        if is_tensor(X):
+            require_samples(X, device, None if known is None else known.state.W.shape[1])
+            if device is not None and self._stays(weights):
+                _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
+                return batch, Features(X.shape[1])
+            X = as_array(X)
+        X, features = self._validated(X, reset=known is None)
+        return as_learnt(weighted(X, *weights, self.implicit), self.missing, self.implicit), features
+
+    def _stays(self, weights: Weights) -> bool:
+        """Can data be learnt from where they are, or is there more to look at than their entries?"""
+        plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
+        return plain and self.on_error == "raise"
+
+
+def _on_device(X: Any, device: str, dtype: Any) -> Source:
+    """Return X as a source that stays on a device over all passes."""
+    from onmf.device.samples import moved
+    from onmf.device.source import RowsOnDevice
+
+    there = moved(X, device)
+    there = there if is_tensor(X) else replace(there, given=X)  # which is there anyway
+    if not there.sound:
+        refuse_bad_entries(as_array(X) if is_tensor(X) else X)
+    return RowsOnDevice(there, dtype)
+
+
+def _learned_by(resume_from: Any, own: Divergence) -> Learned:
+    """Return what the model that ``resume_from`` names has learnt."""
+    if isinstance(resume_from, (str, Path)):
+        return model_file.read(resume_from, own)[1]
+    learned = getattr(resume_from, "_learned", None)
+    if not isinstance(learned, Learned):
+        what = "a model that has learnt nothing" if hasattr(resume_from, "fit") else type(resume_from).__name__
+        raise TypeError(f"resume_from takes the file of a model, or a fitted OnlineNMF; got {what}.")
+    return learned
+
+
+def _resumed(
+    recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features
+) -> Learned:
+    """Return what was learnt, ready to continue with these settings in these data, or raise an error."""
+    if not same_data:
+        learner.require_features(learned, features, "the model", likeness(source, learned.source))
+        return replace(learner.continued(recipe, learned), position=None, passes=0)
+    if isinstance(source, Source):
+        learner.require_position(learned, source, features)
+    else:
+        learner.require_standing(learned, len(source), features)
+    return learner.continued(recipe, learned)

@@ -20,7 +20,6 @@ from onmf.data import Batches, Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
 from onmf.data.iterable import is_stream
-from onmf.estimators.held_out import held_out_losses
 from onmf.estimators.online import OnlineNMF
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
@@ -151,7 +150,7 @@ def _judged(model: OnlineNMF, source: Source, speckle: Speckle) -> float:
         batch, held = speckle.split(rows, batch)
         known, samples = apart(batch)
         counts = (np.ones(len(known)) if samples is None else samples) * (known.weight(axis=1) > 0)
-        total += float(counts @ held_out_losses(model, known, held))
+        total += float(counts @ model._inference().held_out_losses(known, held))
         entries += float(counts @ held.weight(axis=1))
     if not entries:
         raise ValueError("no entry was held out: the data are too few; hold out a larger share of them (held_out).")

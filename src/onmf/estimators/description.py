@@ -1,0 +1,175 @@
+"""What a fitted model tells others about itself: AnnData objects, the files of its coefficients, and reports."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.checks import is_number
+from onmf._support.version import __version__
+from onmf.data import Batches, Rows, Source
+from onmf.data.columns import Features, choose
+from onmf.data.inputs import is_anndata, likeness, require_same_features
+from onmf.data.iterable import is_stream
+from onmf.data.sinks import Origin
+from onmf.estimators.messages import UnsolvedWarning
+from onmf.insight.report.subject import Solved, Subject
+from onmf.learner import Learned
+from onmf.model.units import refuse_infinite
+
+if TYPE_CHECKING:
+    from onmf.estimators.base import NMF
+
+TOLD_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
+
+
+def changed_settings(model: NMF) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, without those that are told apart or are no settings."""
+    usual = type(model)().get_params(deep=False)
+    return {
+        name: value
+        for name, value in model.get_params(deep=False).items()
+        if name not in TOLD_APART and (np.ndim(value) > 0 or value != usual[name])
+    }
+
+
+def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") -> Origin:
+    """Return the model as files and AnnData objects that hold its coefficients tell of it."""
+    names = getattr(model, "feature_names_in_", None)
+    facts: dict[str, Any] = {
+        "version": __version__,
+        "divergence": model.divergence_.name,
+        "divergence_parameters": _plain(model.divergence_.parameters()),
+        "n_components": int(model.n_components_),
+        "component_names": model.get_feature_names_out().tolist(),
+        "rows": rows,  # of obsm
+        "n_samples_seen": int(model.n_samples_seen_),
+        "settings": _plain(changed_settings(model)),
+    }
+    if hasattr(model, "method_"):
+        facts["method"] = model.method_.text()
+    if layer is not None:
+        facts["layer"] = layer
+    return Origin(model.components_, None if names is None else tuple(map(str, names)), facts)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are texts, numbers or booleans."""
+    return {name: value for name, value in values.items() if isinstance(value, (str, bool)) or is_number(value)}
+
+
+def annotate(model: NMF, adata: Any, key: str, layer: str | None) -> Any:
+    """Write a model's coefficients, components and settings into an AnnData object, in place, and return it."""
+    check_is_fitted(model)
+    if not is_anndata(adata):
+        raise TypeError(f"annotate takes an AnnData object, got {type(adata).__name__}; transform takes arrays.")
+    if adata.isbacked:
+        raise TypeError(
+            f"this AnnData object is backed by {adata.filename}; annotate adata.to_memory(), or the file itself: "
+            "onmf transform MODEL x.h5ad --out x.h5ad."
+        )
+    if layer is None and model._spec.scheme == "h5ad":
+        layer = model._spec.options.get("layer")
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"there is no layer {layer!r}; the layers are {', '.join(adata.layers) or 'none'}.")
+    genes = adata.var_names.astype(str).tolist()
+    names = model._fitted.features.names
+    places, _, _ = choose("the AnnData object", genes, None if names is None else list(names), what="gene")
+    chosen = adata if places == list(range(len(genes))) else adata[:, places]
+    if layer is not None:
+        chosen = type(adata)(chosen.layers[layer], obs=chosen.obs[[]], var=chosen.var[[]])
+    origin = origin_of(model, layer)
+    H = np.asarray(model.transform(chosen))
+    loadings: Array = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
+    loadings[places] = origin.W.T
+    adata.obsm[f"X_{key}"], adata.varm[key] = H, loadings
+    texts = {name: np.array(fact, dtype=object) for name, fact in origin.facts.items() if isinstance(fact, list)}
+    adata.uns[key] = {**origin.facts, **texts}  # anndata writes arrays
+    return adata
+
+
+def write_report(
+    model: NMF,
+    X: Any,
+    path: str | Path,
+    title: str,
+    name: str = "X",
+    show: Callable[[int, int | None], None] | None = None,
+) -> Any:
+    """Write a page about the model and, if X is given, about how it fits X; return what the page says."""
+    from onmf.insight.report import page  # with a templating library, which nothing else needs
+
+    page.require_libraries()
+    data = None if X is None else (as_source(model, X, name), name)
+    return page.write(subject_of(model), path, title, data, show)
+
+
+def as_source(model: NMF, X: Any, name: str) -> Source:
+    """Return X as a source of samples that have the model's features."""
+    if isinstance(X, Source) or is_stream(X):
+        source = X if isinstance(X, Source) else Batches(X)
+        found, cure = Features.of(source.n_features, source.feature_names), likeness(source, model._spec)
+        require_same_features(found, model._fitted.features, name, cure=cure)
+        return source
+    return Rows(model._validated(X, reset=False)[0])
+
+
+def subject_of(model: Any) -> Subject:
+    """Return what a report needs to know of a fitted model."""
+    fitted = model._fitted
+    online: dict[str, Any] = {"converged": getattr(model, "converged_", None)}
+    if isinstance(fitted, Learned):
+        coverage = fitted.coverage
+        online = {
+            "guarantee": getattr(model, "guarantee_", None),
+            "too_long_steps": fitted.advice(),
+            "skipped": fitted.skipped.count,
+            "reasons": fitted.skipped.reasons,
+            "changes": fitted.drift.changes,
+            "unknown": () if coverage is None else tuple(np.flatnonzero(~coverage.features).tolist()),
+            "blank": 0 if coverage is None else coverage.blank,
+        }
+    return Subject(
+        estimator=type(model).__name__,
+        settings={
+            name: f"matrix {np.shape(value)}" if np.ndim(value) > 1 else str(value)
+            for name, value in changed_settings(model).items()
+        },
+        W=model.components_,
+        fixed=fitted.state.C.fixed,
+        names=fitted.features.names,
+        source=model._spec,
+        divergence=model.divergence_,
+        method=model.method_.text() if hasattr(model, "method_") else "multiplicative updates",
+        history=model.history_,
+        passes=model.n_iter_,
+        solve=lambda X: _solve_for_report(model, X),
+        missing=model.missing,
+        implicit=model.implicit,
+        units=fitted.units,
+        usage=getattr(model, "usage_", None),
+        **online,
+    )
+
+
+def _solve_for_report(model: NMF, X: Any) -> Solved:
+    """Return coefficients, losses and sizes of sound samples."""
+    fitted = model._fitted
+    H, losses, sizes = np.empty((X.shape[0], model.n_components_)), np.empty(X.shape[0]), np.empty(X.shape[0])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for rows, found, problem in model._inference().solved(X):
+            with threads.taken_from_blas():
+                losses[rows] = problem.loss(found, problem.fit(found))
+            H[rows], sizes[rows] = found, problem.scale
+    unit = fitted.divergence.loss_unit(fitted.units.scale)
+    refuse_infinite(losses * unit, X, fitted.units.mean)
+    unsolved = sum(each.message.unsolved for each in said if isinstance(each.message, UnsolvedWarning))
+    return Solved(H * fitted.coefficient_unit, losses * unit, sizes * unit, unsolved)

@@ -1,0 +1,214 @@
+"""Precise coefficients of samples in a fitted dictionary, found by the processor or by PyTorch on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onmf._support import threads
+from onmf._support.arrays import Array
+from onmf._support.known import Known, apart, as_dense
+from onmf.coefficients import precise
+from onmf.coefficients.problem import Penalty, Problem, pose
+from onmf.device.tensors import as_array, is_tensor
+from onmf.divergences import Partial
+from onmf.divergences.partial import require_weighed
+from onmf.estimators.messages import warn_raised, warn_unsolved
+from onmf.learner import Fitted, Learned
+from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
+from onmf.model.units import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+
+BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A fitted model, and how coefficients are found in its dictionary."""
+
+    fitted: Fitted
+    sets: Sets | None  # as the user gave them
+    tol: float
+    max_iter: int
+    device: str | None = None  # of PyTorch's; None: the compiled code of this package
+
+    @property
+    def dictionaries(self) -> DictionarySet:
+        """The set C that the dictionary lies in."""
+        return dataclasses.replace(self._both_sets[0], fixed=self.fitted.state.C.fixed)
+
+    @property
+    def box(self) -> Box | Simplex:
+        """The set H that coefficients lie in."""
+        return self._both_sets[1]
+
+    @property
+    def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
+        return (self.sets or Sets()).where("simplex" if self.fitted.shares else "nonnegative")
+
+    @property
+    def feasible(self) -> DictionarySet | DictionaryBox:
+        """The part of C that the method keeps the dictionary in."""
+        fitted, C = self.fitted, self.dictionaries
+        if not isinstance(fitted, Learned):
+            return C
+        return fitted.method.feasible(fitted.inside, dataclasses.replace(fitted.state, C=C))
+
+    @property
+    def penalty(self) -> Penalty:
+        """The penalty on the coefficients."""
+        penalties = self.fitted.state.penalties
+        return self.fitted.method.penalty(penalties) if isinstance(self.fitted, Learned) else penalties.of_coefficients
+
+    def coefficients(self, X: Any) -> Array:
+        """Return H (n, K) of checked samples X, an array, a sparse matrix, ``Known`` samples or a tensor."""
+        H = np.empty((X.shape[0], len(self.fitted.state.W)), dtype=_precision(X))
+        if self.device is None:
+            X = on_host(X)
+            for rows, found, _ in self.solved(X):
+                H[rows] = found
+        else:
+            for block in self._solved_on_device(self.device, X):
+                H[block.rows] = block.H.cpu().numpy()
+        H *= self.fitted.coefficient_unit
+        refuse_infinite(H, X, self.fitted.units.mean)
+        return H
+
+    def loss(self, X: Any) -> float:
+        """Return the mean divergence per sample, by its weight, in the data's units."""
+        X, counts = apart(X)
+        n, unit, total = X.shape[0], self._loss_unit, 0.0
+        shares = None if counts is None else counts / counts.sum()
+        for rows, losses in self._losses(X):
+            refuse_infinite(losses * unit, on_host(X[rows]), self.fitted.units.mean, _numbers(rows))
+            total += float((losses / n if shares is None else losses * shares[rows]).sum())
+        return total * unit
+
+    def _losses(self, X: Any) -> Iterator[tuple[slice, Array]]:
+        """Yield the rows of each block and their losses in internal units."""
+        if self.device is not None:
+            for block in self._solved_on_device(self.device, X):
+                yield block.rows, block.losses.cpu().numpy().astype(np.float64)
+            return
+        for rows, H, problem in self.solved(on_host(X)):
+            with threads.taken_from_blas():
+                losses = problem.loss(H, problem.fit(H)).astype(np.float64)
+            yield rows, losses
+
+    def held_out_losses(self, known: Known, held: Known) -> Array:
+        """Return d(x || hW) over the entries ``held`` of each sample, with h found from the ``known`` entries alone."""
+        losses = np.empty(len(known))
+        for rows, H, problem in self.solved(known):
+            part = held[rows] if problem.X.sparse else held[rows].densified()
+            V, _ = self.fitted.units.inside(part, self.fitted.divergence)
+            there = pose(problem.divergence, V.astype(H.dtype, copy=False), problem.W)
+            with threads.taken_from_blas():
+                losses[rows] = there.loss(H, there.fit(H))
+        return losses * self._loss_unit
+
+    def stationarity(self, X: Any) -> float:
+        """Return ||W - P_C(W - grad f(W))||_F in internal units.
+
+        By Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
+        """
+        state, W = self.fitted.state, self.fitted.state.W.astype(X.dtype, copy=False)
+        divergence = Partial(self.fitted.inside) if isinstance(X, Known) else self.fitted.inside
+        gradient = state.penalties.slope(W)
+        for rows, H, problem in self.solved(X):
+            with threads.taken_from_blas():
+                slope = divergence.grad(as_dense(problem.X), H @ W)
+                refuse_infinite(slope, X[rows], self.fitted.units.mean, _numbers(rows))
+                gradient += H.T @ slope / X.shape[0]
+        feasible = self.feasible
+        gradient[: feasible.fixed] = 0  # fixed components do not move
+        distance = float(np.linalg.norm(W - feasible.project(W - gradient)))
+        if not np.isfinite(gradient).all() or not np.isfinite(distance):
+            raise DataError("The gradient at these data is beyond the range of numbers; rescale or clip them.")
+        return distance
+
+    @property
+    def _loss_unit(self) -> float:
+        return self.fitted.divergence.loss_unit(self.fitted.units.scale)
+
+    def solved(self, X: Any) -> Iterator[tuple[slice, Array, Problem]]:
+        """Yield per block its rows, their coefficients, and the problem that they solve in internal units."""
+        fitted, penalty, box = self.fitted, self.penalty, self.box
+        divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
+        if isinstance(X, Known):
+            require_weighed(divergence)
+            divergence = Partial(divergence)
+        solver = precise(divergence).stopping(self.tol, self.max_iter)
+        sparse = solver.takes_sparse(divergence)
+        raised = unsolved = 0
+        for first in range(0, X.shape[0], BLOCK):
+            rows = slice(first, min(first + BLOCK, X.shape[0]))
+            given, numbers = X[rows] if sparse else as_dense(X[rows]), _numbers(rows)
+            V, count = fitted.units.inside(given, fitted.divergence, numbers)
+            problem = pose(divergence, V, W, box, penalty)
+            with threads.taken_from_blas():
+                found = solver.solve(problem)
+            self._require_usable(found.H, given, numbers)
+            raised += count
+            unsolved += int(np.count_nonzero(~found.converged))
+            yield rows, found.H, problem
+        self._warn(raised, unsolved, X.shape[0])
+
+    def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
+        from onmf.device.solving import Solver  # PyTorch is there, but not for everybody
+
+        fitted, box = self.fitted, self.box
+        if not fitted.divergence.separable or not isinstance(box, Box):
+            raise ValueError(f"this model is solved by the processor only: set_params(device=None), not {device!r}.")
+        if isinstance(X, Known):
+            require_weighed(fitted.divergence)
+        W = fitted.state.W.astype(_precision(X), copy=False)
+        sets = fitted.units, box, self.penalty
+        solver = Solver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
+        raised = unsolved = 0
+        for block in solver.solved(X, device):
+            found, numbers = block.H, _numbers(block.rows)
+            if not bool(found.sum().isfinite()) or bool(found.max() >= 0.5 * box.high):
+                given = on_host(X[block.rows])
+                refuse_bad_entries(given, numbers)
+                self._require_usable(found.cpu().numpy(), given, numbers)
+            raised, unsolved = raised + block.raised, unsolved + block.unsolved
+            yield block
+        self._warn(raised, unsolved, X.shape[0])
+
+    def _require_usable(self, H: Array, given: Any, numbers: range) -> None:
+        """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
+        refuse_infinite(H, given, self.fitted.units.mean, numbers)
+        if self.sets is None and not self.fitted.shares:
+            refuse_bounded(H, self.box.high, given, self.fitted.units.scale, numbers)
+
+    def _warn(self, raised: int, unsolved: int, n: int) -> None:
+        if raised and not self.fitted.raised:
+            warn_raised(self.fitted.divergence, raised)
+        if unsolved:
+            warn_unsolved(unsolved, n, self.tol, self.max_iter)
+
+
+def on_host(X: Any) -> Any:
+    """Return a tensor as an array in the host's memory, and anything else as it is."""
+    return as_array(X) if is_tensor(X) else X
+
+
+def like(X: Any, result: Any) -> Any:
+    """Return an array where the user's data are: as a tensor there, if they are a tensor."""
+    if not is_tensor(X) or not isinstance(result, np.ndarray):
+        return result
+    import torch
+
+    return torch.from_numpy(result).to(X.device)
+
+
+def _precision(X: Any) -> Any:
+    """Return the type that coefficients of an array or a tensor are computed in."""
+    return np.float64 if str(X.dtype).endswith("float64") else np.float32
+
+
+def _numbers(rows: slice) -> range:
+    return range(rows.start, rows.stop)

@@ -1,0 +1,75 @@
+"""Messages to the user: warnings about data and coefficients, and the lines of progress that ``verbose`` asks for."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import scipy
+from sklearn.exceptions import ConvergenceWarning
+
+from onmf._support.wording import plural
+from onmf.divergences import Divergence
+from onmf.learner import Progress
+from onmf.model.units import FLOOR, DomainWarning
+
+EVERY = 1.0  # seconds between two lines of progress, at least
+
+NOTHING_IMPLICIT = (
+    'implicit="missing" speaks of what a sparse matrix does not store, but X is dense, so that all of it is taken for '
+    'known; set missing="nan" and write NaN where a value is missing, or pass a sparse matrix'
+)
+
+
+class UnsolvedWarning(ConvergenceWarning):
+    """Coefficients of ``unsolved`` samples are not precise."""
+
+    def __init__(self, message: str, unsolved: int) -> None:
+        super().__init__(message)
+        self.unsolved = unsolved
+
+
+def warn_dense(X: Any, missing: str | None, implicit: str, weights: Any, stacklevel: int) -> None:
+    """Warn that ``implicit="missing"`` marks nothing in a dense X, if nothing else marks what is missing."""
+    if implicit == "missing" and missing is None and weights is None and not scipy.sparse.issparse(X):
+        warnings.warn(f"{NOTHING_IMPLICIT}.", UserWarning, stacklevel=stacklevel)
+
+
+def warn_raised(divergence: Divergence, count: int) -> None:
+    """Warn, once per fit, that entries were raised into the domain."""
+    warnings.warn(
+        f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
+        f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
+        DomainWarning,
+        stacklevel=5,
+    )
+
+
+def warn_unsolved(unsolved: int, n: int, tol: float, max_iter: int) -> None:
+    """Warn how many samples have coefficients that are not precise."""
+    said = (
+        f"The coefficients of {unsolved} of {n} samples did not reach transform_tol={tol:g}; raise transform_max_iter "
+        f"({max_iter}) or transform_tol."
+    )
+    warnings.warn(UnsolvedWarning(said, unsolved), stacklevel=5)
+
+
+def printer(verbose: int) -> Callable[[Progress], None]:
+    """Return a callback that prints progress: at most once a second with ``verbose=1``, else after every batch."""
+    last = -EVERY
+
+    def show(progress: Progress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        ended = progress.samples == progress.total
+        if verbose == 1 and now - last < EVERY and not ended:
+            return
+        last = now
+        of = f" of {progress.total:,}" if progress.total else ""
+        rate = progress.samples / max(progress.seconds, 1e-9)
+        samples = f"{progress.samples:,}{of} {plural(progress.total or progress.samples, 'sample')}"
+        print(f"[onmf] {samples}, {rate:,.0f} per second, loss {progress.loss:.5g}", flush=True)
+
+    return show
