@@ -189,7 +189,7 @@ def _require_valid(model: onmf.OnlineNMF, known: onmf.OnlineNMF | None, fixed: o
     """Raise what ``fit`` would raise about the settings, before data are opened and anything is announced."""
     if fixed is not None:
         model.set_params(fixed=fixed.components_)  # the data may have its features in another order
-    recipe = model._recipe()
+    recipe = model._configured().recipe
     if known is not None and fixed is None and known._learned is not None:
         from onmf.learner import continued
 

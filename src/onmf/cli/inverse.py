@@ -63,7 +63,7 @@ def inverse(
     What the dictionary cannot make is gone from them: noise, scratches, outliers. Of pictures they are pictures, in the
     size of the model's, under the names of the files that were read.
     """
-    from onmf.estimators.serving import usual_size  # not needed for --help, as what is asked of ``onmf``
+    from onmf.estimators.streaming import usual_size  # not needed for --help, as what is asked of ``onmf``
 
     if (data is None) != components:
         fail("give DATA or --components, one of them.")

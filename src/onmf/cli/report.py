@@ -41,7 +41,8 @@ def report(
 
     The page needs no network, nor this program. Data that the model has not seen tell most.
     """
-    from onmf.insight.report.page import require_libraries  # not needed for --help
+    from onmf.estimators.description import write_report  # not needed for --help
+    from onmf.insight.report.page import require_libraries
 
     require_libraries()
     require_writable(out, model, None if data is None else streams.path_of(data))
@@ -54,7 +55,7 @@ def report(
         def told(samples: int, total: int | None) -> None:
             show(done_so_far(samples, total, started))
 
-        written = nmf._reported(source, out, f"Report on {model.name}", data or "", told)
+        written = write_report(nmf, source, out, f"Report on {model.name}", data or "", told)
     if as_json:
         print_json(_facts(written, out))
         return

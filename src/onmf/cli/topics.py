@@ -23,7 +23,7 @@ from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
 
 if TYPE_CHECKING:
-    from onmf.estimators.measured import Measured
+    from onmf.estimators.streaming import Measured
 
 Leading = list[list[tuple[str, float]]]  # of each component: features and their values
 
@@ -106,7 +106,7 @@ def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
 
 
 def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
-    from onmf.estimators.measured import measured
+    from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
     source = streams.open_source(data, like=nmf.source_)

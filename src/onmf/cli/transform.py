@@ -118,8 +118,8 @@ def write_coefficients(
     what: str = "coefficients",
 ) -> tuple[RowWriter, dict[str, Any]]:
     """Write the coefficients or proportions of DATA; return their writer, and the facts of it."""
-    from onmf.estimators.annotating import origin_of  # not needed for --help, as what is asked of ``onmf``
-    from onmf.estimators.serving import usual_size
+    from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
+    from onmf.estimators.streaming import usual_size
     from onmf.learner.usage import proportions
 
     source = streams.open_source(data, like=nmf.source_)
@@ -158,7 +158,7 @@ def _write_partitions(
     """Write all coefficients, and return the facts of it; the folder appears when all of it is there."""
     from onmf.distributed import partitioned
     from onmf.distributed.mapped import each
-    from onmf.estimators.distributing import Sent
+    from onmf.estimators.streaming import Sent
 
     partitions = partitioned(data, like=nmf.source_)
     require_features_of(nmf, partitions, data)
