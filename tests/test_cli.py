@@ -457,7 +457,6 @@ def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Run) -> None:
         (["--divergence", "nonsense"], "unknown divergence 'nonsense'"),
         (["--method", "paper:nonsense=1"], "nonsense"),
         (["--l1-dictionary", "0.1"], "l1_dictionary"),
-        (["--coefficients", "simplex", "--method", "em"], "simplex"),
         (["--clip", "2", "1"], "clip"),
         (["--every", "5m"], "name it with --checkpoint FILE"),
         (["--checkpoint", "{folder}/model.safetensors"], "holds a run that was begun before"),
