@@ -69,7 +69,7 @@ def convert(
     heading = sinks.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
     if data is not None and H_place is not None:
         announce(context, f"Finding coefficients of {data} in the {counted(len(W), 'component')} of {model}.", "30s")
-        facts |= write_coefficients(nmf, model, data, H_place, H_kind, watched("30s", None, None))[1]
+        facts |= write_coefficients(nmf, model, data, H_place, H_kind, watched("30s", None, None))
     with place.opened() as target, closing(kind(target, heading)) as rows:
         rows.write(W, nmf.get_feature_names_out())
     if as_json:

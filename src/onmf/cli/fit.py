@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -104,14 +104,12 @@ def fit(
     fixed_model = None if fixed is None else onmf.load(fixed)
     model = onmf.OnlineNMF(**settings) if known is None else _continued(context, known, settings, rewinds)
     _require_valid(model, known, fixed_model)
-    announce(context, _beginning(model, data), log_every)
-
+    loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
+    announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
     begun = known.source_ if known is not None else _source_in(keep) if resume and keep is not None else None
     like = begun or (fixed_model and fixed_model.source_)
-    if dask is None:
-        source: Any = _opened(data, shuffle_buffer, settings["shuffle"], settings["random_state"], like)
-    else:
-        source = _partitions(data, like)
+    order = shuffle_buffer, settings["shuffle"], settings["random_state"]
+    source = _opened(data, like, *order) if dask is None else _partitions(data, like)
     if fixed_model is not None:
         model.set_params(fixed=fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
@@ -196,12 +194,6 @@ def _require_valid(model: onmf.OnlineNMF, known: onmf.OnlineNMF | None, fixed: o
         continued(recipe, known._learned)
 
 
-def _beginning(model: onmf.OnlineNMF, data: str) -> str:
-    """Return what is said when learning begins."""
-    name = model.divergence if isinstance(model.divergence, str) else model.divergence.name
-    return f"Learning K = {counted(model.n_components, 'component')} under {name} from {data}."
-
-
 # The data
 
 
@@ -214,20 +206,14 @@ def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
     return None
 
 
-def _opening(data: str) -> AbstractContextManager[Any]:
-    """Show that data are being opened: counting the words of many texts takes a while."""
-    return errors.status(f"Opening {data}") if errors.is_terminal else nullcontext()
-
-
-def _opened(
-    data: str, buffer: int | None, shuffle: bool, seed: int | None, like: streams.Spec | None
-) -> streams.Source:
+def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: bool, seed: int | None) -> Any:
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
     learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
     """
-    with _opening(data):
+    # Counting the words of many texts takes a while, before there are samples for a bar to count.
+    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
         source = streams.open_source(data, like)
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
     if field is not None and "field=" not in data and field != USUAL:
@@ -244,8 +230,7 @@ def _partitions(data: str, like: streams.Spec | None) -> Any:
     """Return the data in partitions, for workers to read."""
     from onmf.distributed import partitioned  # not needed for --help
 
-    with _opening(data):
-        return partitioned(data, like=like)
+    return partitioned(data, like=like)
 
 
 # The result

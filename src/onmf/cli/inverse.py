@@ -14,7 +14,7 @@ from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_settings
-from onmf.cli.output import Pictures, Place, RowWriter, folder, require_features_of, save_picture
+from onmf.cli.output import Pictures, Place, RowWriter, folder, require_features_of, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
 from onmf.data import sinks
@@ -95,7 +95,7 @@ def inverse(
         watched(log_every, log_json, metrics, path, model, out),
         folder(out) if in_folder else None,
     )
-    writer.tell(facts | {"features": len(columns)}, as_json)
+    tell_of_rows(place, facts | {"features": len(columns)}, len(columns), as_json, pictures=in_folder)
 
 
 def _is_folder(out: Path) -> bool:

@@ -79,14 +79,15 @@ def require_writable(out: Path, *inputs: Path | None, option: str = "--out") -> 
     place = require_replaceable(out)
     if place in {Path(os.path.realpath(path)) for path in inputs if path is not None}:  # links in a circle are fine
         fail(f"{out} is an input; give {option} another name.")
-    _require_parent(out, place.parent)
+    require_parent(out, place.parent)
     try:
         tempfile.TemporaryFile(dir=place.parent).close()
     except OSError as error:
         fail(f"cannot write {out}: {error.strerror}.")
 
 
-def _require_parent(out: Path, parent: Path) -> None:
+def require_parent(out: Path, parent: Path) -> None:
+    """Fail if there is no folder for the result to be in."""
     if not parent.is_dir():
         fail(f"cannot write {out}: {out.parent} does not exist.")
 
@@ -100,19 +101,12 @@ def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -
         require_writable_format(plot)
 
 
-def require_new_folder(out: Path) -> None:
-    """Fail if there is something already, or no folder for it to be in."""
-    if out.exists() or out.is_symlink():
-        fail(f"{out} exists already; give --out another name.")
-    _require_parent(out, out.absolute().parent)
-
-
 @contextmanager
 def folder(out: Path) -> Iterator[Path]:
     """Make the folder if it is not there, and remove it again if nothing was written to it."""
     if out.exists() and not out.is_dir():
         fail(f"{out} is a file; give --out the name of a folder.")
-    _require_parent(out, out.absolute().parent)
+    require_parent(out, out.absolute().parent)
     made = not out.exists()
     try:
         out.mkdir(exist_ok=True)
@@ -204,7 +198,10 @@ class RowWriter:
             output.require_whole()
             with shielded():
                 stack.close()
-        self._tell_of_gaps(done, named)
+        if self.first_fault:
+            lost = f", and {self.unread} could not be read" if named and self.unread else ""
+            without = "without a picture" if self.pictures else "NaN"
+            tell_of_gaps(self.gaps, done, f"{without}{lost}; the first reason: {self.first_fault}")
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
             raise typer.Exit(130)
@@ -219,29 +216,19 @@ class RowWriter:
         self.first_fault = self.first_fault or error
         self.unread += isinstance(error, streams.SourceError)
 
-    def _tell_of_gaps(self, done: int, named: bool) -> None:
-        if self.first_fault:
-            lost = f", and {self.unread} could not be read" if named and self.unread else ""
-            without = "without a picture" if self.pictures else "NaN"
-            tell_of_gaps(self.gaps, done, f"{without}{lost}; the first reason: {self.first_fault}")
-
-    def tell(self, facts: dict[str, Any], as_json: bool) -> None:
-        """Print what was written, and where to."""
-        written = facts["samples"] - facts["gaps"] if self.pictures else facts["samples"]
-        tell_of_rows(self.place, facts, self.what, written, len(self.columns), as_json)
-
 
 def tell_of_gaps(gaps: int, rows: int, how: str) -> None:
     """Print how many rows have no result, and why."""
     errors.print(f"onmf: {gaps} of the {counted(rows, 'row')} {is_or_are(gaps)} {how}")
 
 
-def tell_of_rows(place: Place, facts: dict[str, Any], what: str, rows: int, columns: int, as_json: bool) -> None:
-    """Print what was written, as JSON or in a sentence."""
+def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
+    """Print what was written, as JSON or in a sentence; the first fact names it."""
+    rows = facts["samples"] - facts["gaps"] if pictures else facts["samples"]
     if as_json:
         print_json(facts)
     else:
-        place.say(f"{place}: {what} of {counted(rows, 'sample')}, {columns} each.")
+        place.say(f"{place}: {next(iter(facts))} of {counted(rows, 'sample')}, {columns} each.")
 
 
 def require_features_of(nmf: onmf.OnlineNMF, data: Any, name: str, model: str = "the model") -> None:

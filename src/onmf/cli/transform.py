@@ -26,7 +26,7 @@ from onmf.cli.output import (
     Rows,
     RowWriter,
     require_features_of,
-    require_new_folder,
+    require_parent,
     tell_of_gaps,
     tell_of_rows,
 )
@@ -90,13 +90,12 @@ def transform(
     watching = log_every, log_json, metrics
     if dask is None:
         watch = watched(*watching, streams.path_of(data), model, out)
-        rows, facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
-        rows.tell(facts, as_json)
-        return
-    facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
-    if facts["gaps"] and not as_json:
-        tell_of_gaps(facts["gaps"], facts["samples"], "NaN; the workers' logs say why.")
-    tell_of_rows(place, facts, what, facts["samples"], facts["components"], as_json)
+        facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
+    else:
+        facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
+        if facts["gaps"] and not as_json:
+            tell_of_gaps(facts["gaps"], facts["samples"], "NaN; the workers' logs say why.")
+    tell_of_rows(place, facts, facts["components"], as_json)
 
 
 def coefficient_file(place: Place, data: str, model: Path) -> type[sinks.Output]:
@@ -116,8 +115,8 @@ def write_coefficients(
     watch: AbstractContextManager[Show],
     batch_size: int | None = None,
     what: str = "coefficients",
-) -> tuple[RowWriter, dict[str, Any]]:
-    """Write the coefficients or proportions of DATA; return their writer, and the facts of it."""
+) -> dict[str, Any]:
+    """Write the coefficients or proportions of DATA, and return the facts of it."""
     from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
     from onmf.estimators.streaming import usual_size
     from onmf.learner.usage import proportions
@@ -132,7 +131,7 @@ def write_coefficients(
         for numbers, H in nmf.served(source, batch_size or usual_size(source), on_bad):
             yield numbers, proportions(H, nmf.components_) if what == "proportions" else H
 
-    return writer, writer.write(rows, watch) | {"components": len(columns)}
+    return writer.write(rows, watch) | {"components": len(columns)}
 
 
 # On Dask
@@ -144,7 +143,9 @@ def _require_common_folder(out: Path) -> None:
         fail(f"{out}: with --dask the workers write together, to a folder that ends in {' or '.join(TOGETHER)}.")
     if out.suffix.lower() == ".zarr" and importlib.util.find_spec("zarr") is None:
         fail(f"{out}: writing Zarr needs zarr; install onmf[zarr].")
-    require_new_folder(out)
+    if out.exists() or out.is_symlink():
+        fail(f"{out} exists already; give --out another name.")
+    require_parent(out, out.absolute().parent)
 
 
 def _write_partitions(
