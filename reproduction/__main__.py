@@ -11,8 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.terminal import console, errors, fail
+from onmf.cli.options import AsJson
+from onmf.cli.terminal import console, errors, fail, print_json
 
 experiments = typer.Typer(
     no_args_is_help=True,

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import OnlineNMF, load
 from onmf.cli import main as cli
-from onmf.cli import terminal
+from onmf.cli import progress, terminal
 from onmf.cli.demo import photograph as demo
 from onmf.learner import Progress
 from onmf.learner.initial_dictionary import INITS
@@ -103,7 +103,7 @@ def test_fit_learns_what_the_library_learns_to_the_bit(
     folder: Path, tmp_path: Path, data: str, options: list[str], settings: dict[str, Any], method: str
 ) -> None:
     said = invoke("fit", folder / data, *OPTIONS, *options, "--out", tmp_path / "m")
-    assert f"{tmp_path / 'm'}: 3 atoms of 8 features from 120 samples" in said
+    assert f"{tmp_path / 'm'}: 3 components of 8 features from 120 samples" in said
     model = load(tmp_path / "m")
     expected = OnlineNMF(3, **(SAME_OPTIONS | settings))
     require_same_learning(model, expected.fit(scipy.sparse.csr_array(SPARSE) if data == "x.npz" else X))
@@ -252,7 +252,7 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
 
 
 def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
-    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo", "experiments"))
+    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo"))
     said = invoke("fit", "--help")
     schemes = [scheme.name for scheme in onmf.data.schemes()]
     assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
@@ -339,9 +339,16 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "unknown solver": ([*FIT, "--method", "paper:solver=armij"], "did you mean 'armijo'?"),
     "solver that refuses the divergence": ([*FIT, "-d", "is", "--method", "paper:solver=polyak"], "Polyak refuses is"),
     "method that refuses the divergence": ([*FIT, "-d", "huber", "--method", "em"], "not 'huber'; use method"),
-    "unknown treatment of errors": ([*FIT, "--on-error", "ignore"], "on_error must be 'raise' or 'skip'"),
+    "unknown treatment of errors": (
+        [*FIT, "--on-error", "ignore"],
+        "Invalid value for '--on-error': 'ignore' is not one of 'raise', 'skip'. See onmf fit",
+    ),
+    "unknown treatment of errors in an inverse": (
+        ["inverse", "model.safetensors", "x.npy", "--out", "new.npy", "--on-error", "ignore"],
+        "Invalid value for '--on-error': 'ignore' is not one of 'raise', 'skip'. See onmf inverse",
+    ),
     "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
-    "unknown init": ([*FIT, "--init", "nonsense"], "unknown init 'nonsense'; choose one of uniform"),
+    "unknown init": ([*FIT, "--init", "nonsense"], "'nonsense' is not one of 'kmeans++', 'uniform', 'samples'"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),
     "infinity in npy": (["fit", "infinite.npy", "--out", "new"], "at row 41, column 2"),
     "negative in csv": (["fit", "negative.csv", "--out", "new"], "the first -0.5, at row 41, column 2"),
@@ -444,9 +451,33 @@ def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Run) -> None:
     assert "huber delta=0.5" in output
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--divergence", "nonsense"], "unknown divergence 'nonsense'"),
+        (["--method", "paper:nonsense=1"], "nonsense"),
+        (["--l1-dictionary", "0.1"], "l1_dictionary"),
+        (["--clip", "2", "1"], "clip"),
+        (["--every", "5m"], "name it with --checkpoint FILE"),
+        (["--checkpoint", "{folder}/model.safetensors"], "holds a run that was begun before"),
+        (["--fixed", "{folder}/model.safetensors", "-k", "2"], "fixed"),
+        (["--from", "{folder}/model.safetensors", "-k", "4"], "n_components cannot be changed"),
+        (["--from", "{folder}/model.safetensors", "--init", "samples"], "--init begins a dictionary"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_nothing_is_announced_before_the_settings_are_known_to_be_valid(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Run, wrong: list[str], message: str
+) -> None:
+    monkeypatch.setattr("onmf.cli.fit.announce", lambda *_: pytest.fail("it was announced"))
+    given = [each.format(folder=folder) for each in wrong]
+    status, _, error = run_main("fit", folder / "x.npy", "--out", tmp_path / "m", *given)
+    assert (status, message in error) == (2, True), error
+
+
 @pytest.mark.parametrize("loss", [0.123456789, np.nan])
 def test_the_progress_line_shows_samples_and_rate_and_the_loss_where_there_is_one(loss: float) -> None:
-    with terminal.errors.capture() as captured, terminal.progress_line("title") as show:
+    with terminal.errors.capture() as captured, progress.progress_line("title") as show:
         show(Progress(1500, 3000, 150, 3.0, loss, X))
     said = without_colours(captured.get().encode()).decode()
     assert "title" in said

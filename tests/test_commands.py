@@ -23,8 +23,8 @@ import onmf
 from onmf import OnlineNMF, coefficients, divergences
 from onmf import data as streams
 from onmf.cli import main as cli
-from onmf.cli import module
-from onmf.cli.as_json import print_json
+from onmf.cli import options as cli_options
+from onmf.cli.terminal import print_json
 from onmf.data import registry as sources
 from onmf.divergences import Divergence
 from onmf.methods import Choice
@@ -65,7 +65,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     kept = {family: dict(family._classes) for family in (Divergence, Choice, coefficients.CoefficientSolver)}
     monkeypatch.setattr(sources, "_registry", dict(sources._registry))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(module, "_given", [])
+    monkeypatch.setattr(cli_options, "_executed", [])
 
     def forget() -> None:
         for family, classes in kept.items():

@@ -66,7 +66,7 @@ def test_an_estimator_needs_sklearn_base_and_no_more(what: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["divergences", "methods", "streams", "Sets", "Checkpoint", "Progress", "DataError"])
+@pytest.mark.parametrize("name", ["divergences", "methods", "data", "Sets", "Checkpoint", "Progress", "DataError"])
 def test_names_without_an_estimator_need_no_scikit_learn(name: str) -> None:
     assert not loaded(f"import onmf; onmf.{name}") & {*HEAVY, *TERMINAL, *EXTRAS}
 

@@ -141,7 +141,6 @@ def test_a_source_is_reconstructed_batch_by_batch_in_python(model: OnlineNMF) ->
         ("m x.csv -o f.h5ad", "f.h5ad: samples are written as .csv, .jsonl, .npy, .parquet, .tsv, or as CSV to -"),
         ("m x.csv -o f.xyz", "f.xyz: samples are written as"),
         ("m x.csv -o x.csv", "x.csv is an input"),
-        ("m x.csv -o f.npy --on-error ignore", "--on-error must be raise or skip"),
         ("m x.npy -o f.npy", "x.npy has 3 features, but m was learnt from 5"),
         (
             "m wide.npy --coefficients -o f.npy",

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf.cli import main as cli
 from onmf.cli import progress as watching
-from onmf.cli.interrupting import uninterrupted
+from onmf.cli.output import uninterrupted
 from onmf.data import Rows, Source, Spec, open_source, register, registry, text
 from onmf.data.base import Numbered, OnBad, Sequential
 

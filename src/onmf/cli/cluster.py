@@ -1,4 +1,4 @@
-"""``--dask``: the cluster that a command runs on, and the data in the partitions that its workers read."""
+"""``--dask``: the cluster that a command runs on."""
 
 from __future__ import annotations
 
@@ -27,20 +27,11 @@ Dask: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Shards: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="With --dask: how many pieces of the data are learnt from at the same time at most, whatever the number "
-        "of workers.",
-        show_default="one per partition, up to 64",
-    ),
-]
 
 
 @contextmanager
 def running_on(address: str) -> Iterator[Any]:
-    """A client of the cluster, which all that Dask computes goes to meanwhile."""
+    """Give a client of the cluster, which all that Dask computes goes to meanwhile."""
     if not address:
         fail("--dask needs the address of a scheduler, such as tcp://10.0.0.1:8786, or local.")
     if any(importlib.util.find_spec(each) is None for each in ("dask", "distributed")):
@@ -76,7 +67,7 @@ def running_on(address: str) -> Iterator[Any]:
 
 
 def _send_modules() -> None:
-    """Classes of a file of the user's own (--module) are sent as they are: no worker could import them."""
+    """Send classes of a file of --module as they are: no worker could import them."""
     import cloudpickle
 
     for name, module in list(sys.modules.items()):

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sys
+import tempfile
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import onmf
 from onmf import data as streams
 from onmf._support.wording import counted
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json, require_free
-from onmf.cli.cluster import Dask, Shards, running_on
-from onmf.cli.device import Device
-from onmf.cli.fit_input import opened, parted, source_in
-from onmf.cli.fit_output import checkpoint_of, save, tell_of_interrupt
-from onmf.cli.fixed import Fixed, atoms_for
-from onmf.cli.module import Module
-from onmf.cli.options import (
-    Coefficients,
-    Data,
-    Divergence,
-    Implicit,
-    L1Coefficients,
-    L1Dictionary,
-    L2Coefficients,
-    L2Dictionary,
-    Method,
-    Missing,
-    OnError,
-    Seed,
-    among,
-)
-from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
-from onmf.cli.resume import going_on
-from onmf.cli.terminal import console, errors, fail, is_standard_output, require_writable
-from onmf.cli.topics import say_leading
-from onmf.learner.initial_dictionary import INITS
+from onmf.cli import app
+from onmf.cli.cluster import Dask, running_on
+from onmf.cli.options import AsJson, Data, Module, fixed_components, given_settings, with_settings
+from onmf.cli.output import Place, require_writable
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, seconds_of, watched
+from onmf.cli.terminal import errors, fail, print_json
+from onmf.cli.topics import is_text, leading_lines
+from onmf.data.fields import USUAL
+from onmf.data.pipes import is_pipe
+from onmf.model.settings import ONLINE
 
+TEXTS_SHUFFLED = 10_000  # some ten megabytes
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
@@ -65,76 +50,41 @@ EXAMPLES = (
 
 
 @app.command(epilog=EXAMPLES)
+@with_settings(*(each.name for each in ONLINE if each.option))
 def fit(
     context: typer.Context,
     data: Data,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The model file to write; - is standard output.", show_default=False)
     ],
-    components: Annotated[
-        int, typer.Option("--components", "-k", min=1, help="K, the number of atoms in the dictionary.")
-    ] = 40,
-    divergence: Divergence = "kl",
-    method: Method = "auto",
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples per batch.", show_default="max(5 K, 200), later more")
-    ] = None,
-    passes: Annotated[int, typer.Option(min=1, help="Number of passes over the data.")] = 1,
-    init: Annotated[
-        str, typer.Option(help=f"Initial dictionary: {', '.join(INITS)}.", autocompletion=among(lambda: list(INITS)))
-    ] = "kmeans++",
-    fixed: Fixed = None,
-    coefficients: Coefficients = "nonnegative",
-    l1_coefficients: L1Coefficients = 0.0,
-    l2_coefficients: L2Coefficients = 0.0,
-    l1_dictionary: L1Dictionary = 0.0,
-    l2_dictionary: L2Dictionary = 0.0,
-    clip: Annotated[
-        tuple[float, float] | None, typer.Option(help="Clip the data to LOW HIGH first.", show_default=False)
-    ] = None,
-    missing: Missing = None,
-    implicit: Implicit = "zero",
-    shuffle: Annotated[
-        bool, typer.Option(help="Shuffle the rows in each pass, if they can be read in any order.")
-    ] = True,
     shuffle_buffer: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="If they cannot: draw each batch at random from a buffer of this many samples.",
+            help="If rows cannot be read in any order: draw each batch at random from a buffer of this many samples.",
             show_default="10000 of texts in files, else 0",
         ),
     ] = None,
-    reservoir: Annotated[
-        int,
-        typer.Option(min=0, help="For data in temporal order: keep this many old samples and mix them with new ones."),
-    ] = 0,
-    on_error: OnError = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
     every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="With --resume: compare all that was read of the pass, not only its last batch.",
-        ),
+        typer.Option("--verify", help="With --resume: compare all that was read of the pass, not only its last batch."),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Go on learning this model, with its settings, from DATA that are new to it."),
+        typer.Option("--from", help="Continue this model, with its settings, from DATA that are new to it."),
     ] = None,
-    seed: Seed = None,
     dask: Dask = None,
-    shards: Shards = None,
-    device: Device = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file.
 
@@ -142,108 +92,188 @@ def fit(
     question mark, words=5000 keeps as many, stop=english leaves out the commonest English words, min_df=5 those in
     fewer than five texts and max_df=0.5 those in more than half of them.
     """
-    place, standard = streams.path_of(data), is_standard_output(out)
-    require_free(as_json, standard)
-    if not standard:
-        require_writable(out, *(each for each in (place, fixed) if each is not None))
-    settings: dict[str, Any] = {
-        "n_components": components,
-        "divergence": divergence,
-        "method": method,
-        "batch_size": batch_size,
-        "max_passes": passes,
-        "shuffle": shuffle,
-        "init": init,
-        "coefficients": coefficients,
-        "l1_coefficients": l1_coefficients,
-        "l2_coefficients": l2_coefficients,
-        "l1_dictionary": l1_dictionary,
-        "l2_dictionary": l2_dictionary,
-        "clip": clip,
-        "missing": missing,
-        "implicit": implicit,
-        "reservoir": reservoir,
-        "on_error": on_error,
-        "shards": shards,
-        "device": device,
-        "random_state": seed,
-    }
-    if shards is not None and dask is None:
+    place, path = Place(out, as_json), streams.path_of(data)
+    rewinds, fixed = not is_pipe(path), settings.pop("fixed")
+    place.require_writable(path, fixed)
+    if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
+    if dask is not None and shuffle_buffer:
+        fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
+    keep = _checkpoint(checkpoint, every, resume, verify, rewinds, path, out)
     known = None if start is None else onmf.load(start)
-    announce(context, _beginning(settings if known is None else known.get_params(deep=False), data), log_every)
-    begun = known.source_ if known is not None else source_in(checkpoint) if resume and checkpoint else None
-    fixed_in = None if fixed is None else onmf.load(fixed)
-    like = begun or (fixed_in and fixed_in.source_)
-    if dask is None:
-        source: Any = opened(data, shuffle_buffer, shuffle, seed, like)
-    else:
-        source = parted(data, shuffle_buffer, like)
-    settings["fixed"] = fixed_in and atoms_for(source, fixed_in)
-    keep = checkpoint_of(checkpoint, every, resume, verify, source.rewinds, place, out)
-    model = onmf.OnlineNMF(**settings) if known is None else going_on(context, known, settings, source)
+    fixed_model = None if fixed is None else onmf.load(fixed)
+    model = onmf.OnlineNMF(**settings) if known is None else _continued(context, known, settings, rewinds)
+    _require_valid(model, known, fixed_model)
+    loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
+    announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
+    begun = known.source_ if known is not None else _source_in(keep) if resume and keep is not None else None
+    like = begun or (fixed_model and fixed_model.source_)
+    order = shuffle_buffer, settings["shuffle"], settings["random_state"]
+    source = _opened(data, like, *order) if dask is None else _partitions(data, like)
+    if fixed_model is not None:
+        model.set_params(fixed=fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
     elif known is not None:
-        errors.print(f"Going on from {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
+        errors.print(f"Continuing {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
     learnt = False
 
     def note(_: onmf.Progress) -> None:
         nonlocal learnt
         learnt = True
 
-    files = [place, out, *(each for each in (checkpoint, start, fixed) if each is not None)]
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(running_on(dask))
+        files = path, out, checkpoint, start, fixed
         show = stack.enter_context(watched(log_every, log_json, metrics, *files))
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
-            save(model, out)
+            _save(model, place)
         except KeyboardInterrupt:
-            tell_of_interrupt(model, out, keep if source.rewinds else None)
+            _save_interrupted(model, place, keep if rewinds else None)
         except (ValueError, OSError):
             if learnt and keep is not None and keep.exists():
-                how = "--resume continues" if source.rewinds else f"--from {keep.path} goes on"
-                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} from it.")
+                how = "--resume" if rewinds else f"--from {keep.path}"
+                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} continues from it.")
             raise
     if model.n_skipped_:
         skipped = "1 sample or batch was" if model.n_skipped_ == 1 else f"{model.n_skipped_} samples or batches were"
         errors.print(f"onmf: {skipped} skipped; the last: {model.skipped_[-1]}")
-    history = model.history_
-    if as_json:
-        print_json(_facts(model, out))
+    _tell(model, place, as_json)
+
+
+def _checkpoint(
+    path: Path | None, every: str | None, resume: bool, verify: bool, rewinds: bool, data: Path, out: Path
+) -> onmf.Checkpoint | None:
+    """Return the checkpoint that the options ask for; ``rewinds``: can the data be read again?"""
+    if verify and not resume:
+        fail("--verify compares the data with those of the run that --resume continues; give both.")
+    if path is None:
+        if resume:
+            fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
+        if every is not None:
+            fail("--every says how often to save a checkpoint; name it with --checkpoint FILE.")
+        return None
+    if resume and not rewinds:
+        fail(
+            "standard input cannot be read again from the beginning, as --resume has to do; "
+            f"to continue with what comes next, use --from {path} instead of --resume, and another --checkpoint."
+        )
+    seconds = seconds_of("30s" if every is None else every, "--every")
+    require_writable(path, data, option="--checkpoint")
+    keep = onmf.Checkpoint(path, seconds, verify)
+    if out.resolve() in (path.resolve(), keep.previous.resolve()):
+        fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
+    if keep.exists() and not resume:
+        how = "resume it with --resume, or" if rewinds else f"continue from it with --from {path}, and"
+        fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")
+    return keep
+
+
+def _continued(
+    context: typer.Context, known: onmf.OnlineNMF, settings: dict[str, Any], rewinds: bool
+) -> onmf.OnlineNMF:
+    """Return the model of ``--from`` with the settings that stand on the command line."""
+    given = given_settings(context, settings)
+    if "init" in given:
+        fail("--init begins a dictionary, and the model of --from has one; leave out one of them.")
+    once = {} if rewinds else {"max_passes": 1}  # whatever the data were that the model was begun with
+    return known.set_params(**once | given)
+
+
+def _require_valid(model: onmf.OnlineNMF, known: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
+    """Raise what ``fit`` would raise about the settings, before data are opened and anything is announced."""
+    if fixed is not None:
+        model.set_params(fixed=fixed.components_)  # the data may have its features in another order
+    recipe = model._configured().recipe
+    if known is not None and fixed is None and known._learned is not None:
+        from onmf.learner import continued
+
+        continued(recipe, known._learned)
+
+
+# The data
+
+
+def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
+    """Return how the features of a run were made: a vocabulary, for one, stays when the texts become more."""
+    from onmf.persistence.file import ModelFileError
+
+    with suppress(ModelFileError):  # which the run itself meets, and says
+        return checkpoint.read()[1].source
+    return None
+
+
+def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: bool, seed: int | None) -> Any:
+    """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
+
+    A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
+    learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
+    """
+    # Counting the words of many texts takes a while, before there are samples for a bar to count.
+    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
+        source = streams.open_source(data, like)
+    field = None if like is not None or source.spec is None else source.spec.options.get("field")
+    if field is not None and "field=" not in data and field != USUAL:
+        errors.print(f"The texts are those of the field {field!r}.")
+    if buffer is None:
+        buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
+    if buffer and not source.any_order:
+        source = streams.shuffle(source, buffer, seed or 0)
+    # A thread that waits for a silent pipe could not be stopped.
+    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
+
+
+def _partitions(data: str, like: streams.Spec | None) -> Any:
+    """Return the data in partitions, for workers to read."""
+    from onmf.distributed import partitioned  # not needed for --help
+
+    return partitioned(data, like=like)
+
+
+# The result
+
+
+def _save(model: onmf.OnlineNMF, place: Place) -> None:
+    """Write the model to a file, or to standard output once all of it is known to be there."""
+    if not place.standard:
+        onmf.save(model, place.out)
         return
-    where = "standard output" if standard else out
-    said = errors if standard else console
-    said.print(
-        f"{where}: {counted(len(model.components_), 'atom')} of {counted(model.n_features_in_, 'feature')} from "
+    with tempfile.TemporaryDirectory() as folder:
+        onmf.save(model, Path(folder) / "model")
+        sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
+    sys.stdout.flush()
+
+
+def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint | None) -> NoReturn:
+    """Save what was learnt before Ctrl-C or SIGTERM, unless the checkpoint holds it."""
+    if not model.__sklearn_is_fitted__():
+        errors.print("Interrupted before anything was learnt.")
+        raise typer.Exit(130)
+    if keep is not None and not keep.failures:
+        how = f"the same command with --resume continues from {keep.path}"
+    else:
+        _save(model, place)
+        how = f"what was learnt is in {place.out}; --from {place.out} continues it with other data"
+    errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
+    raise typer.Exit(130)
+
+
+def _tell(model: onmf.OnlineNMF, place: Place, as_json: bool) -> None:
+    """Print what was learnt."""
+    K, history = len(model.components_), model.history_
+    if as_json:
+        facts = {"model": place.out, "components": K, "features": model.n_features_in_}
+        facts |= {"samples": model.n_samples_seen_, "passes": model.n_iter_, "loss": history["loss"][-1]}
+        facts |= {"seconds": history["seconds"][-1], "skipped": model.n_skipped_, "guarantee": model.guarantee_}
+        print_json(facts)
+        return
+    place.say(
+        f"{place}: {counted(K, 'component')} of {counted(model.n_features_in_, 'feature')} from "
         f"{counted(model.n_samples_seen_, 'sample')} in {history['seconds'][-1]:.1f} s; last batch's loss "
-        f"{history['loss'][-1]:.6g}.",
-        soft_wrap=True,
+        f"{history['loss'][-1]:.6g}."
     )
-    for line in say_leading(model, out):
-        said.print(line, soft_wrap=True)
-
-
-def _facts(model: onmf.OnlineNMF, out: Path) -> dict[str, Any]:
-    """What a program may want to know of a run that has ended well."""
-    return {
-        "model": out,
-        "components": len(model.components_),
-        "features": model.n_features_in_,
-        "samples": model.n_samples_seen_,
-        "passes": model.n_iter_,
-        "loss": model.history_["loss"][-1],
-        "seconds": model.history_["seconds"][-1],
-        "skipped": model.n_skipped_,
-        "guarantee": model.guarantee_,
-    }
-
-
-def _beginning(settings: dict[str, Any], data: str) -> str:
-    """What is about to be learnt."""
-    divergence = settings["divergence"]
-    name = divergence if isinstance(divergence, str) else divergence.name
-    return f"Learning K = {counted(settings['n_components'], 'atom')} under {name} from {data}."
+    for line in leading_lines(model, place.out):
+        place.say(line)

@@ -1,4 +1,4 @@
-"""``onmf info``: what a model file holds."""
+"""``onmf info``: show what a model file holds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.module import Module
-from onmf.cli.options import Model
-from onmf.cli.terminal import console
+from onmf.cli import app
+from onmf.cli.options import AsJson, Model, Module
+from onmf.cli.terminal import console, print_json
 
 SHOWN_ANYWAY = ("n_components", "method")
 
 
 @app.command(epilog="Examples:\n\n`onmf info topics.safetensors`\n\n`onmf info topics.safetensors --json`")
-def info(
-    model: Model,
-    module: Module = None,
-    as_json: AsJson = False,
-) -> None:
+def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     """Show what a model file holds."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
     from onmf.learner import guarantee

@@ -1,4 +1,4 @@
-"""``onmf``: the command line. A command is one file of this folder that adds itself to the application."""
+"""Run the command line: every file of this folder is imported, errors become one sentence, signals an exit status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import warnings
 from typing import Any, NoReturn
 
 from onmf import cli
-from onmf.cli.app import app
-from onmf.cli.module import fault_of_module, told
-from onmf.cli.terminal import console, errors, give_up_unwritten, one_line
+from onmf.cli import app
+from onmf.cli.options import explained, fault_in_module
+from onmf.cli.terminal import console, errors, print_warning
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
@@ -34,8 +34,8 @@ def main() -> None:
         interrupted = TERMINATED
         raise KeyboardInterrupt
 
-    warnings.showwarning = one_line
-    # Every result is checked, and what is not finite refused in a sentence; on what way it became so helps nobody.
+    warnings.showwarning = print_warning
+    # Every result is checked, and one that is not finite is an error; how it became so helps nobody.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"onmf\.")
     signal.signal(signal.SIGTERM, terminate)
     try:
@@ -45,27 +45,30 @@ def main() -> None:
         status = UNREAD
     if status == UNREAD:  # whatever is still to be written is not wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    give_up_unwritten()
+    try:
+        sys.stderr.flush()
+    except OSError:  # what cannot be written there must not decide the exit status when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(interrupted if status == INTERRUPTED else status)
 
 
 def _run() -> int:
-    """The exit status of the command."""
+    """Run the command and return its exit status."""
     try:
         return int(app(standalone_mode=False, prog_name="onmf") or 0)  # so for python -m onmf, too
     except SystemExit as stop:  # of completion, or of Rich and Typer alike when nobody reads what they print
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ImportError) as error:
-        own = None if error.__cause__ is None else fault_of_module(error.__cause__)
-        errors.print(f"onmf: {own or told(error) or type(error).__name__}")
+        fault = None if error.__cause__ is None else fault_in_module(error.__cause__)
+        errors.print(f"onmf: {fault or explained(error) or type(error).__name__}")
     except Exception as error:
-        if own := fault_of_module(error):
-            errors.print(f"onmf: {own}")
+        if fault := fault_in_module(error):
+            errors.print(f"onmf: {fault}")
             return 2
-        # Typer's own refusals of arguments; told by their method, since Typer keeps its Click where it likes.
+        # Typer's own errors about arguments; recognised by their method, since Typer keeps its Click where it likes.
         if not hasattr(error, "format_message"):
             raise
-        text = error.format_message()
+        text = error.format_message().replace("Value error, ", "")  # which Typer puts before some of its reasons
         if text.startswith("Usage:") or not text.strip():  # no command given: the help has been asked for
             console.print(text)
         else:

@@ -1,89 +1,180 @@
-"""Options and arguments that several commands have: one wording, one check, one completion."""
+"""Options and arguments that several commands have; those of the estimator's settings come from its table."""
 
 from __future__ import annotations
 
+import inspect
+import sys
+import traceback
+import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
+import onmf
+from onmf import data as streams
 from onmf import divergences, methods
-from onmf.cli.terminal import DATA_HELP
+from onmf._support.arrays import Array
+from onmf._support.registry import UnknownNameError
+from onmf.cli.terminal import fail
+from onmf.model.settings import setting
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+NAMES = {"divergence": divergences.names, "method": methods.names}  # settings that take a registered name
+SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
+DATA_HELP = (
+    "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
+    "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "
+    "Standard input is a PATH of -, as in csv:-, npy:- or 'jsonl:-?field=body'; a - alone reads texts, one per line. "
+    f"Schemes (and their options): {', '.join(SCHEMES)}."
+)
+Data: TypeAlias = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
+Model: TypeAlias = Annotated[
+    Path, typer.Argument(help="A model file written by `onmf fit`, or a checkpoint.", show_default=False)
+]
+BatchSize: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for programs.")]
 
 
-def among(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
-    """Completes one of these names in a shell."""
+# The estimator's settings
 
+
+def with_settings(*names: str, **defaults: Any) -> Callable[[Command], Command]:
+    """Give a command the options of these settings, which arrive by their names in its ``**settings``.
+
+    They come after the arguments and options that must be given. ``defaults`` are those that differ from the table's.
+    """
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        required = [each for each in own if each.default is each.empty]
+        optional = [each for each in own if each.default is not each.empty]
+        options = [_option(name, defaults.get(name, setting(name).default)) for name in names]
+        together = [each.replace(kind=each.KEYWORD_ONLY) for each in (*required, *options, *optional)]
+        command.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _option(name: str, default: Any) -> inspect.Parameter:
+    """Return the parameter of a command that Typer makes the option of a setting from."""
+    option = setting(name).option
+    if option is None:
+        raise ValueError(f"{name} has no option; give it one in onmf.model.settings.")
+    flags, kind, help_text, complete = option.flags, option.type, option.help, None
+    if kind is bool:
+        flags = (f"{flags[0]}/--no-{flags[0].lstrip('-')}", *flags[1:])
+    if option.choices:
+        kind = Literal[option.choices] if default is not None else Literal[option.choices] | None
+    if name in NAMES:
+        help_text, complete = help_text.format(names=", ".join(NAMES[name]())), _completion(NAMES[name])
+    shown = typer.Option(
+        *flags,
+        help=help_text,
+        min=option.low,
+        metavar=option.metavar,
+        show_default=option.show_default,
+        autocompletion=complete,
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _completion(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
 
     return complete
 
 
-Data: TypeAlias = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
-Model: TypeAlias = Annotated[
-    Path, typer.Argument(help="A model file written by `onmf fit`, or a checkpoint.", show_default=False)
-]
-Divergence: TypeAlias = Annotated[
-    str,
+def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that stand on the command line."""
+
+    def is_given(name: str) -> bool:
+        where = context.get_parameter_source(name)
+        return where is not None and where.name == "COMMANDLINE"
+
+    return {name: value for name, value in settings.items() if is_given(name)}
+
+
+def fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
+    """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
+    from onmf.model.fixed import aligned  # not needed for --help
+
+    if model is None:
+        return None
+    W = model.components_
+    if W.shape[1] != source.n_features:
+        fail(
+            f"the components of --fixed have {W.shape[1]} features, the data {source.n_features}; "
+            "read the data as that model's were read, or learn its components from data like these."
+        )
+    return aligned(W, getattr(model, "feature_names_in_", None), source.feature_names)
+
+
+# A Python file of the user's own
+
+VARIABLE = "ONMF_MODULE"
+_executed: list[Path] = []  # files of --module
+
+
+def _execute(context: typer.Context, module: Path | None) -> None:
+    """Run the file, so that the classes in it register themselves; an error in it is told with its line."""
+    if module is None or context.resilient_parsing:  # a shell that completes a command executes nothing
+        return
+    source = context.get_parameter_source("module")
+    by_variable = source is not None and source.name == "ENVIRONMENT"
+    asked = f"{VARIABLE}={module}" if by_variable else f"--module {module}"
+    path = module.resolve()
+    if not path.is_file():
+        fail(f"{asked}: there is no such file; give a Python file, as in my_losses.py.")
+    name = f"onmf_module_{path.stem}"  # of its own, so that a file called json.py does not stand in for Python's
+    own = types.ModuleType(name)
+    own.__file__ = str(path)
+    sys.modules[name] = own  # where dataclasses look
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # it may import its neighbours
+    _executed.append(path)
+    try:
+        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)  # none of this file's own imports
+        exec(code, vars(own))  # noqa: S102 (what the user has asked for)
+    except (Exception, SystemExit) as error:
+        fail(fault_in_module(error) or f"{asked}: {error}")
+
+
+def explained(error: Exception) -> str:
+    """Return the message of an error, which for an unknown name says how a class of one's own becomes known."""
+    if isinstance(error, UnknownNameError) and not _executed:
+        return f"{str(error).rstrip('.')}; for one of your own, give --module FILE."
+    return str(error)
+
+
+def fault_in_module(error: BaseException) -> str | None:
+    """Return what went wrong in a file of ``--module``, and in which line; None if the error is not from there."""
+    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")
+    for path in _executed:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines, what = [error.lineno], f"{type(error).__name__}: {error.msg}"
+        if lines:
+            return f"{path.name}, line {lines[-1]}: {what}."
+    return None
+
+
+Module: TypeAlias = Annotated[
+    Path | None,
     typer.Option(
-        "--divergence",
-        "-d",
-        help=f"One of {', '.join(divergences.names())}; parameters follow a colon: beta:1.5, huber:0.1. "
-        "For one of your own, see --module.",
-        autocompletion=among(divergences.names),
+        "--module",
+        envvar=VARIABLE,
+        callback=_execute,
+        help="Execute this Python file first: divergences and methods that it defines are then known by their names. "
+        "A model remembers their names and parameters, never code, so every command on it needs the file again.",
+        show_default=False,
     ),
 ]
-Method: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help=f"One of {', '.join(methods.names())}; constants follow a colon: auto:forgetting=0.5, "
-        "paper:step=canonical,a=200. The convergence theorem is about paper; auto is faster.",
-        autocompletion=among(methods.names),
-    ),
-]
-Coefficients: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="nonnegative, or simplex: those of a sample sum to one, as the abundances of unmixing.",
-        autocompletion=among(lambda: ["nonnegative", "simplex"]),
-    ),
-]
-L1Coefficients: TypeAlias = Annotated[
-    float, typer.Option(min=0, help="Price of ||h||_1 per sample, for sparse coefficients; X divided by its mean.")
-]
-L2Coefficients: TypeAlias = Annotated[
-    float, typer.Option(min=0, help="Price of ||h||^2 / 2 per sample; the convergence theorem needs one above 0.")
-]
-L1Dictionary: TypeAlias = Annotated[
-    float,
-    typer.Option(min=0, help="Price of ||W||_1, for sparse atoms; needs one on the coefficients, or the simplex."),
-]
-L2Dictionary: TypeAlias = Annotated[
-    float, typer.Option(min=0, help="Price of ||W||^2 / 2; needs one on the coefficients, or the simplex.")
-]
-Missing: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help="nan: NaN and empty cells are unknown, and all is learnt from the rest.",
-        show_default="an error",
-        autocompletion=among(lambda: ["nan"]),
-    ),
-]
-Implicit: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="What sparse data do not store: zero, or missing (unknown, as in ratings).",
-        autocompletion=among(lambda: ["zero", "missing"]),
-    ),
-]
-OnError: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="What to do with a bad sample or batch: raise (stop with an error) or skip; of each that is skipped, "
-        "`onmf transform` and `onmf inverse` write a row of NaN, or no picture.",
-        autocompletion=among(lambda: ["raise", "skip"]),
-    ),
-]
-Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Random seed; makes the run repeatable bit for bit.")]

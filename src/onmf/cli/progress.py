@@ -7,22 +7,28 @@ import errno
 import json
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
+import numpy as np
 import typer
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 import onmf
 from onmf._support.wording import plural
-from onmf.cli.metrics import serving
-from onmf.cli.terminal import errors, fail, progress_line, said, seconds_of
+from onmf.cli.terminal import errors, fail
+
+Show: TypeAlias = "Callable[[onmf.Progress], None]"
 
 AT_ONCE = 1.0  # seconds
+LOOPBACK = "127.0.0.1"
+NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
     "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no lines at "
@@ -46,6 +52,73 @@ Metrics = Annotated[
 ]
 
 
+def seconds_of(text: str, option: str) -> float:
+    """Return the seconds of ``30s``, ``5m`` and ``1h``."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = text[:-1], units.get(text[-1:], 0.0)
+    if not unit or not number.isascii() or not number.replace(".", "", 1).isdecimal():
+        fail(f"{option} {text}: write a number and s, m or h, as in 30s.")
+    return float(number) * unit
+
+
+def _interval(every: str) -> float:
+    """Return the seconds between two lines."""
+    return math.inf if every in ("0", "never") else seconds_of(every, "--log-every") or math.inf
+
+
+def announce(context: typer.Context, what: str, every: str) -> None:
+    """Say what has begun, if the command is not over within a second: a pipe may be silent for long.
+
+    A terminal has the bar, and what goes wrong at once is one sentence, not two.
+    """
+    if errors.is_terminal or _interval(every) == math.inf:
+        return
+    saying = threading.Timer(AT_ONCE, errors.print, [what])
+    saying.daemon = True
+    saying.start()
+    context.call_on_close(saying.cancel)
+
+
+def done_so_far(samples: int, total: int | None, started: float, **more: Any) -> onmf.Progress:
+    """Return the progress of a command that reads samples and learns nothing."""
+    return onmf.Progress(samples, total, 0, time.perf_counter() - started, math.nan, NOTHING, **more)
+
+
+# The bar
+
+
+@contextlib.contextmanager
+def progress_line(title: str = "") -> Iterator[Show]:
+    """Show a live line with samples, samples/s, the running loss and the time left; give the function to update it."""
+    with progress_bar(TextColumn("{task.fields[facts]}")) as bar:
+        task = bar.add_task(title, total=None, facts="")
+
+        def show(report: onmf.Progress) -> None:
+            rate = report.samples / max(report.seconds, 1e-9)
+            facts = f"{report.samples:,} {plural(report.samples, 'sample')} · {rate:,.0f}/s"
+            facts += _loss(None if math.isnan(report.loss) else report.loss) + _phases(report.phases)
+            bar.update(task, completed=report.samples, total=report.total, facts=facts)
+
+        yield show
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """Return a bar on standard error, with these columns between it and the time left."""
+    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn(), console=errors)
+
+
+def _loss(loss: float | None) -> str:
+    return "" if loss is None else f" · loss {loss:.5g}"
+
+
+def _phases(phases: Mapping[str, float] | None) -> str:
+    """Return the seconds of a run with Dask by what they went to."""
+    return " · " + ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in phases.items()) if phases else ""
+
+
+# Figures
+
+
 @dataclass(frozen=True)
 class Figures:
     """A run at one moment."""
@@ -63,77 +136,62 @@ class Figures:
     phases: Mapping[str, float] | None = None  # with Dask: seconds that went to reading, learning and merging
 
     def line(self) -> str:
-        """For people."""
+        """Return a line for people."""
         of = f" of {self.total:,}" if self.total else ""
-        loss = "" if self.loss is None else f" · loss {self.loss:.5g}"
-        memory = f"{self.memory_bytes / 2**20:,.0f} MiB"
-        rate = f"{self.samples_per_second:,.0f}/s"
         samples = f"{self.samples:,}{of} {plural(self.total or self.samples, 'sample')}"
-        return f"{self.time} {samples} · {rate}{loss}{said(self.phases)} · {self.skipped} skipped · {memory}"
+        facts = f"{samples} · {self.samples_per_second:,.0f}/s{_loss(self.loss)}{_phases(self.phases)}"
+        return f"{self.time} {facts} · {self.skipped} skipped · {self.memory_bytes / 2**20:,.0f} MiB"
 
 
 class Watch:
-    """Follows a run through its callback, from which any thread may ask for figures."""
+    """Follows a run through its callback; any thread may ask for figures."""
 
     def __init__(self) -> None:
         self.began = self.reported = time.monotonic()
-        self.told: tuple[Any, ...] | None = None  # not the arrays: they would be kept longer
-        self.phases: Mapping[str, float] | None = None
+        self.last: onmf.Progress | None = None  # without its arrays, which would be kept longer
         self.known = self.changes = 0  # samples at the last report
         self.lock = threading.Lock()
 
     def __call__(self, progress: onmf.Progress) -> None:
-        """The callback of ``fit``."""
+        """Take what the callback of ``fit`` is told."""
         with self.lock:
-            if self.told is None:  # a run that goes on has not learnt its first samples now
+            if self.last is None:  # a run that is resumed has not learnt its first samples now
                 self.known = progress.samples - progress.new if progress.new else 0
             self.changes += progress.drifted
-            self.told = progress.samples, progress.total, float(progress.loss), progress.drift, progress.skipped
-            self.phases = progress.phases
+            self.last = replace(progress, W=NOTHING, H=None)
 
     def figures(self, report: bool = True) -> Figures | None:
-        """As they are now; None before the first batch. With ``report``, the rate begins anew."""
+        """Return the figures as they are now; None before the first batch. With ``report``, the rate begins anew."""
         with self.lock:
-            if self.told is None:
+            now, last = time.monotonic(), self.last
+            if last is None:
                 return None
-            now, (samples, total, loss, drift, skipped) = time.monotonic(), self.told
-            rate = (samples - self.known) / max(now - self.reported, 1e-9)
+            rate = (last.samples - self.known) / max(now - self.reported, 1e-9)
             if report:
-                self.reported, self.known = now, samples
-            moment = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            known_loss = loss if math.isfinite(loss) else None
-            run = samples, total, now - self.began, rate, known_loss, drift, self.changes, skipped
-            return Figures(moment, *run, memory_in_use(), self.phases)
-
-
-def announce(context: typer.Context, what: str, every: str) -> None:
-    """Say what has begun, if the command is not over within a second: a pipe may be silent for long.
-
-    A terminal has the bar, and what goes wrong at once is one sentence, not two.
-    """
-    if errors.is_terminal or _interval(every) == math.inf:
-        return
-    saying = threading.Timer(AT_ONCE, errors.print, [what])
-    saying.daemon = True
-    saying.start()
-    context.call_on_close(saying.cancel)
-
-
-def _interval(every: str) -> float:
-    """Seconds between two lines."""
-    return math.inf if every in ("0", "never") else seconds_of(every, "--log-every") or math.inf
+                self.reported, self.known = now, last.samples
+            return Figures(
+                time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                samples=last.samples,
+                total=last.total,
+                seconds=now - self.began,
+                samples_per_second=rate,
+                loss=float(last.loss) if math.isfinite(last.loss) else None,
+                drift=last.drift,
+                changes=self.changes,
+                skipped=last.skipped,
+                memory_bytes=memory_in_use(),
+                phases=last.phases,
+            )
 
 
 @contextlib.contextmanager
-def watched(
-    every: str, log: Path | None, metrics: str | None, *files: Path
-) -> Iterator[Callable[[onmf.Progress], None]]:
-    """Watch a run as the options say; gives its callback. ``files`` are those that the log must not be appended to."""
+def watched(every: str, log: Path | None, metrics: str | None, *files: Path | None) -> Iterator[Show]:
+    """Watch a run as the options say; give its callback. ``files`` are those that the log must not be appended to."""
     interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
         journal = None if log is None else stack.enter_context(Journal(log, files))
         if metrics is not None:
-            stack.enter_context(serving(metrics, lambda: watch.figures(report=False)))
+            stack.enter_context(serve_metrics(metrics, lambda: watch.figures(report=False)))
         bar = stack.enter_context(progress_line()) if errors.is_terminal else None
         over = threading.Event()
 
@@ -151,7 +209,7 @@ def watched(
                 report(watch.figures())
 
         def show(progress: onmf.Progress) -> None:
-            first = watch.told is None
+            first = watch.last is None
             watch(progress)
             if bar is not None:
                 bar(progress)
@@ -168,11 +226,26 @@ def watched(
             report(watch.figures())
 
 
+def memory_in_use() -> int:
+    """Return the resident memory of this process, in bytes; where the system does not tell, its peak."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+# JSON Lines
+
+
 class Journal:
     """Appends figures to a file, one line each. A disk that is full costs lines and one warning, not the run."""
 
-    def __init__(self, path: Path, files: tuple[Path, ...]) -> None:
-        if path.resolve() in {each.resolve() for each in files}:
+    def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:
+        if path.resolve() in {each.resolve() for each in files if each is not None}:
             fail(f"--log-json {path} is a file of the run itself; give it another name.")
         try:
             self.file = open(path, "ab", buffering=0, opener=_without_waiting)  # noqa: SIM115 (closed by __exit__)
@@ -191,7 +264,7 @@ class Journal:
             self.file.close()
 
     def write(self, figures: Figures) -> None:
-        """One line, at once."""
+        """Write one line, at once."""
         line = json.dumps(asdict(figures), allow_nan=False).encode() + b"\n"
         with self.lock:
             content, reason = b"\n" * self.torn + line, ""
@@ -205,22 +278,64 @@ class Journal:
             if reason and not self.warned:
                 self.warned = True
                 with contextlib.suppress(ValueError):
-                    errors.print(f"onmf: cannot write {self.path}: {reason}; the run goes on without these lines.")
+                    errors.print(f"onmf: cannot write {self.path}: {reason}; the run continues without these lines.")
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe must hold up the run neither until somebody reads it, nor when it is full."""
+    """Open a pipe that holds up the run neither until somebody reads it, nor when it is full."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
-def memory_in_use() -> int:
-    """The resident memory of this process, in bytes; where the system does not tell, its peak."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        import resource
-        import sys
+# Prometheus
 
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
+GAUGES = {
+    "loss": "Mean loss of the last batch before it was learnt from",
+    "drift": "Are new samples fitted worse than those before? From 0, no, to 1, the stream has changed",
+    "memory_bytes": "Resident memory",
+    "samples_per_second": "Samples per second since the last line of the log",
+}
+COUNTERS = {
+    "samples": "Samples learnt from, or transformed",
+    "skipped": "Samples or batches left out",
+    "changes": "Changes of the stream that were found",
+}
+
+
+@contextlib.contextmanager
+def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterator[None]:
+    """Serve the figures in Prometheus' text format at this [HOST:]PORT, as they are when somebody asks."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or LOOPBACK
+    if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
+        fail(f"--metrics {address}: write a port, or HOST:PORT, as in 9100 or 0.0.0.0:9100.")
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    except ModuleNotFoundError:
+        fail("--metrics needs prometheus_client; install onmf[metrics].")
+
+    class Run:
+        """The collector that the library asks for figures."""
+
+        def collect(self) -> Iterator[Any]:
+            now = figures()
+            for kinds, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
+                for name, meaning in kinds.items():
+                    value = None if now is None else getattr(now, name)
+                    if value is not None:  # there is no loss before the first batch, and none of a transform
+                        yield family(f"onmf_{name}", meaning, value=value)
+
+    registry = CollectorRegistry()
+    registry.register(Run())
+    try:
+        server, thread = start_http_server(int(port), host, registry)
+    except OSError as error:
+        fail(f"--metrics {address}: cannot listen on {host}, port {port}: {error.strerror}; give another one.")
+    shown = f"[{host}]" if ":" in host else host
+    errors.print(f"Metrics at http://{shown}:{server.server_port}/metrics.")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,41 +1,32 @@
-"""``onmf rank``: how many atoms the data support."""
+"""``onmf rank``: recommend how many components the data support."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 import onmf
 from onmf import data as streams
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.fixed import Fixed, atoms_for
-from onmf.cli.module import Module
-from onmf.cli.options import (
-    Coefficients,
-    Data,
-    Divergence,
-    Implicit,
-    L1Coefficients,
-    L1Dictionary,
-    L2Coefficients,
-    L2Dictionary,
-    Method,
-    Missing,
-    Seed,
-)
-from onmf.cli.terminal import console, errors, fail, require_drawable
+from onmf.cli import app
+from onmf.cli.options import AsJson, Data, Module, fixed_components, with_settings
+from onmf.cli.output import require_drawable
+from onmf.cli.progress import progress_bar
+from onmf.cli.terminal import console, errors, fail, print_json
 
 if TYPE_CHECKING:
     from onmf.selection.rank import Trial
 
 MOST_RANKS = 10_000
+SETTINGS = (
+    *("divergence", "method", "max_passes", "fixed", "coefficients", "missing", "implicit", "random_state"),
+    *("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"),
+)
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf rank counts.npz --ranks 2..30`\n\n"
@@ -46,66 +37,39 @@ EXAMPLES = (
 
 
 @app.command(epilog=EXAMPLES)
+@with_settings(*SETTINGS, max_passes=5)
 def rank(
     data: Data,
     ranks: Annotated[
         str,
-        typer.Option(help="The numbers of atoms to try: 2..30, or 2,4,8, or both: 2..10,15,20.", show_default=False),
+        typer.Option(help="Numbers of components to try: 2..30, or 2,4,8, or both: 2..10,15,20.", show_default=False),
     ],
-    divergence: Divergence = "kl",
-    method: Method = "auto",
     seeds: Annotated[
         int, typer.Option(min=2, help="Fits per rank, each with another start and other held-out entries.")
     ] = 3,
     held_out: Annotated[float, typer.Option(help="The share of entries that no fit sees, up to 0.5.")] = 0.1,
-    passes: Annotated[int, typer.Option(min=1, help="Passes of every fit over the data.")] = 5,
     patience: Annotated[
         int, typer.Option(min=0, help="Stop once this many ranks in a row are worse for every seed; 0 tries all.")
     ] = 5,
-    fixed: Fixed = None,
-    coefficients: Coefficients = "nonnegative",
-    l1_coefficients: L1Coefficients = 0.0,
-    l2_coefficients: L2Coefficients = 0.0,
-    l1_dictionary: L1Dictionary = 0.0,
-    l2_dictionary: L2Dictionary = 0.0,
-    missing: Missing = None,
-    implicit: Implicit = "zero",
-    seed: Seed = None,
     module: Module = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write a picture of it (.png, .pdf, .svg, ...).", show_default=False)
     ] = None,
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
-    """Recommend the number of atoms: which predicts held-out entries of DATA best, and are its atoms stable?
+    """Recommend the number of components: which predicts held-out entries of DATA best, and are they stable?
 
     DATA are read once per rank, seed and pass.
     """
-    tried = _ranks(ranks)
-    if plot is not None:
-        require_drawable(plot, streams.path_of(data))
-    fixed_in = None if fixed is None else onmf.load(fixed)
-    source = streams.open_source(data, fixed_in and fixed_in.source_)
+    tried, fixed = _ranks(ranks), settings.pop("fixed")
+    require_drawable(plot, streams.path_of(data))
+    fixed_model = None if fixed is None else onmf.load(fixed)
+    source = streams.open_source(data, fixed_model and fixed_model.source_)
+    settings["fixed"] = fixed_components(fixed_model, source)
     with _watched() as show:
         found = onmf.select_rank(
-            source,
-            tried,
-            n_seeds=seeds,
-            held_out=held_out,
-            max_passes=passes,
-            patience=patience or None,
-            random_state=seed,
-            callback=show,
-            divergence=divergence,
-            method=method,
-            fixed=fixed_in and atoms_for(source, fixed_in),
-            coefficients=coefficients,
-            l1_coefficients=l1_coefficients,
-            l2_coefficients=l2_coefficients,
-            l1_dictionary=l1_dictionary,
-            l2_dictionary=l2_dictionary,
-            missing=missing,
-            implicit=implicit,
+            source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings
         )
     if plot is not None:
         found.plot().savefig(plot, dpi=100)
@@ -130,7 +94,7 @@ def _table(found: onmf.RankSelection) -> Table:
 
 
 def _ranks(text: str) -> list[int]:
-    """What ``2..30`` and ``2,4,8`` mean."""
+    """Return the ranks of ``2..30`` and ``2,4,8``."""
     tried: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
@@ -150,14 +114,13 @@ def _ranks(text: str) -> list[int]:
 
 @contextmanager
 def _watched() -> Iterator[Callable[[Trial], None]]:
-    """A bar in a terminal, elsewhere a line after every fit."""
+    """Show a bar in a terminal, elsewhere a line after every fit."""
     if not errors.is_terminal:
         yield lambda trial: errors.print(
             f"fit {trial.done} of {trial.total}: rank {trial.rank}, held-out loss {trial.loss:.6g}"
         )
         return
-    facts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*facts, console=errors) as bar:
+    with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("fits", total=None)
 
         def show(trial: Trial) -> None:

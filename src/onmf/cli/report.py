@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +11,12 @@ import typer
 
 import onmf
 from onmf import data as streams
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.module import Module
-from onmf.cli.options import Model
-from onmf.cli.terminal import DATA_HELP, console, progress_line, require_writable
+from onmf._support.wording import counted
+from onmf.cli import app
+from onmf.cli.options import DATA_HELP, AsJson, Model, Module
+from onmf.cli.output import require_writable
+from onmf.cli.progress import Show, done_so_far, progress_line
+from onmf.cli.terminal import console, print_json
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -45,41 +45,32 @@ def report(
     from onmf.insight.report.page import require_libraries
 
     require_libraries()
-    require_writable(out, model, *([] if data is None else [streams.path_of(data)]))
+    require_writable(out, model, None if data is None else streams.path_of(data))
     nmf = onmf.load(model)
     source = None if data is None else streams.open_source(data, like=nmf.source_)
-    with nullcontext(_silent) if source is None else progress_line("reading") as show:
+    watch: AbstractContextManager[Show] = nullcontext(lambda _: None) if source is None else progress_line("reading")
+    with watch as show:
         started = time.perf_counter()
 
         def told(samples: int, total: int | None) -> None:
-            show(onmf.Progress(samples, total, 0, time.perf_counter() - started, math.nan, nmf.components_))
+            show(done_so_far(samples, total, started))
 
         written = write_report(nmf, source, out, f"Report on {model.name}", data or "", told)
-    warnings = [each for each in written.advice if not each.note]
     if as_json:
         print_json(_facts(written, out))
         return
+    warnings = [each for each in written.advice if not each.note]
     for each in warnings:
         console.print(f"{each.text} {each.cure}", soft_wrap=True)
-    told_of = f"{len(warnings)} warning{'s' * (len(warnings) != 1)}" if warnings else "no warnings"
-    console.print(f"{out}: {told_of}.", soft_wrap=True)
-
-
-def _silent(_: onmf.Progress) -> None:
-    """Nothing is read."""
+    console.print(f"{out}: {counted(len(warnings), 'warning') if warnings else 'no warnings'}.", soft_wrap=True)
 
 
 def _facts(written: Any, out: Path) -> dict[str, Any]:
-    """What the page says."""
-    found = written.found
-    said: dict[str, Any] = {
-        "report": out,
-        "warnings": [
-            {"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note
-        ],
-        "notes": [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if each.note],
-    }
-    if found is not None:
+    """Return what the page says."""
+    notes = [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if each.note]
+    warnings = [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note]
+    said: dict[str, Any] = {"report": out, "warnings": warnings, "notes": notes}
+    if (found := written.found) is not None:
         said |= {"samples": found.samples, "loss": found.loss, "gain_over_one_component": found.gain}
         said["shares"] = found.shares
     return said

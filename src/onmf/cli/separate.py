@@ -1,4 +1,4 @@
-"""``onmf separate``: a recording as files of its parts, whose sum is the recording."""
+"""``onmf separate``: write a recording as files of its parts, whose sum is the recording."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -14,14 +14,11 @@ from rich.table import Table
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.folder import folder_to_be
-from onmf.cli.interrupting import uninterrupted
-from onmf.cli.module import Module
-from onmf.cli.progress import Every, announce, watched
-from onmf.cli.row_writer import first_warnings
-from onmf.cli.terminal import console, fail, require_writable
+from onmf.cli import app
+from onmf.cli.options import AsJson, Module
+from onmf.cli.output import folder, require_writable, uninterrupted
+from onmf.cli.progress import Every, announce, done_so_far, watched
+from onmf.cli.terminal import console, fail, first_warnings, print_json
 
 if TYPE_CHECKING:
     from onmf.insight.recordings import PartFiles
@@ -48,12 +45,12 @@ def separate(
         list[str] | None,
         typer.Option(
             help="Components to put together, counted from 0 as the files are: --group 0,2 --group 1. Those in no "
-            "group become rest. fixed: the atoms of `onmf fit --fixed` against the others.",
+            "group become rest. fixed: the components of `onmf fit --fixed` against the others.",
             show_default=False,
         ),
     ] = None,
     form: Annotated[
-        str,
+        Literal["wav", "flac"],
         typer.Option(
             "--format",
             help="wav: 32-bit floats, which sum to the recording to seven digits; flac: 24 bits, which sum to the "
@@ -73,8 +70,6 @@ def separate(
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
     from onmf.insight.separation import Separation, fixed_components
 
-    if form not in FORMATS:
-        fail(f"--format must be {' or '.join(FORMATS)}, got {form!r}.")
     groups = _groups(group)
     next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
     if not sound.is_file():
@@ -86,16 +81,16 @@ def separate(
             "--out song.safetensors), or say in Python what its spectra were: onmf.separate(..., window=...)."
         )
     if groups == "fixed" and not fixed_components(nmf):
-        fail(f"{model} has no fixed atoms to be set against the others; name components: --group 0,2 --group 1.")
+        fail(f"{model} has no fixed components to be set against the others; name components: --group 0,2 --group 1.")
     recording = Recording(sound)
     separation = Separation(nmf, recording.rate, groups)
     names = _names(len(separation.groups), groups, form)
     announce(context, f"Separating {sound} into {counted(len(names), 'part')} by {model}.", log_every)
-    with folder_to_be(out):
+    with folder(out):
         paths = [out / name for name in names]
         for path in paths:
             require_writable(path, sound, model)
-        _refuse_others(out, names, FORMATS)
+        _require_no_others(out, names, FORMATS)
         with first_warnings(), watched(log_every, None, None, sound, model) as show:
             started = time.perf_counter()
             files = PartFiles(paths, FORMATS[form], recording)
@@ -103,15 +98,14 @@ def separate(
                 files.open()
                 for block in separation.parts(recording.blocks()):
                     files.write(block)
-                    told = files.written, recording.samples, 0, time.perf_counter() - started, np.nan, nmf.components_
-                    show(onmf.Progress(*told))
+                    show(done_so_far(files.written, recording.samples, started))
                 with uninterrupted():
                     files.close()
     _tell(separation.groups, files, as_json)
 
 
 def _groups(given: list[str] | None) -> Groups | str | None:
-    """What ``groups=`` takes."""
+    """Return the groups as ``groups=`` takes them."""
     if not given:
         return None
     if given == ["fixed"]:
@@ -123,7 +117,7 @@ def _groups(given: list[str] | None) -> Groups | str | None:
 
 
 def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
-    """part-00.wav, part-01.wav, ... of components; group-0.wav, ..., rest.wav of groups; fixed.wav, others.wav."""
+    """Return part-00.wav, ... for components; group-0.wav, ..., rest.wav for groups; or fixed.wav and others.wav."""
     if groups == "fixed":
         names = ["fixed", "others"][:parts]
     elif groups is None:
@@ -133,8 +127,8 @@ def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
     return [f"{name}.{form}" for name in names]
 
 
-def _refuse_others(folder: Path, names: list[str], forms: Collection[str]) -> None:
-    """Refuse a folder with parts that would stay from another separation: with them, the sum is another one."""
+def _require_no_others(folder: Path, names: list[str], forms: Collection[str]) -> None:
+    """Fail on a folder with parts that would stay from another separation: with them, the sum is another one."""
     part = re.compile(rf"(part-\d+|group-\d+|rest|fixed|others)\.({'|'.join(forms)})", re.ASCII)
     stale = sorted(path.name for path in folder.iterdir() if part.fullmatch(path.name) and path.name not in names)
     if stale:
@@ -144,7 +138,7 @@ def _refuse_others(folder: Path, names: list[str], forms: Collection[str]) -> No
 
 
 def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
-    """What was written."""
+    """Print what was written."""
     total = max(float(files.energy.sum()), np.finfo(float).tiny)
     parts: list[dict[str, Any]] = [
         {"file": str(path), "components": list(group), "share_of_energy": float(energy) / total}

@@ -1,20 +1,20 @@
-"""``onmf suggest``: which divergence suits the data."""
+"""``onmf suggest``: say which divergence suits the data."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from onmf import data as streams
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.options import Data, Implicit, Missing
-from onmf.cli.terminal import console, require_drawable
+from onmf.cli import app
+from onmf.cli.options import AsJson, Data, with_settings
+from onmf.cli.output import require_drawable
+from onmf.cli.terminal import console, print_json
 
 if TYPE_CHECKING:
     from onmf.selection.divergence import Suggestion
@@ -28,22 +28,21 @@ EXAMPLES = (
 
 
 @app.command(epilog=EXAMPLES)
+@with_settings("missing", "implicit")
 def suggest(
     data: Data,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw the variance of the noise against the mean into this file (.png, .pdf, .svg, ...)."),
     ] = None,
-    missing: Missing = None,
-    implicit: Implicit = "zero",
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Suggest a divergence for DATA from how its noise behaves, and say why. Some hundred samples are looked at."""
     from onmf.selection.divergence import suggest_divergence  # not needed for --help
 
-    if plot is not None:
-        require_drawable(plot, streams.path_of(data))
-    suggestion = suggest_divergence(streams.open_source(data), missing=missing, implicit=implicit)
+    require_drawable(plot, streams.path_of(data))
+    suggestion = suggest_divergence(streams.open_source(data), **settings)
     if as_json:
         print_json(vars(suggestion))
     else:

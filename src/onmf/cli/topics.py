@@ -1,4 +1,4 @@
-"""``onmf topics``: the atoms of a model in words, or in whatever its features are."""
+"""``onmf topics``: show the components of a model in words, or in whatever its features are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -16,18 +16,17 @@ from rich.table import Table
 import onmf
 from onmf import data as streams
 from onmf._support.wording import counted
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, print_json
-from onmf.cli.module import Module
-from onmf.cli.options import Model
-from onmf.cli.progress import watched
-from onmf.cli.terminal import DATA_HELP, console, errors, fail
+from onmf.cli import app
+from onmf.cli.options import DATA_HELP, AsJson, Model, Module
+from onmf.cli.output import require_features_of
+from onmf.cli.progress import done_so_far, watched
+from onmf.cli.terminal import console, errors, print_json
 from onmf.insight.topics import RANKINGS
 
 if TYPE_CHECKING:
     from onmf.estimators.streaming import Measured
 
-Leading = list[list[tuple[str, float]]]  # of each atom: features and their values
+Leading = list[list[tuple[str, float]]]  # of each component: features and their values
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -54,7 +53,7 @@ def topics(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
     by: Annotated[
-        str,
+        Literal["weight", "lift", "specificity"],
         typer.Option(
             help="weight: a feature's share of the topic; lift: that over its share in all; specificity: how far it is "
             "above that of the next best topic."
@@ -67,8 +66,6 @@ def topics(
 
     Topic 3 is component_3 of what onmf transform writes.
     """
-    if by not in RANKINGS:
-        fail(f"--by must be one of {', '.join(RANKINGS)}, got {by!r}.")
     nmf = onmf.load(model)
     leading = nmf.top_features(top, by)
     found = None if data is None else _measured(nmf, data, top, by)
@@ -90,12 +87,12 @@ def topics(
 
 
 def is_text(spec: streams.Spec | None) -> bool:
-    """Are the features words?"""
+    """Return whether the features are words."""
     return spec is not None and "ngrams" in spec.options
 
 
-def say_leading(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
-    """A few lines about the topics of a model that has just been learnt from texts; none, if it has no words.
+def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
+    """Return a few lines about the topics of a model that was just learnt from texts; none, if it has no words.
 
     By lift: the heaviest words of texts that have their stop words are alike in all topics.
     """
@@ -110,26 +107,22 @@ def say_leading(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
 
 
 def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
-    from onmf.data.columns import Features
-    from onmf.data.inputs import require_same_features
     from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
     source = streams.open_source(data, like=nmf.source_)
-    learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
-    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, "the model")
+    require_features_of(nmf, source, data)
     started = time.perf_counter()
     with watched("30s", None, None) as show:
 
         def report(samples: int) -> None:
-            seconds = time.perf_counter() - started
-            show(onmf.Progress(samples, source.n_samples, 0, seconds, np.nan, nmf.components_))
+            show(done_so_far(samples, source.n_samples, started))
 
         return measured(nmf, source, leading(ranked(nmf.components_, nmf.usage_, by), top), report)
 
 
 def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: str, words: bool) -> Table:
-    """One row per topic; the words are wrapped here, so that none is parted from its value."""
+    """Return one row per topic; the words are wrapped here, so that none is parted from its value."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
     heads = ["topic", "share", *(["coherence"] if coherence is not None else [])]
     for head in heads:
@@ -147,7 +140,7 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
 
 
 def _nameless(nmf: onmf.OnlineNMF) -> str | None:
-    """Why features are numbers, and how to have names."""
+    """Return why features are numbers, and how to have names."""
     if hasattr(nmf, "feature_names_in_"):
         return None
     if is_text(nmf.source_):
@@ -162,7 +155,7 @@ def _nameless(nmf: onmf.OnlineNMF) -> str | None:
 
 
 def _everywhere(leading: Leading) -> str | None:
-    """What to do about words that lead most topics, and therefore tell of none."""
+    """Return what to do about words that lead most topics, and therefore tell of none."""
     heavy = ([name for name, value in features[:5] if value > features[0][1] / 10] for features in leading)
     topics_of = Counter(name for names in heavy for name in names)
     common = [name for name, number in topics_of.most_common(5) if number > max(2, 2 / 3 * len(leading))]

@@ -1,31 +1,41 @@
-"""``onmf transform``: the coefficients of samples in a learnt dictionary."""
+"""``onmf transform``: write the coefficients of samples in a learnt dictionary; with ``--dask``, by many workers."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
+import importlib.util
+import os
+import shutil
+import time
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import onmf
 from onmf import data as streams
+from onmf._support.arrays import Array
 from onmf._support.wording import counted
-from onmf.cli.app import app
-from onmf.cli.as_json import AsJson, require_free
-from onmf.cli.cluster import Dask
-from onmf.cli.device import Device
-from onmf.cli.module import Module
-from onmf.cli.options import Data, Model, OnError
-from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
-from onmf.cli.row_writer import Job, Pairs, skips
-from onmf.cli.terminal import fail, is_standard_output, require_writable
-from onmf.cli.transform_dask import require_folder, tell, write_partitions
-from onmf.data import sinks as outputs
+from onmf.cli import app
+from onmf.cli.cluster import Dask, running_on
+from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
+from onmf.cli.output import (
+    Place,
+    Rows,
+    RowWriter,
+    require_features_of,
+    require_parent,
+    tell_of_gaps,
+    tell_of_rows,
+)
+from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
+from onmf.cli.terminal import fail
+from onmf.data import sinks
 
 OUT_HELP = (
-    f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
+    f"The file to write H to: {', '.join(sinks.suffixes())}; - writes CSV to standard output. "
     "Text has nine digits of each number. With --dask: a folder that ends in .parquet or .zarr."
 )
 EXAMPLES = (
@@ -37,99 +47,185 @@ EXAMPLES = (
     "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
     'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
 )
+TOGETHER = (".parquet", ".zarr")  # folders that workers write to together
+MOST_CHUNKS = 100_000
 
 
 @app.command(epilog=EXAMPLES)
+@with_settings("on_error", "device")
 def transform(
     context: typer.Context,
     model: Model,
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP, show_default=False)],
-    batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
-    ] = None,
+    batch_size: BatchSize = None,
     as_proportions: Annotated[
         bool,
-        typer.Option("--proportions", help="Write each atom's share of a sample's fit, rows that sum to one, not H."),
+        typer.Option(
+            "--proportions", help="Write each component's share of a sample's fit, rows that sum to one, not H."
+        ),
     ] = False,
-    on_error: OnError = "raise",
     dask: Dask = None,
-    device: Device = None,
     module: Module = None,
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come.
 
-    A model that was learnt with --missing or --implicit takes the holes of DATA for unknown, too.
+    A model that was learnt with --missing or --implicit takes such entries of DATA for missing, too.
     """
-    require_free(as_json, is_standard_output(out))
-    watching = log_every, log_json, metrics
+    place, what = Place(out, as_json), "proportions" if as_proportions else "coefficients"
     if dask is not None:
-        what = "proportions" if as_proportions else "coefficients"
         if batch_size is not None:
             fail("--batch-size has no effect with --dask, where a partition is solved at a time; leave it out.")
-        require_folder(out)
-        nmf = onmf.load(model).set_params(on_error="skip" if skips(on_error) else "raise", device=device)
-        announce(
-            context, f"Finding {what} of {data} in the {counted(len(nmf.components_), 'atom')} of {model}.", log_every
-        )
-        facts = {what: out} | write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
-        tell(facts, what, as_json)
-        return
-    job, facts = write_coefficients(context, model, data, out, batch_size, on_error, watching, as_proportions, device)
-    job.tell(facts, as_json)
+        _require_common_folder(out)
+    else:
+        kind = coefficient_file(place, data, model)
+    nmf = onmf.load(model).set_params(**settings)
+    components = counted(len(nmf.components_), "component")
+    announce(context, f"Finding {what} of {data} in the {components} of {model}.", log_every)
+    watching = log_every, log_json, metrics
+    if dask is None:
+        watch = watched(*watching, streams.path_of(data), model, out)
+        facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
+    else:
+        facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
+        if facts["gaps"] and not as_json:
+            tell_of_gaps(facts["gaps"], facts["samples"], "NaN; the workers' logs say why.")
+    tell_of_rows(place, facts, facts["components"], as_json)
+
+
+def coefficient_file(place: Place, data: str, model: Path) -> type[sinks.Output]:
+    """Return the kind of file that coefficients of DATA are written to, if it can be written."""
+    path = streams.path_of(data)
+    kind = place.kind("coefficients are", sinks.suffixes(), path)
+    place.require_writable(None if kind.adds_to_data else path, model)
+    return kind
 
 
 def write_coefficients(
-    context: typer.Context,
+    nmf: onmf.OnlineNMF,
     model: Path,
     data: str,
-    out: Path,
+    place: Place,
+    kind: type[sinks.Output],
+    watch: AbstractContextManager[Show],
     batch_size: int | None = None,
-    on_error: str = "raise",
-    watching: tuple[str, Path | None, str | None] = ("30s", None, None),
-    as_proportions: bool = False,
-    device: str | None = None,
-) -> tuple[Job, dict[str, Any]]:
-    """Do so, and give the facts of it."""
-    from onmf._support.atomic import replacing
-    from onmf.data.columns import Features
-    from onmf.data.inputs import require_same_features
-    from onmf.estimators.description import origin_of  # as what is asked of ``onmf``: not needed for --help
+    what: str = "coefficients",
+) -> dict[str, Any]:
+    """Write the coefficients or proportions of DATA, and return the facts of it."""
+    from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
     from onmf.estimators.streaming import usual_size
     from onmf.learner.usage import proportions
 
-    skip, what = skips(on_error), "proportions" if as_proportions else "coefficients"
-    place = streams.path_of(data)
-    standard = is_standard_output(out)
-    kind = outputs.kind_of(Path("h.csv") if standard else out)
-    if kind is None:
-        fail(f"{out}: coefficients are written as {', '.join(outputs.suffixes())}, or as CSV to -.")
-    kind.require(place)
-    if not standard:
-        require_writable(out, *(() if kind.adds_to_data else (place,)), model)
-    nmf = onmf.load(model).set_params(device=device)
-    atoms = counted(len(nmf.components_), "atom")
-    announce(context, f"Finding {what} of {data} in the {atoms} of {model}.", watching[0])
     source = streams.open_source(data, like=nmf.source_)
-    learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
-    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, str(model))
+    require_features_of(nmf, source, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
     origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"), what)
-    job = Job(nmf, source, data, what, columns, kind, None if standard else out, origin=origin)
+    writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
 
-    def served(on_bad: Any) -> Pairs:
-        for rows, H in nmf.served(source, batch_size or usual_size(source), on_bad):
-            yield rows, proportions(H, nmf.components_) if as_proportions else H
+    def rows(on_bad: Any) -> Rows:
+        for numbers, H in nmf.served(source, batch_size or usual_size(source), on_bad):
+            yield numbers, proportions(H, nmf.components_) if what == "proportions" else H
 
-    facts = job.write(
-        served,
-        nullcontext(sys.stdout) if standard else replacing(out),
-        watched(*watching, place, model, out),
-        skip,
-    )
-    return job, facts | {"components": len(columns)}
+    return writer.write(rows, watch) | {"components": len(columns)}
+
+
+# On Dask
+
+
+def _require_common_folder(out: Path) -> None:
+    """Fail, before any work, where workers cannot write together."""
+    if out.suffix.lower() not in TOGETHER:
+        fail(f"{out}: with --dask the workers write together, to a folder that ends in {' or '.join(TOGETHER)}.")
+    if out.suffix.lower() == ".zarr" and importlib.util.find_spec("zarr") is None:
+        fail(f"{out}: writing Zarr needs zarr; install onmf[zarr].")
+    if out.exists() or out.is_symlink():
+        fail(f"{out} exists already; give --out another name.")
+    require_parent(out, out.absolute().parent)
+
+
+def _write_partitions(
+    nmf: onmf.OnlineNMF,
+    data: str,
+    out: Path,
+    address: str,
+    watch: AbstractContextManager[Show],
+    as_proportions: bool,
+) -> dict[str, Any]:
+    """Write all coefficients, and return the facts of it; the folder appears when all of it is there."""
+    from onmf.distributed import partitioned
+    from onmf.distributed.mapped import each
+    from onmf.estimators.streaming import Sent
+
+    partitions = partitioned(data, like=nmf.source_)
+    require_features_of(nmf, partitions, data)
+    columns, dtype = tuple(nmf.get_feature_names_out()), nmf.components_.dtype
+    unfinished = out.absolute().with_name(f".{out.name}.{os.getpid()}.unfinished")
+    started, samples, gaps = time.perf_counter(), 0, 0
+    with running_on(address) as client, watch as show:
+        from distributed import as_completed
+
+        from onmf.distributed.cluster import failing_machines
+
+        try:
+            write = PartitionWriter(str(unfinished), columns, partitions.index_name, out.suffix.lower() == ".zarr")
+            write.begin(partitions, dtype)
+            find = Sent(nmf).proportions if as_proportions else Sent(nmf).coefficients
+            skip = nmf.on_error == "skip"
+            futures = client.compute(each(partitions, find, "write", skip, dtype, write, len(columns)))
+            for future in as_completed(futures):
+                with failing_machines(client):
+                    rows, without = future.result()
+                samples, gaps = samples + rows, gaps + without
+                show(done_so_far(samples, partitions.n_samples, started, skipped=gaps, new=rows))
+            unfinished.rename(out)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    seconds = time.perf_counter() - started
+    return {"samples": samples, "gaps": gaps, "unread": 0, "seconds": seconds, "components": len(columns)}
+
+
+@dataclass(frozen=True)
+class PartitionWriter:
+    """Writes the coefficients of a partition, on the worker that has found them."""
+
+    place: str
+    columns: tuple[str, ...]
+    index: str | None
+    zarr: bool
+
+    def begin(self, partitions: Any, dtype: Any) -> None:
+        """Make the folder: empty, or an array whose chunks no two workers write to."""
+        if not self.zarr:
+            Path(self.place).mkdir()
+            return
+        import zarr
+
+        n, lengths = partitions.n_samples, partitions.lengths
+        rows = int(np.gcd.reduce(lengths[:-1] or lengths)) if n is not None else 0
+        if not rows or n / rows > MOST_CHUNKS:
+            fail(
+                "the partitions of these data are of unequal or unknown lengths, which Zarr cannot have; use .parquet."
+            )
+        shape, chunks = (n, len(self.columns)), (rows, len(self.columns))
+        zarr.create_array(self.place, shape=shape, chunks=chunks, dtype=dtype)
+
+    def __call__(self, number: int, raw: Any, H: Array) -> tuple[int, int]:
+        """Write the rows; return how many, and how many of them are NaN."""
+        if self.zarr:
+            import zarr
+
+            array: Any = zarr.open(self.place, mode="r+")
+            array[raw.begins : raw.begins + len(H)] = H
+        else:
+            names = raw.rows if raw.rows.dtype == object else None
+            index = None if names is None else self.index or "row"
+            heading = sinks.Heading(self.columns, H.dtype, index, Path())
+            kind: Any = sinks.kind_of(Path("rows.parquet"))
+            with closing(kind(Path(self.place) / f"part-{number:06d}.parquet", heading)) as output:
+                output.write(H, names)
+        return len(H), int(np.isnan(H[:, 0]).sum())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from onmf._support.arrays import Array, Counts
 
@@ -114,6 +113,8 @@ def cells(n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 50
     All programmes express all genes, at levels that genes have in common; each raises a tenth of them about sevenfold,
     some of which others raise too. The first programme is the most used, the last the rarest.
     """
+    import scipy.sparse  # not needed for --help
+
     rng = np.random.default_rng(seed)
     raised = np.zeros((programmes, genes), dtype=bool)
     for programme in raised:

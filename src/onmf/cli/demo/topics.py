@@ -1,4 +1,4 @@
-"""The demo's second page: topics of the docstrings of Python's standard library, and which package speaks of which."""
+"""Draw the second page of the demo: topics of the docstrings of Python's standard library, and of each package."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from onmf import OnlineNMF
 from onmf._support.arrays import Array
+from onmf.cli.terminal import console
 from onmf.data import examples
 from onmf.data.examples import Texts
 from onmf.insight.plots import new_figure
@@ -22,7 +23,7 @@ WORDS = 8  # of a topic
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
+class TopicsPage:
     """Topics (K, words) over the words of the texts, and the mean share (packages, K) of every topic in a package."""
 
     texts: Texts
@@ -30,18 +31,18 @@ class Learnt:
     shares: Array
 
 
-def learn(seed: int) -> Learnt:
-    """Topics under Kullback-Leibler, in the order of the packages that speak of them most."""
+def learn(seed: int) -> TopicsPage:
+    """Learn topics under Kullback-Leibler, in the order of the packages that speak of them most."""
     texts = examples.docstrings()
     model = OnlineNMF(COMPONENTS, divergence="kl", max_passes=PASSES, random_state=seed).fit(texts.counts)
     proportions = model.proportions(texts.counts)
     shares = np.array([proportions[texts.labels == label].mean(axis=0) for label in range(len(texts.label_names))])
     order = np.lexsort([-shares.max(axis=0), shares.argmax(axis=0)])
-    return Learnt(texts, model.components_[order], shares[:, order])
+    return TopicsPage(texts, model.components_[order], shares[:, order])
 
 
-def figure(learnt: Learnt) -> Any:
-    """The leading words of the topics, and below how much of each package's docstrings they make up."""
+def figure(learnt: TopicsPage) -> Any:
+    """Draw the leading words of the topics, and below how much of each package's docstrings they make up."""
     drawn = new_figure(10.5, 5.9)
     above, below = drawn.subplots(2, 1, height_ratios=(5, 2))
     bars(above, leading_features(learnt.topics, WORDS, learnt.texts.words), WORDS, title="topic")
@@ -57,3 +58,11 @@ def figure(learnt: Learnt) -> Any:
         colour = "white" if share > 0.6 * learnt.shares.max() else "black"
         below.text(topic, package, f"{share:.0%}", ha="center", va="center", fontsize=8, color=colour)
     return drawn
+
+
+def draw(seed: int) -> Any:
+    """Learn the topics, say so, and return their picture."""
+    learnt = learn(seed)
+    n, words = learnt.texts.counts.shape
+    console.print(f"{n} docstrings of Python's standard library, {words} words: {COMPONENTS} topics.")
+    return figure(learnt)

@@ -1,0 +1,278 @@
+"""Where results go: files, folders and standard output, checked before any work; and rows, written as they come."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+import onmf
+from onmf import data as streams
+from onmf._support.arrays import Array
+from onmf._support.wording import counted, is_or_are
+from onmf.cli.progress import Show, done_so_far
+from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
+from onmf.data import sinks
+
+STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
+SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}  # better than Pillow's own
+
+
+# Places
+
+
+class Place:
+    """The file or standard output that ``--out`` names; a message about the result goes where the result does not."""
+
+    def __init__(self, out: Path, as_json: bool = False, option: str = "--out") -> None:
+        self.out, self.option, self.standard = out, option, str(out) in STANDARD_OUTPUT
+        if self.standard and sys.__stdout__ is None:  # the null device stands there instead
+            fail(f"standard output is closed; give {option} the name of a file.")
+        if self.standard and as_json:
+            fail(
+                f"--json prints to standard output, where {option} - writes the result; "
+                f"give {option} the name of a file."
+            )
+
+    def __str__(self) -> str:
+        return "standard output" if self.standard else str(self.out)
+
+    def require_writable(self, *inputs: Path | None) -> None:
+        """Fail if the result has nowhere to go."""
+        if not self.standard:
+            require_writable(self.out, *inputs, option=self.option)
+
+    def kind(self, what: str, suffixes: Sequence[str], data: Path) -> type[sinks.Output]:
+        """Return the kind of file that the suffix tells, among these suffixes."""
+        kind = sinks.kind_of(Path("rows.csv") if self.standard else self.out)
+        if kind is None or not (self.standard or self.out.suffix.lower() in suffixes):
+            fail(f"{self.out}: {what} written as {', '.join(suffixes)}, or as CSV to -.")
+        kind.require(data)
+        return kind
+
+    def opened(self) -> AbstractContextManager[Any]:
+        """Open standard output, or a file that takes the place of the old one when all of it is written."""
+        from onmf._support.atomic import replacing  # not needed for --help
+
+        return nullcontext(sys.stdout) if self.standard else replacing(self.out)
+
+    def say(self, text: str) -> None:
+        """Print a line about the result."""
+        (errors if self.standard else console).print(text, soft_wrap=True)
+
+
+def require_writable(out: Path, *inputs: Path | None, option: str = "--out") -> None:
+    """Fail before hours of work, not after, if the result has nowhere to go."""
+    from onmf._support.atomic import require_replaceable  # not needed for --help
+
+    place = require_replaceable(out)
+    if place in {Path(os.path.realpath(path)) for path in inputs if path is not None}:  # links in a circle are fine
+        fail(f"{out} is an input; give {option} another name.")
+    require_parent(out, place.parent)
+    try:
+        tempfile.TemporaryFile(dir=place.parent).close()
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror}.")
+
+
+def require_parent(out: Path, parent: Path) -> None:
+    """Fail if there is no folder for the result to be in."""
+    if not parent.is_dir():
+        fail(f"cannot write {out}: {out.parent} does not exist.")
+
+
+def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -> None:
+    """Fail if a picture, where one is asked for, has nowhere to go or no format that can be drawn."""
+    if plot is not None:
+        from onmf.insight.plots import require_writable_format
+
+        require_writable(plot, *inputs, option=option)
+        require_writable_format(plot)
+
+
+@contextmanager
+def folder(out: Path) -> Iterator[Path]:
+    """Make the folder if it is not there, and remove it again if nothing was written to it."""
+    if out.exists() and not out.is_dir():
+        fail(f"{out} is a file; give --out the name of a folder.")
+    require_parent(out, out.absolute().parent)
+    made = not out.exists()
+    try:
+        out.mkdir(exist_ok=True)
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror}.")
+    try:
+        yield out
+    finally:
+        if made:
+            with suppress(OSError):  # something is in it
+                out.rmdir()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM until the block is done; then the first of them has its effect."""
+    waiting: list[tuple[int, Any]] = []
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}  # others are the system's
+
+    def wait(number: int, frame: Any) -> None:
+        waiting.append((number, frame))
+
+    try:
+        for number in handlers:
+            signal.signal(number, wait)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if waiting:
+        first, frame = waiting[0]
+        handlers[signal.Signals(first)](first, frame)
+
+
+# Rows
+
+Rows = Iterator[tuple[Any, Array]]  # numbers or names of rows, and what a model made of them
+
+
+@dataclass
+class RowWriter:
+    """Writes what a model makes of each sample as the samples come, and tells what was written."""
+
+    data: str  # as the user named it
+    source: streams.Source
+    what: str  # the rows of the result are
+    columns: tuple[str, ...]
+    place: Place
+    kind: Callable[[Any, sinks.Heading], sinks.Output]
+    skip: bool  # bad samples: they are NaN then, and counted
+    pictures: bool = False  # one file each, and none of bad samples
+    origin: sinks.Origin | None = None  # for outputs that tell of the model
+    first_fault: ValueError | None = field(default=None, init=False)
+    unread: int = field(default=0, init=False)  # samples that the source could not read
+    gaps: int = field(default=0, init=False)  # rows of NaN
+
+    def write(
+        self,
+        rows_made: Callable[[Callable[[ValueError], None] | None], Rows],
+        watch: AbstractContextManager[Show],
+        target: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write all rows, and return the facts of it; ``rows_made`` takes the function to tell of bad samples."""
+        source = self.source
+        # What cannot be read again is kept as far as it came.
+        keeps, interrupted = not (self.place.standard or source.rewinds), False
+        shielded = uninterrupted if keeps else nullcontext
+        with first_warnings(), watch as show, ExitStack() as stack:
+            opened = stack.enter_context(self.place.opened() if target is None else target)
+            started, done, named, output = time.perf_counter(), 0, False, None
+            try:
+                for rows, found in rows_made(self._note if self.skip else None):
+                    if output is None:
+                        named = rows.dtype == object
+                        output = stack.enter_context(closing(self.kind(opened, self._heading(named, found.dtype))))
+                    with shielded():
+                        output.write(found, rows if named else None)
+                        done, self.gaps = done + len(rows), self.gaps + int(np.isnan(found[:, 0]).sum())
+                    show(done_so_far(done, source.n_samples, started, skipped=self.gaps))
+            except KeyboardInterrupt:
+                if not (keeps and done):
+                    raise
+                interrupted = True
+            if output is None or self.gaps == done:
+                fail(f"{self.data} has no sample that could be read. {self.first_fault or ''}".rstrip())
+            if source.n_samples not in (None, done) and not (self.first_fault or interrupted):
+                fail(f"{self.data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
+            output.require_whole()
+            with shielded():
+                stack.close()
+        if self.first_fault:
+            lost = f", and {self.unread} could not be read" if named and self.unread else ""
+            without = "without a picture" if self.pictures else "NaN"
+            tell_of_gaps(self.gaps, done, f"{without}{lost}; the first reason: {self.first_fault}")
+        if interrupted:
+            errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
+            raise typer.Exit(130)
+        facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "gaps": self.gaps}
+        return facts | {"unread": self.unread, "seconds": time.perf_counter() - started}
+
+    def _heading(self, named: bool, dtype: Any) -> sinks.Heading:
+        index = (self.source.index_name or "row") if named else None
+        return sinks.Heading(self.columns, dtype, index, streams.path_of(self.data), origin=self.origin)
+
+    def _note(self, error: ValueError) -> None:
+        self.first_fault = self.first_fault or error
+        self.unread += isinstance(error, streams.SourceError)
+
+
+def tell_of_gaps(gaps: int, rows: int, how: str) -> None:
+    """Print how many rows have no result, and why."""
+    errors.print(f"onmf: {gaps} of the {counted(rows, 'row')} {is_or_are(gaps)} {how}")
+
+
+def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
+    """Print what was written, as JSON or in a sentence; the first fact names it."""
+    rows = facts["samples"] - facts["gaps"] if pictures else facts["samples"]
+    if as_json:
+        print_json(facts)
+    else:
+        place.say(f"{place}: {next(iter(facts))} of {counted(rows, 'sample')}, {columns} each.")
+
+
+def require_features_of(nmf: onmf.OnlineNMF, data: Any, name: str, model: str = "the model") -> None:
+    """Fail if the data, a source or partitions, have other features than the model was learnt from."""
+    from onmf.data.columns import Features
+    from onmf.data.inputs import require_same_features
+
+    learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
+    require_same_features(Features.of(data.n_features, data.feature_names), learnt, name, model)
+
+
+# Pictures
+
+
+class Pictures(sinks.Output):
+    """A folder of pictures of one shape, under the names given or, without them, their numbers.
+
+    Rows of NaN, which are of samples that were skipped, get none.
+    """
+
+    def __init__(
+        self, place: Path, heading: sinks.Heading, shape: tuple[int, ...], names: Iterable[str] | None
+    ) -> None:
+        self.folder, self.shape = place, shape
+        self.names = (f"sample-{row:06}.png" for row in itertools.count()) if names is None else iter(names)
+
+    def write(self, H: Array, names: Sequence[str] | None) -> None:
+        """Save one picture per row."""
+        for pixels, name in zip(H, self.names, strict=False):  # in this order, so that no name is lost
+            if not np.isnan(pixels).any():
+                save_picture(pixels.reshape(self.shape), self.folder / name)
+
+    def close(self) -> None:
+        """Do nothing: every picture is complete."""
+
+
+def save_picture(pixels: Array, path: Path) -> None:
+    """Write one, grey or RGB, from 0 to 255, in 8 bits, in the format that the name tells."""
+    from PIL import Image
+
+    from onmf._support.atomic import replacing
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    form = Image.registered_extensions()[path.suffix.lower()]
+    with replacing(path) as place:
+        picture = Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
+        picture.save(place, format=form, **SAVED.get(form, {}))
