@@ -17,8 +17,8 @@ from onmf import BatchNMF, OnlineNMF
 from onmf.data import repeat
 from onmf.methods import EM, evidence
 from reproduction.contestants import MOST_ITERATIONS
-from reproduction.corpora import documents
 from reproduction.datasets import bbc
+from reproduction.documents import documents
 from reproduction.topics import PASSES, SIZES
 from reproduction.trial import uniform_start
 

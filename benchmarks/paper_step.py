@@ -21,8 +21,8 @@ from benchmarks.races.data import SOURCES
 from benchmarks.races.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
 from onmf.methods import adaptive, averages
-from reproduction.corpora import CORPORA, documents
 from reproduction.datasets import movielens
+from reproduction.documents import CORPORA, documents
 from reproduction.judge import Scorer
 from reproduction.topics import SIZES
 from reproduction.trial import huber

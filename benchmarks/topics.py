@@ -20,7 +20,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from onmf import OnlineNMF
 from onmf.insight.topics import coherence, leading
 from reproduction.datasets import bbc, newsgroups
-from reproduction.topic_quality import cluster
+from reproduction.documents import cluster
 
 SEEDS = 3
 

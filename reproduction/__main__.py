@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import json
+import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from onmf.cli.options import AsJson
-from onmf.cli.terminal import console, errors, fail, print_json
-
-experiments = typer.Typer(
+app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="markdown",
     help="Run the paper's experiments: figures, tables, and which of its claims hold.",
 )
+# No markup and no emoji: file names and messages are printed as they are.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 class Size(StrEnum):
@@ -49,10 +53,11 @@ Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show
 StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
 Collections = Annotated[str | None, typer.Option(help="bbc, 20newsgroups.", show_default="both")]
 FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for programs.")]
 Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
 
 
-@experiments.command(epilog="Example:\n\n`python -m reproduction synthetic --out synthetic`")
+@app.command(epilog="Example:\n\n`python -m reproduction synthetic --out synthetic`")
 def synthetic(
     out: Out = Path("synthetic"),
     size: SizeOption = Size.small,
@@ -66,9 +71,7 @@ def synthetic(
     _run("synthetic", **locals())
 
 
-@experiments.command(
-    epilog="Example:\n\n`python -m reproduction sensitivity --methods ol,ol-adaptive --out sensitivity`"
-)
+@app.command(epilog="Example:\n\n`python -m reproduction sensitivity --methods ol,ol-adaptive --out sensitivity`")
 def sensitivity(
     out: Out = Path("sensitivity"),
     size: SizeOption = Size.small,
@@ -82,7 +85,7 @@ def sensitivity(
     _run("sensitivity", **locals())
 
 
-@experiments.command(
+@app.command(
     epilog="Examples:\n\n`python -m reproduction topics --data DATA --out topics`\n\n"
     "`python -m reproduction topics --stand-in`"
 )
@@ -101,7 +104,7 @@ def topics(
     _run("topics", **locals())
 
 
-@experiments.command(
+@app.command(
     epilog="Examples:\n\n`python -m reproduction faces --data DATA --out faces`\n\n"
     "`python -m reproduction faces --stand-in`"
 )
@@ -123,25 +126,27 @@ def faces(
 
 def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     """Run an experiment into the folder ``out``, and print its verdicts."""
-    from reproduction.datasets.folder import DataFolderError
+    from reproduction.datasets.files import DataFolderError
 
     experiment = getattr(importlib.import_module(f"reproduction.{name}"), name.capitalize())
     for option in {"methods", "collections"} & set(settings):
         settings[option] = _chosen(settings[option], getattr(experiment, option), option)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, TimeRemainingColumn(), console=errors) as progress:
+        with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as progress:
             report = experiment(**settings).run(out, _Bars(progress))
     except DataFolderError as error:
         fail(f"{error} To try it without the data, add --stand-in.")
+    except (ValueError, OSError, ImportError) as error:
+        fail(str(error))
     except KeyboardInterrupt:
         errors.print(f"Interrupted; run the same command again to continue from what is finished in {out}.")
         raise typer.Exit(130) from None
-    rows = [claim.row() for claim in report.claims]
     if as_json:
         claims = [{"claim": each.claim, "measured": each.measured, "verdict": each.verdict} for each in report.claims]
-        print_json({"folder": out, "claims": claims})
+        console.print(json.dumps({"folder": str(out), "claims": claims}), soft_wrap=True)
         return
+    rows = [claim.row() for claim in report.claims]
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*row.values())
@@ -150,15 +155,21 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
 
 
 def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """The known names among those between the commas; all of them without a text."""
+    """Return the known names among those between the commas; all of them without a text."""
     names = known if text is None else [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in known]:
         fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
     return tuple(name for name in known if name in names)
 
 
+def fail(message: str) -> NoReturn:
+    """Print one sentence and exit with status 2."""
+    errors.print(f"reproduction: {message}")
+    raise typer.Exit(2)
+
+
 class _Bars:
-    """Two bars: the parts of the experiment, and the one that runs."""
+    """Show two bars: the parts of the experiment, and the one that runs."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -172,5 +183,11 @@ class _Bars:
         self.progress.update(self.now, completed=share)
 
 
+def main() -> None:
+    """Run the command line; a warning is one line."""
+    warnings.showwarning = lambda message, *_, **__: errors.print(f"reproduction: {message}")
+    app(prog_name="python -m reproduction")
+
+
 if __name__ == "__main__":
-    experiments(prog_name="python -m reproduction")
+    main()

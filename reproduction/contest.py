@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onmf._support.arrays import Array
 from onmf.data import Rows, Source
-from onmf.data.base import recut, stacked
+from reproduction.arrays import Array, stacked
 
 READ = 200  # samples at a time
 ORDER = 1  # key of the random numbers that shuffle the samples
@@ -45,14 +44,17 @@ class Task:
         """The samples of one pass."""
         return int(self.source.n_samples or 0)
 
-    def batches(self, passes: int = 1, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
-        """(samples so far, this batch included; batch); no batch spans two passes. ``size``: as ``recut`` takes it."""
+    def batches(self, passes: int = 1, size: Callable[[], int] | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield (samples so far, this batch included; batch); no batch spans two passes.
+
+        ``size`` is asked how many samples each batch is to have, if not ``batch_size``, once the one before is learnt.
+        """
         rng = np.random.default_rng([self.seed, ORDER]) if self.shuffled else None
         seen = 0
         for _ in range(passes):
-            batches = self.source.batches(self.batch_size, rng)
-            for rows, batch in batches if size is None else recut(batches, size):
-                seen += len(rows)
+            batches = (batch for _, batch in self.source.batches(self.batch_size, rng))
+            for batch in batches if size is None else _regrouped(batches, size):
+                seen += batch.shape[0]
                 yield seen, batch
 
     def gathered(self, most_bytes: float = np.inf) -> Any:
@@ -70,6 +72,18 @@ class Task:
         """The same task on the first batch alone, or on its first n samples."""
         _, first = next(self.batches())
         return replace(self, source=Rows(first[:n]), batch_size=min(n, self.batch_size), shuffled=False)
+
+
+def _regrouped(batches: Iterable[Any], size: Callable[[], int]) -> Iterator[Any]:
+    """Yield the rows of the batches in batches of ``size()`` rows, which is asked anew for each."""
+    waiting = None
+    for batch in batches:
+        waiting = batch if waiting is None else stacked([waiting, batch])
+        while waiting.shape[0] >= (wanted := size()):
+            yield waiting[:wanted]
+            waiting = waiting[wanted:]
+    if waiting is not None and waiting.shape[0]:
+        yield waiting
 
 
 class Contestant(ABC):
@@ -157,7 +171,7 @@ class Course:
             raise TimeIsUp
         self._start()
 
-    def batches(self, task: Task, size: Callable[[Any], int] | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, size: Callable[[], int] | None = None) -> Iterator[tuple[int, Any]]:
         """The task's batches, drawn off the clock."""
         waiting = task.batches(self.passes, size)
         while True:
@@ -176,13 +190,13 @@ class Course:
         self.spent += time.process_time() - self._since[1]
 
 
-def race(
+def timed_run(
     contestant: Contestant, folder: Path, passes: int = 1, *, repeats: int = 1, enough: float = np.inf, **options: Any
 ) -> list[Mark]:
-    """The marks of a run, which has at least one; ``options`` are those of ``Course``.
+    """Return the marks of a run, at least one; ``options`` are those of ``Course``.
 
-    With ``repeats`` a run that took less than ``enough`` seconds is repeated, up to so many runs or until they have
-    taken as long together. All find the same dictionaries, and the quickest counts: one short run alone is noise.
+    A run that took less than ``enough`` seconds is repeated, up to ``repeats`` runs or until they have taken as long
+    together. All find the same dictionaries, and the quickest counts: one short run alone is noise.
     """
     options = {"ends": {passes * contestant.task.n: passes}} | options
     runs: list[list[Mark]] = []
@@ -199,7 +213,7 @@ def race(
 def warm_up(contestant: type[Contestant], task: Task, variant: Any, folder: Path) -> None:
     """A step or two on a few samples: compiled code is loaded before the clock starts."""
     few = task.head(max(60, 2 * task.K))
-    race(contestant(few, variant), folder / "warm-up", most_stops=2)
+    timed_run(contestant(few, variant), folder / "warm-up", most_stops=2)
 
 
 def seconds_to(points: Sequence[Mapping[str, Any]], measure: str, loss: float) -> float:

@@ -46,8 +46,8 @@ class Online(Contestant):
         self.model = clone(self.settings).set_params(callbacks=look)
         seen = 0
 
-        def size(_: Any) -> int:
-            """Of the next batch: it grows with the chunks, as when ``fit`` reads them."""
+        def size() -> int:
+            """Return the size of the next batch, which grows with the chunks, as when ``fit`` reads them."""
             growing = seen and self.model.method_.tau is None
             return max(self.task.batch_size, self.model.method_.usual_chunk(seen) if growing else 1)
 

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onmf.insight.plots import new_figure
-from reproduction.claims import THE_RULE, Claim
-from reproduction.comparison import Facts, Results, beside_batch, means
+from onmf import plots
+from reproduction.claims import THE_RULE, Claim, Facts, Results, beside_batch, means
 from reproduction.contestants import CONTESTANTS, TITLES
 from reproduction.folder import Folder, Result
 from reproduction.report import Block, Report, heading, paragraph
@@ -108,7 +107,7 @@ class Experiment(ABC):
 
     def run(self, out: Path, watch: Watch | None = None) -> Report:
         """Run what is not yet in the folder ``out``, and write the tables, the pictures and the report there."""
-        new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
+        plots.new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
         name = {"experiment": type(self).__name__.lower()}
         folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})

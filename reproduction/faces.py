@@ -9,11 +9,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onmf._support.arrays import Array, Counts
-from onmf.insight.plots import gallery
+from onmf import plots
 from reproduction import images
-from reproduction.claims import Claim, failing_early, still_falling
-from reproduction.comparison import IN_WORDS, OF_COPIES, Results, about, faster_than_batch, listed, mean, steps
+from reproduction.arrays import Array, Counts
+from reproduction.claims import (
+    IN_WORDS,
+    OF_COPIES,
+    Claim,
+    Results,
+    about,
+    failing_early,
+    faster_than_batch,
+    listed,
+    mean,
+    steps,
+    still_falling,
+)
 from reproduction.contestants import TITLES
 from reproduction.experiment import Experiment, file_name
 from reproduction.folder import Folder, Result
@@ -112,7 +123,7 @@ class Faces(Experiment):
                     columns[TITLES[method]] = folder.arrays(file_name(title, method, self.seed))[when]
                 titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
                 squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
-                figure = gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
+                figure = plots.gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
                 text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
                 blocks.append(folder.picture(file_name(title, when), figure, text))
         return blocks

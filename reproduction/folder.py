@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from onmf._support.arrays import Array
-from onmf.persistence.file import replacing
-from reproduction.report import Block, picture, table
+from reproduction.arrays import Array
+from reproduction.report import Block, picture, replacing, table
 
 
 @dataclass(frozen=True)

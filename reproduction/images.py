@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import load_sample_image
 
-from onmf._support.arrays import Array, Counts, Mask
-from onmf.cli.demo.photograph import photograph
 from onmf.data.examples import with_outliers
+from reproduction.arrays import Array, Counts, Mask
 from reproduction.datasets import yaleb
 from reproduction.judge import peak_signal_to_noise
 from reproduction.trial import InOrder
@@ -59,7 +59,10 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
 
 def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
     """Patches of scikit-learn's sample photograph under 64 simulated lights, to try things without the data."""
-    grey, side = photograph(), 32
+    colours, side = load_sample_image("china.jpg"), 32
+    height, width = (length // 2 for length in colours.shape[:2])
+    grey = colours.mean(axis=2) / 255
+    grey = grey[: 2 * height, : 2 * width].reshape(height, 2, width, 2).mean(axis=(1, 3))
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
     angles = np.linspace(0, 2 * np.pi, LIGHTS, endpoint=False)
     slant = 0.2 + 0.8 * (np.arange(LIGHTS) % 4) / 3

@@ -1,8 +1,8 @@
 """One precise judge for all contestants: the mean loss of samples at the best coefficients.
 
-A contestant hands over a dictionary and nothing else. Its atoms are scaled to unit maximum (a change of units), zero
-atoms are dropped, and every sample is solved by Newton's method to a first-order gap of 1e-6; for l1, by an
-interior-point method to a duality gap of 1e-6.
+A contestant hands over a dictionary and nothing else. Its components are scaled to unit maximum (a change of units),
+zero components are dropped, and ``transform`` of a model that keeps them all fixed solves every sample to a first-order
+gap of 1e-6; for l1, to a duality gap of 1e-6.
 
 **Floors.** Under KL, Itakura-Saito and the like a fit of zero where the sample is not costs an infinite loss, and
 libraries differ in the tiny numbers they leave in a dictionary. So that nobody wins or loses by that, each dictionary
@@ -11,35 +11,33 @@ is scored with several floors, fractions of the mean sample (at unit maximum), a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
 
-from onmf import divergences
-from onmf._support import threads
-from onmf._support.arrays import Array, dense
-from onmf.coefficients import precise
-from onmf.coefficients.problem import pose
+from onmf import OnlineNMF, Sets, divergences
 from onmf.divergences import Divergence
-from onmf.model.sets import Box
-from onmf.model.units import Units
+from reproduction.arrays import Array, dense
 
 FLOORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # from the least on, until the loss rises
 TOL, MAX_ITER = 1e-6, 300
-BOX = Box(1e-12, 1e12)
-BLOCK = 256
+SETS = Sets(eps=1e-12, eps_prime=1e-12, U=1e12)
+ALMOST_ZERO = 1e-9  # of the mean: what a zero counts as, where the divergence is not defined at zero
+BLOCK = 1024  # samples whose losses are computed at a time
 
 
 @dataclass(frozen=True)
 class Score:
-    """The mean held-out loss in the data's units, the floor it was reached with, and the share of unsolved samples."""
+    """The mean loss in the data's units, the floor it was reached with, and whether all samples were solved."""
 
     loss: float
     floor: float
-    unsolved: float
+    solved: bool
     psnr: float | None = None  # of the fit against the clean samples, in dB
 
 
@@ -50,27 +48,27 @@ class Scorer:
         self,
         divergence: str | Divergence,
         mean_sample: Array,
-        held_out: Any,
+        samples: Any,
         clean: Array | None = None,
         peak: float | None = None,
     ) -> None:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
         if not given.domain.x.closed:
-            held_out, _ = Units(1.0, mean).inside(dense(held_out), given)
+            samples = dense(samples)
+            samples = np.maximum(samples, ALMOST_ZERO * np.maximum(samples.mean(axis=1, keepdims=True), mean))
         self.clean = clean
         self.peak = peak or (0.0 if clean is None else float(clean.max()))
         # A loss without a parameter in the data's units is homogeneous: each sample may have its own unit, its mean.
         # That is exact, and loud and quiet samples are then solved equally well.
-        own = np.asarray(held_out.mean(axis=1)).ravel()
+        own = np.asarray(samples.mean(axis=1)).ravel()
         self.units = np.full(len(own), mean) if given.parameters() else own
         self.divergence = given.in_units(mean) if given.parameters() else given
         self.loss_units = np.array([given.loss_unit(unit) for unit in self.units])
-        self.solver = precise(given).stopping(TOL, MAX_ITER)
-        if scipy.sparse.issparse(held_out) and self.solver.takes_sparse(self.divergence):
-            self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ held_out)
+        if scipy.sparse.issparse(samples):
+            self.V = scipy.sparse.csr_matrix(scipy.sparse.diags_array(1.0 / self.units) @ samples)
         else:
-            self.V = dense(held_out) / self.units[:, None]
+            self.V = dense(samples) / self.units[:, None]
         profile = mean_sample + 0.01 * mean  # a little for features that training never shows
         self.profile = profile / profile.max()
 
@@ -80,45 +78,54 @@ class Scorer:
         return (0.0,) if self.divergence.domain.y.closed else FLOORS
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
-        """The lowest loss over the floors."""
-        best, atoms = Score(float("inf"), 0.0, 1.0), _atoms(W)
-        for floor in (floors or self.floors) if len(atoms) else ():
-            score = self._score(atoms, floor)
+        """Return the score with the floor of the lowest loss."""
+        best, components = Score(float("inf"), 0.0, False), _at_unit_maximum(W)
+        for floor in (floors or self.floors) if len(components) else ():
+            score = self._score(components, floor)
             if score.loss > 1.001 * best.loss:
                 break
             best = min(best, score, key=lambda each: each.loss)
         return best
 
     def solved(self, W: Array) -> tuple[Array, Array]:
-        """The coefficients of the samples in the data's units, and the atoms that they belong to: W at unit maximum,
-        with the floor that suits it best. Zero atoms are dropped.
+        """Return the samples' coefficients in the data's units, and the components that they belong to.
+
+        These are W at unit maximum, with the floor that suits it best; zero components are dropped.
         """
-        atoms = np.maximum(_atoms(W), self.best(W).floor * self.profile)
-        return self._solve(atoms)[0] * self.units[:, None], atoms
+        components = np.maximum(_at_unit_maximum(W), self.best(W).floor * self.profile)
+        return self._solve(components)[0] * self.units[:, None], components
 
-    def _solve(self, W: Array) -> tuple[Array, Array, Array]:
-        """Coefficients, losses and whether they were found, in the samples' own units."""
-        n = self.V.shape[0]
-        H, losses, converged = np.empty((n, len(W))), np.empty(n), np.empty(n, dtype=bool)
-        for first in range(0, n, BLOCK):
-            rows = slice(first, first + BLOCK)
-            with threads.taken_from_blas():
-                problem = pose(self.divergence, self.V[rows], W, BOX)
-                found = self.solver.solve(problem)
-                losses[rows] = problem.loss(found.H, problem.fit(found.H))
-            H[rows], converged[rows] = found.H, found.converged
-        return H, losses, converged
+    def _solve(self, W: Array) -> tuple[Array, bool]:
+        """Return the coefficients in the samples' own units, and whether all were found."""
+        model = OnlineNMF(
+            len(W),
+            fixed=W,
+            divergence=self.divergence,
+            scale="none",
+            sets=SETS,
+            transform_tol=TOL,
+            transform_max_iter=MAX_ITER,
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(self.profile[None])  # nothing is learnt where all components are fixed
+            H = model.transform(self.V)
+        return H, not any(issubclass(each.category, ConvergenceWarning) for each in caught)
 
-    def _score(self, atoms: Array, floor: float) -> Score:
-        W = np.maximum(atoms, floor * self.profile)
-        H, losses, converged = self._solve(W)
+    def _score(self, components: Array, floor: float) -> Score:
+        W = np.maximum(components, floor * self.profile)
+        H, solved = self._solve(W)
+        losses = [
+            self.divergence.value(dense(self.V[rows]), H[rows] @ W)
+            for rows in (slice(first, first + BLOCK) for first in range(0, len(H), BLOCK))
+        ]
         fit = self.units[:, None] * (H @ W)
         psnr = None if self.clean is None else peak_signal_to_noise(self.clean, fit, self.peak)
-        return Score(float(np.mean(losses * self.loss_units)), floor, float(1 - converged.mean()), psnr)
+        return Score(float(np.mean(np.concatenate(losses) * self.loss_units)), floor, solved, psnr)
 
 
-def _atoms(W: Array) -> Array:
-    """The atoms at unit maximum; zero atoms are dropped, and all if any entry is not finite."""
+def _at_unit_maximum(W: Array) -> Array:
+    """Return the components at unit maximum, without zero ones; none of them if any entry is not finite."""
     W = np.asarray(W, dtype=np.float64)
     if not np.isfinite(W).all():
         return W[:0]
@@ -127,6 +134,6 @@ def _atoms(W: Array) -> Array:
 
 
 def peak_signal_to_noise(clean: Array, fit: Array, peak: float) -> float:
-    """In dB, relative to the peak, at which the fit is clipped."""
+    """Return the ratio in dB, relative to the peak, at which the fit is clipped."""
     error = float(np.square(np.clip(fit, 0, peak) - clean).mean())
     return float(10 * np.log10(peak**2 / error)) if error else float("inf")

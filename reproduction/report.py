@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onmf.persistence.file import replacing
 from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim
 
 CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", UNKNOWN: "unknown"}
@@ -96,6 +96,14 @@ class Report:
             with replacing(path) as temporary:
                 temporary.write_text(f"{content}\n", encoding="utf-8")
         return page
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path`` that takes its place when the block ends well: no file is half written."""
+    temporary = path.with_name(f".{path.name}.unfinished")
+    yield temporary
+    temporary.replace(path)
 
 
 def shown(value: Any) -> str:

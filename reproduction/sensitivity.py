@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
-from onmf.insight.plots import panels
-from onmf.methods import Canonical, Paper
-from onmf.methods.paper import ADAPTIVE
-from reproduction.claims import Claim, failing_early
-from reproduction.comparison import IN_WORDS, Facts, Results, about, course, measured, steps
+from onmf import plots
+from onmf.methods import Adaptive, Canonical, Paper
+from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, course, failing_early, measured, steps
 from reproduction.contestants import TITLES, canonical
 from reproduction.folder import Folder
 from reproduction.report import Block, heading, paragraph
@@ -68,8 +66,8 @@ class Variant:
             return K, {"method__tau": max(1, round(tau * factor))}
         steps = {
             "a": Canonical(a=0.2 * n * factor, b=0.2 * n),
-            "b": replace(ADAPTIVE, b=ADAPTIVE.b * factor),
-            "c": replace(ADAPTIVE, c=MIDDLE_C * factor),
+            "b": Adaptive(b=Adaptive().b * factor),
+            "c": Adaptive(c=MIDDLE_C * factor),
         }
         return K, {"method__step": steps[self.parameter]}
 
@@ -117,7 +115,7 @@ class Sensitivity(Synthetic):
                 title: {_legend(parameter, factor): course(facts, "held_out") for factor, facts in found.items()}
                 for title, found in by_title.items()
             }
-            figure = panels(charts, "seconds", "held-out loss")
+            figure = plots.panels(charts, "seconds", "held-out loss")
             papers = f"the paper's Figure {FIGURES[parameter]}" if method == "ol" else "not in the paper"
             caption = f"{IN_WORDS[method]}, {parameter} varied ({papers})."
             blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))

@@ -9,16 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from onmf._support.arrays import Array, Counts
+from onmf import plots
 from onmf.data.examples import NOISE_OF, Planted
-from onmf.insight.plots import panels
-from reproduction.claims import Claim, failing_early
-from reproduction.comparison import (
+from reproduction.arrays import Array, Counts
+from reproduction.claims import (
     IN_WORDS,
     SIGNIFICANTLY,
+    Claim,
     Results,
     about,
     ends,
+    failing_early,
     lines,
     mean,
     out_of_reach,
@@ -112,7 +113,7 @@ class Synthetic(Experiment):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         objective, held_out = (
-            panels({title: lines(found, measure) for title, found in results.items()}, "seconds", label)
+            plots.panels({title: lines(found, measure) for title, found in results.items()}, "seconds", label)
             for measure, label in (("objective", "objective"), ("held_out", "held-out loss"))
         )
         ratios = [{"divergence": title, "dB": f"{data.snr:.1f}"} for title, data in self.sets.items()]

@@ -7,16 +7,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from onmf.insight.plots import panels
-from onmf.insight.topics import coherence, leading
-from reproduction.claims import Claim, failing_early, undecided
-from reproduction.comparison import IN_WORDS, OF_COPIES, ByMethod, Results, about, faster_than_batch, lines, mean, steps
+from onmf import plots, topics
+from reproduction.claims import (
+    IN_WORDS,
+    OF_COPIES,
+    ByMethod,
+    Claim,
+    Results,
+    about,
+    failing_early,
+    faster_than_batch,
+    lines,
+    mean,
+    steps,
+    undecided,
+)
 from reproduction.contestants import TITLES
-from reproduction.corpora import CORPORA, Documents, documents
+from reproduction.documents import CORPORA, Documents, cluster, documents
 from reproduction.experiment import Experiment, file_name
 from reproduction.folder import Folder, Result
 from reproduction.report import Block, heading, paragraph
-from reproduction.topic_quality import cluster
 from reproduction.trial import Trial
 
 # Words, N, the most documents, and samples that dictionaries are judged on.
@@ -51,10 +61,10 @@ class Topics(Experiment):
     def judged(self, data: Documents, result: Result) -> Result:
         W = result.arrays["W"]
         H, atoms = data.everything.solved(W)
-        words = leading(atoms, KEYWORDS)
+        words = topics.leading(atoms, KEYWORDS)
         quality = cluster(H * atoms.sum(axis=1), data.texts.labels, data.K) | {
             "keywords": [[data.texts.words[place] for place in topic] for topic in words],
-            "npmi": float(coherence(data.texts.counts, words).mean()),
+            "npmi": float(topics.coherence(data.texts.counts, words).mean()),
         }
         return Result(result.facts | quality, {"W": W})
 
@@ -62,7 +72,7 @@ class Topics(Experiment):
         blocks = []
         for title, data in self.sets.items():
             n, keywords = len(data.texts.labels), keyword_rows(results[title], data.texts.label_names)
-            figure = panels({title: lines(results[title], "train")}, "seconds", "training loss")
+            figure = plots.panels({title: lines(results[title], "train")}, "seconds", "training loss")
             blocks += [
                 heading(title),
                 paragraph(

@@ -20,9 +20,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from onmf import divergences
-from onmf._support.arrays import Array, Counts, dense
 from onmf.data import Numbered, OnBad, Rows, Source
-from reproduction.contest import Mark, Task, race, warm_up
+from reproduction.arrays import Array, Counts, dense
+from reproduction.contest import Mark, Task, timed_run, warm_up
 from reproduction.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch
 from reproduction.folder import Result
 from reproduction.judge import Scorer
@@ -133,7 +133,7 @@ class Trial:
                 coefficients[samples - len(H) : samples] = H * mass(W)
             step(samples / n)
 
-        marks = race(contestant, scratch, self.passes, look=look)
+        marks = timed_run(contestant, scratch, self.passes, look=look)
         found = [(mark.samples, mark.W / mass(mark.W)[:, None]) for mark in marks]
         objectives = empirical_losses(self.task, self.passes, coefficients, found)
         judged = [(replace(m, loss=loss), W) for m, loss, (_, W) in zip(marks, objectives, found, strict=True)]
@@ -147,11 +147,11 @@ class Trial:
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
         contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]
-        marks = race(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
+        marks = timed_run(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
         H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
         if copies is not None:
             timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})
-            first, *_, last = race(timed, scratch / "timed")
+            first, *_, last = timed_run(timed, scratch / "timed")
             each = (last.seconds - first.seconds) / TIMED_ITERATIONS * self.task.n / timed.X.shape[0]
             marks = [replace(mark, seconds=mark.samples / n * each) for mark in marks]
             H, facts = H[copies.place], facts | {"n": timed.X.shape[0], "seconds of an iteration": each}

@@ -13,8 +13,8 @@ from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.learner.algorithm import BatchResult, learn
 from onmf.methods import Choice, Method
-from onmf.model.state import State
 from onmf.model.sets import Box, DictionarySet, Sets
+from onmf.model.state import State
 from tests.conftest import F, LogCosh, example_id, examples
 
 K = 3

@@ -14,12 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DataError, DomainWarning, Sets
 from onmf.coefficients import Multiplicative
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose, uniform_start
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
-from onmf.methods.batch import factorise
-from onmf.methods.batch import LEAST_FIT, DenseUpdates
+from onmf.methods.batch import LEAST_FIT, DenseUpdates, factorise
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 

@@ -21,11 +21,11 @@ from onmf.coefficients import (
     Ratios,
     precise,
 )
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.data.examples import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
 from onmf.methods import Paper
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 

@@ -88,7 +88,7 @@ print(json.dumps({{kernel.__name__: [str(types) for types in kernel.signatures] 
 """
 
 DEMO = """
-from reproduction import demo
+from onmf.cli.demo import photograph as demo
 whole = demo.photograph()
 demo.photograph = lambda: whole[:20, :24]
 from onmf.cli.main import main

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf.data import Rows, Source
-from reproduction.contest import Contestant, Course, Task, race, seconds_to, warm_up
+from reproduction.contest import Contestant, Course, Task, seconds_to, timed_run, warm_up
 from reproduction.contestants import OL, Batch, Lefevre, Online
 
 
@@ -42,47 +42,47 @@ def task(n: int = 40, batch_size: int = 10, **more) -> Task:
 
 
 def test_the_clock_stands_while_samples_are_drawn_and_looked_at(tmp_path):
-    marks = race(Pacer(Task(Slow(), "kl", 1, None, 0, 10)), tmp_path, look=lambda *_: time.sleep(0.02))
+    marks = timed_run(Pacer(Task(Slow(), "kl", 1, None, 0, 10)), tmp_path, look=lambda *_: time.sleep(0.02))
     assert marks[-1].wall < 0.02
     pacer = Pacer(task())
     pacer.pauses = (0.02,)
-    assert race(pacer, tmp_path)[-1].wall >= 0.08
+    assert timed_run(pacer, tmp_path)[-1].wall >= 0.08
 
 
 def test_one_thread_is_timed_by_the_processor(tmp_path):
     for threads, sleeps in ((1, False), (2, True), (None, True)):
         pacer = Pacer(task(threads=threads))
         pacer.pauses = (0.02,)
-        (*_, last) = race(pacer, tmp_path)
+        (*_, last) = timed_run(pacer, tmp_path)
         assert last.wall >= 0.08
         assert (last.seconds >= 0.08) == sleeps
 
 
 def test_marks_are_set_a_few_times_per_doubling_and_at_the_ends(tmp_path):
-    marks = race(Pacer(task(n=200)), tmp_path, 2, marks_per_doubling=1, ends={190: 1, 400: 2})
+    marks = timed_run(Pacer(task(n=200)), tmp_path, 2, marks_per_doubling=1, ends={190: 1, 400: 2})
     assert [mark.samples for mark in marks] == [10, 20, 40, 80, 160, 190, 320, 400]
     assert [mark.passes for mark in marks] == [*[None] * 5, 1, None, 2]
     assert [mark.W[0, 0] for mark in marks] == [mark.samples for mark in marks]
-    only_ends = race(Pacer(task(n=200)), tmp_path, marks_per_doubling=0)
+    only_ends = timed_run(Pacer(task(n=200)), tmp_path, marks_per_doubling=0)
     assert [(mark.samples, mark.passes) for mark in only_ends] == [(200, 1)]
 
 
 def test_a_run_ends_at_the_first_stop_beyond_its_limit(tmp_path):
     pacer = Pacer(task())
     pacer.pauses = (0.02,)
-    marks = race(pacer, tmp_path, limit=0.03)
+    marks = timed_run(pacer, tmp_path, limit=0.03)
     assert [mark.samples for mark in marks] == [10, 20]
 
 
 def test_short_runs_are_repeated_and_the_quickest_counts(tmp_path):
     pacer = Pacer(task())
     pacer.pauses = (0.01, 0.0, 0.01)
-    marks = race(pacer, tmp_path, repeats=3, enough=1.0)
+    marks = timed_run(pacer, tmp_path, repeats=3, enough=1.0)
     assert pacer.runs == 3
     assert marks[-1].seconds < 0.04
     long = Pacer(task())
     long.pauses = (0.02, 0.0)
-    race(long, tmp_path, repeats=3, enough=0.05)
+    timed_run(long, tmp_path, repeats=3, enough=0.05)
     assert long.runs == 1
 
 

@@ -15,9 +15,8 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 from reproduction.datasets import bbc, movielens, newsgroups, piano, samson, yaleb
-from reproduction.datasets.folder import VARIABLE, DataFolderError
+from reproduction.datasets.files import VARIABLE, DataFileError, DataFolderError
 from reproduction.datasets.matlab import read_matrices
-from reproduction.datasets.reading import DataFileError
 from reproduction.datasets.text import leading_words, tfidf
 
 MODULES = {

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+from onmf._support.known import Known
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
-from onmf._support.known import Known
-from onmf.model.penalty import Penalties, Penalty
 from onmf.coefficients.problem import pose
 from onmf.data import Batches
 from onmf.device import choose_device as placing
@@ -27,9 +26,10 @@ from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence, Partial
 from onmf.learner import batching as cuts
 from onmf.learner import exchange
-from onmf.model.state import State
 from onmf.methods import Surrogate, quadratics
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import Box, DictionarySet
+from onmf.model.state import State
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
 

@@ -12,9 +12,9 @@ import scipy.sparse
 import onmf
 from onmf import divergences
 from onmf.coefficients import Multiplicative
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.learner import exchange
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from tests.conftest import require_same_learning
 from tests.devices import DEVICES, F, K, data, quick

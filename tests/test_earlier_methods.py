@@ -13,8 +13,8 @@ from onmf.coefficients.kernels import averaged_steps, packed_product
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
 from onmf.methods import Guan, Lefevre, Method, Wang
-from onmf.model.state import State
 from onmf.model.sets import DictionarySet, project_on_simplex
+from onmf.model.state import State
 
 K, F = 8, 40
 C = DictionarySet()

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onmf.cli import main as cli
+from reproduction import __main__ as cli
 from reproduction import faces, synthetic, topics
-from reproduction.datasets.folder import VARIABLE
+from reproduction.datasets.files import VARIABLE
 
-ONMF = Path(sys.executable).with_name("onmf")
+REPRODUCTION = [sys.executable, "-m", "reproduction"]
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 
 
 def invoke(*arguments: object) -> str:
-    result = CliRunner().invoke(cli.app, ["experiments", *map(str, arguments)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output + str(result.exception)
     return result.output
 
@@ -146,7 +146,7 @@ def test_faces_of_yale(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
-    command = [str(ONMF), "experiments", "synthetic", *OURS, "--out", str(tmp_path / "killed")]
+    command = [*REPRODUCTION, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
     parts = tmp_path / "killed" / "parts"
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -182,7 +182,7 @@ def test_a_finished_run_takes_more_methods(tmp_path: Path, our_run: Path) -> Non
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    command = [str(ONMF), "experiments", "sensitivity", "--out", str(tmp_path / "run")]
+    command = [*REPRODUCTION, "sensitivity", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -216,24 +216,22 @@ def test_errors_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["onmf", "experiments", *arguments, "--out", str(tmp_path / "run")])
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets it, and a handler
+    monkeypatch.setattr(sys, "argv", ["reproduction", *arguments, "--out", str(tmp_path / "run")])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets it
     monkeypatch.setenv("COLUMNS", "200")
-    handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stop:
         cli.main()
-    signal.signal(signal.SIGTERM, handler)
     assert stop.value.code == 2
     said = capsys.readouterr().err
     assert re.search(message, said), said
-    assert said.count("onmf: ") == 1
+    assert said.count("reproduction: ") == 1
 
 
 def test_other_settings_do_not_mix_with_an_earlier_run(our_run: Path) -> None:
     assert json.loads((our_run / "settings.json").read_text())["experiment"] == "synthetic"
-    result = CliRunner().invoke(cli.app, ["experiments", "synthetic", *OURS, "--seed", "1", "--out", str(our_run)])
-    assert result.exit_code != 0
-    assert "other settings (seed 0, not 1)" in str(result.exception)
+    result = CliRunner().invoke(cli.app, ["synthetic", *OURS, "--seed", "1", "--out", str(our_run)])
+    assert result.exit_code == 2
+    assert "other settings (seed 0, not 1)" in result.stderr
 
 
 @pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="Chromium and its driver are not installed")

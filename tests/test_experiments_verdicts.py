@@ -9,7 +9,7 @@ import pytest
 
 from onmf.data import Rows
 from onmf.methods import Adaptive, Canonical
-from reproduction import comparison, sensitivity
+from reproduction import claims, sensitivity
 from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim, still_falling
 from reproduction.faces import Contaminated, Faces
 from reproduction.images import Subject
@@ -63,7 +63,7 @@ def test_a_run_is_still_falling_if_its_last_doubling_brought_it_to_a_new_low(los
 
 
 def cell(by_method: dict, method: str) -> str:
-    return comparison.beside_batch(by_method, method)[comparison.TO_BATCH]
+    return claims.beside_batch(by_method, method)[claims.TO_BATCH]
 
 
 def test_speed_is_judged_by_the_time_to_batchs_final_loss():
@@ -72,18 +72,18 @@ def test_speed_is_judged_by_the_time_to_batchs_final_loss():
         "ol": [facts(4, (1, 8), (4, 5)), facts(4, (1, 6), (4, 6))],
         "ours": [facts(1, (0.1, 4.9), (1, 4)), facts(1, (0.1, 5), (1, 4))],
     }
-    assert comparison.speedups(by_method, "ol") == [2.5, 0]
+    assert claims.speedups(by_method, "ol") == [2.5, 0]
     assert cell(by_method, "ol") == "2.5, reached in 1 of 2"
     assert cell(by_method, "ours") == "150 (70.7)"
-    claim = comparison.faster_than_batch("here", by_method, "ol")
+    claim = claims.faster_than_batch("here", by_method, "ol")
     assert claim.verdict == IN_PART
     assert "final training loss, by start: 2.5, not reached (ended" in claim.measured
-    claim = comparison.faster_than_batch("here", by_method, "ours")
+    claim = claims.faster_than_batch("here", by_method, "ours")
     assert claim.verdict == HOLDS
     assert "not in the paper" in claim.claim
     assert cell(by_method | {"ol": [facts(1, (1, 9))] * 2}, "ol") == "not reached"
-    assert comparison.beside_batch(by_method, "batch") == {}
-    there = comparison.beside_batch(by_method, "ours")
+    assert claims.beside_batch(by_method, "batch") == {}
+    there = claims.beside_batch(by_method, "ours")
     assert there["seconds there"] == "0.1 (0)"
     assert there["psnr there"] == "1 (0)"
 
@@ -100,7 +100,7 @@ def test_speed_is_judged_by_the_time_to_batchs_final_loss():
 )
 def test_a_run_that_was_still_falling_or_came_near_was_too_short_to_tell_its_speed(before, loss, verdict, words):
     by_method = {"batch": [facts(10, (10, 5))], "ol": [facts(20, (10, before), (20, loss))]}
-    claim = comparison.faster_than_batch("here", by_method, "ol")
+    claim = claims.faster_than_batch("here", by_method, "ol")
     assert claim.verdict == verdict
     assert words in claim.measured
 

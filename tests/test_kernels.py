@@ -27,9 +27,9 @@ from onmf.coefficients.kernels import (
     sampled_product,
     sweep,
 )
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import L1
+from onmf.model.penalty import Penalty
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 every_order = pytest.mark.parametrize("order", [1, 0.5, 2, 0.3])

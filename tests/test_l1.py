@@ -8,9 +8,9 @@ import scipy.optimize
 
 from onmf.coefficients import InteriorPoint
 from onmf.coefficients.kernels import interior
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import L1
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from tests.conftest import example_id, examples
 

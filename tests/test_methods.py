@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onmf import OnlineNMF, load, methods, save
-from onmf.model.penalty import Penalties, Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods.averages import Averages
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
 from tests.conftest import every_divergence, mahalanobis, require_scikit_learns_check
 from tests.learning import (

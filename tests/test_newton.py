@@ -7,9 +7,9 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from tests.conftest import F, LogCosh, example_id, examples
 

@@ -14,8 +14,8 @@ from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper
-from onmf.model.state import State
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
 from tests.conftest import F, every_divergence
 from tests.learning import DIVERGENCES, K, learnt
 

@@ -11,17 +11,17 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 from click.testing import Result
+from onmf._support.known import Known
 from typer.testing import CliRunner
 
 import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
-from onmf._support.known import Known
 from onmf.cli import main as cli
-from onmf.model.penalty import Penalties, Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import L2, Divergence, Mahalanobis, Partial
 from onmf.methods import Method
 from onmf.methods.scales import falling, resized
+from onmf.model.penalty import Penalties, Penalty
 from tests.learning import (
     DIVERGENCES,
     METHODS,

@@ -8,9 +8,9 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import Problem, least_squares, pose, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
+from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 

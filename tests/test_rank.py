@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from onmf._support.known import Known, Weighted, apart
 from typer.testing import CliRunner
 
 import onmf
 from onmf import OnlineNMF, RankSelection, select_rank
-from onmf._support.known import Known, Weighted, apart
 from onmf.cli.main import app
 from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis

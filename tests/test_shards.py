@@ -12,9 +12,9 @@ from onmf.coefficients import precise
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, SparseSurrogate, Surrogate
-from onmf.model.state import State, Sums
 from onmf.methods.quadratics import change_units
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State, Sums
 from tests.conftest import mahalanobis
 from tests.learning import METHODS, learnt, small, usual
 

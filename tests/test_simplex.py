@@ -17,9 +17,9 @@ from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli.main import app
 from onmf.coefficients import InteriorPoint, Newton
 from onmf.coefficients.kernels import directions_on_simplex, least_squares_on_simplex
-from onmf.model.penalty import Penalty
 from onmf.coefficients.problem import pose
 from onmf.divergences import Divergence, get
+from onmf.model.penalty import Penalty
 from onmf.model.sets import DictionarySet, Sets, Simplex, project_on_simplex
 from onmf.model.validation import DataError
 from tests.learning import METHODS, PAIRS, F, assert_same_bits, quick, small, streamed, usual

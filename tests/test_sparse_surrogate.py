@@ -9,8 +9,8 @@ import scipy.sparse
 from onmf.coefficients.problem import pose
 from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, sparse_surrogate
-from onmf.model.state import State
 from onmf.model.sets import DictionarySet
+from onmf.model.state import State
 from tests.learning import F, K, learnt, mixed, quick
 from tests.test_em import texts, zipf_topics
 

@@ -10,12 +10,12 @@ import pytest
 import scipy.optimize
 
 from onmf import OnlineNMF
-from onmf.model.penalty import Penalties
 from onmf.coefficients.problem import pose
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate
 from onmf.methods.floors import Floor
+from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 from tests.conftest import mahalanobis
 from tests.learning import (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from onmf._support.known import Known
 
 from onmf import DataError, OnlineNMF
-from onmf._support.known import Known
 from onmf.divergences import (
     Alpha,
     Beta,
@@ -20,8 +20,8 @@ from onmf.divergences import (
     SquaredL2,
 )
 from onmf.divergences.rescaled import InUnits
-from onmf.model.validation import refuse_bad_entries
 from onmf.model.units import FLOOR, Units, checked_clip
+from onmf.model.validation import refuse_bad_entries
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
 
 LAYOUTS = {

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from onmf._support.known import Weighted
 from typer.testing import CliRunner
 
 from onmf import OnlineNMF, load, save
-from onmf._support.known import Weighted
 from onmf.cli import main as cli
 from onmf.data import SourceError, open_source, prefetch, rebatch, repeat, scale, shuffle, take
 from tests.conftest import require_same_learning

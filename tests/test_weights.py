@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from onmf._support.known import Known
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
-from onmf._support.known import Known
-from onmf.samples import weighted
 from onmf.divergences import Divergence, Partial, get
 from onmf.divergences.robust import weighted_median
 from onmf.methods.batch import KnownUpdates, SparseKnownUpdates
+from onmf.samples import weighted
 from tests.conftest import F, every_divergence, example_id, examples
 from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
 

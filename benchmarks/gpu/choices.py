@@ -24,7 +24,6 @@ from benchmarks.gpu import judge
 from benchmarks.gpu.reference import HERE
 from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of, real
 from onmf import OnlineNMF, divergences
-from onmf.model.penalty import NO_PENALTY
 from onmf.data.in_memory import Permutation
 from onmf.device import step
 from onmf.device.descent import descend
@@ -33,6 +32,7 @@ from onmf.learner import exchange
 from onmf.learner import initialise as beginning
 from onmf.methods import EM, Surrogate
 from onmf.methods.schedules import Averaging
+from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 
 CHUNK = 1024

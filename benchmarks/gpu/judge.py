@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
-from onmf.model.penalty import NO_PENALTY
 from onmf.device.solving import Solver
+from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 from onmf.model.units import Units
 

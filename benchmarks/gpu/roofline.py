@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from onmf import divergences
-from onmf.model.penalty import NO_PENALTY
 from onmf.device import pivoting
 from onmf.device import problem as problems
 from onmf.device.descent import descend
 from onmf.device.multiplicative import Steps
 from onmf.device.problem import Problem
 from onmf.device.samples import Rows
+from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 
 REPEATS = 30

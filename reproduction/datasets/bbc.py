@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Counts
 from onmf.data.examples import Texts
-from reproduction.datasets.folder import PublicSet
-from reproduction.datasets.reading import damaged, read_lines, read_table, whole
+from reproduction.arrays import Counts
+from reproduction.datasets.files import PublicSet, damaged, read_lines, read_table, whole
 from reproduction.datasets.text import count_matrix
 
 PUBLIC_SET = PublicSet(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf._support.arrays import Array
-from reproduction.datasets.reading import damaged, read_bytes
+from reproduction.arrays import Array
+from reproduction.datasets.files import damaged, read_bytes
 
 HEADER = 128  # bytes; the last four are version and byte order
 VERSION = 0x0100

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from reproduction.datasets.folder import PublicSet
-from reproduction.datasets.reading import damaged, read_table, read_text, whole
+from reproduction.datasets.files import PublicSet, damaged, read_table, read_text, whole
 
 PUBLIC_SET = PublicSet(
     "MovieLens (ml-latest-small)",

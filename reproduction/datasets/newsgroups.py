@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onmf.data.examples import Texts
-from reproduction.datasets.folder import Files, PublicSet
-from reproduction.datasets.reading import damaged, read_lines, read_table, whole
+from reproduction.datasets.files import Files, PublicSet, damaged, read_lines, read_table, whole
 from reproduction.datasets.text import count_matrix
 
 PUBLIC_SET = PublicSet(

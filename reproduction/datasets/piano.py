@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf._support.arrays import Array
-from reproduction.datasets.folder import PublicSet
+from reproduction.arrays import Array
+from reproduction.datasets.files import PublicSet, damaged
 from reproduction.datasets.matlab import read_matrices
-from reproduction.datasets.reading import damaged
 
 PUBLIC_SET = PublicSet(
     "piano (Mary had a little lamb)",

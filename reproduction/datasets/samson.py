@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onmf._support.arrays import Array
-from reproduction.datasets.folder import PublicSet
+from reproduction.arrays import Array
+from reproduction.datasets.files import PublicSet, damaged, whole
 from reproduction.datasets.matlab import read_matrices
-from reproduction.datasets.reading import damaged, whole
 
 PUBLIC_SET = PublicSet(
     "Samson",

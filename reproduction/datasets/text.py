@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf._support.arrays import Array, Counts
-from reproduction.datasets.reading import whole
+from reproduction.arrays import Array, Counts
+from reproduction.datasets.files import whole
 
 MOST = 10**9  # a larger count means damage
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onmf._support.arrays import Array, Counts
-from reproduction.datasets.folder import PublicSet
+from reproduction.arrays import Array, Counts
+from reproduction.datasets.files import PublicSet, damaged, whole
 from reproduction.datasets.matlab import read_matrices
-from reproduction.datasets.reading import damaged, whole
 
 PUBLIC_SET = PublicSet(
     "Extended Yale B",

@@ -21,7 +21,6 @@ from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import require_features_of
 from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
-from onmf.insight.topics import RANKINGS
 
 if TYPE_CHECKING:
     from onmf.estimators.streaming import Measured

@@ -16,8 +16,8 @@ from onmf._support.wording import counted
 from onmf.data import Rows
 from onmf.data.audio import frequencies
 from onmf.insight.features import names_of, sample_rate
-from onmf.model.validation import DataError
 from onmf.model.units import DomainWarning
+from onmf.model.validation import DataError
 
 NOTHING = 1e-280  # of a fit whose loudest component has a coefficient of one: shares of less cannot be told apart
 MOST_CHANNELS = 64  # more of them than samples are an array that lies on its side

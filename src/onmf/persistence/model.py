@@ -20,10 +20,9 @@ from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usa
 from onmf.learner.position import restored
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
-from onmf.model.penalty import NO_PENALTIES
 from onmf.model.sets import DictionarySet, Sets
-from onmf.model.state import State
 from onmf.model.settings import ONLINE
+from onmf.model.state import State
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
