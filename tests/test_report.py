@@ -243,10 +243,6 @@ def test_residuals_show_the_law_that_the_noise_has() -> None:
     for name, X, power in (("kl", rng.poisson(mean), 1.0), ("is", mean * rng.gamma(20.0, 0.05, mean.shape), 2.0)):
         model = OnlineNMF(3, divergence=name, random_state=0, max_passes=3).fit(X.astype(float) + 1e-9)
         subject = subject_of(model)
-        found = residuals(subject, assess(subject, Rows(X.astype(float) + 1e-9), "X"))
-        assert found is not None
-        assert found.measured == pytest.approx(power, abs=0.35)
-        subject = model._subject()
         chart = charts.residuals(subject, assess(subject, Rows(X.astype(float) + 1e-9), "X"))
         assert chart is not None
         said = re.search(r"here the power is ([\d.]+), which is close", chart.text)

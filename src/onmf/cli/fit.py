@@ -20,7 +20,7 @@ from onmf.cli.output import Place, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
-from onmf.data.fields import USUAL
+from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
 
@@ -216,7 +216,7 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
         source = streams.open_source(data, like)
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
-    if field is not None and "field=" not in data and field != USUAL:
+    if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
         buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
