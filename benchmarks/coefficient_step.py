@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from onmf import divergences
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.methods import Settings, coefficient_solver
 
@@ -37,13 +37,13 @@ def main() -> None:
         divergence = divergences.get(name).for_data(1.0, 200)
         W = 0.5 * planted.W / planted.W.max() + 0.25 * rng.random(planted.W.shape)
         reference = coefficient_solver(divergence, Settings(tol=1e-9, max_iter=20_000))
-        best = divergence.value(X, reference.solve(pose(divergence, X, W)).H @ W)
+        best = divergence.value(X, reference.solve(Problem(divergence, X, W)).H @ W)
         runs = (*RUNS, LITERAL) if divergence.lipschitz is None and divergence.smooth_unless_exact else RUNS
         for kind, tol, max_iter in runs:
             solver = coefficient_solver(divergence, Settings(solver=kind, tol=tol, max_iter=max_iter))
-            solver.solve(pose(divergence, X[:2], W))  # compiles what has to be compiled
+            solver.solve(Problem(divergence, X[:2], W))  # compiles what has to be compiled
             started = time.perf_counter()
-            found = solver.solve(pose(divergence, X, W))
+            found = solver.solve(Problem(divergence, X, W))
             seconds = time.perf_counter() - started
             excess = divergence.value(X, found.H @ W) - best
             scale = divergence.value(X, 2 * X)

@@ -20,7 +20,7 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from onmf.coefficients import InteriorPoint, Newton, Polyak
-from onmf.coefficients.problem import pose, uniform_start
+from onmf.coefficients.problem import Problem, uniform_start
 from onmf.data.examples import Planted
 from onmf.divergences import L1, Huber
 
@@ -58,7 +58,7 @@ def timed(solve: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
 def interior_point(X: np.ndarray, W: np.ndarray) -> Run:
     """Ever smaller tolerances."""
     for digits in range(5, 21):
-        yield timed(lambda tol=10 ** (-0.5 * digits): InteriorPoint(tol=tol).solve(pose(L1(), X, W)).H)
+        yield timed(lambda tol=10 ** (-0.5 * digits): InteriorPoint(tol=tol).solve(Problem(L1(), X, W)).H)
 
 
 def falling_delta(X: np.ndarray, W: np.ndarray, factor: float = 0.3, steps: int = 3) -> Run:
@@ -66,7 +66,7 @@ def falling_delta(X: np.ndarray, W: np.ndarray, factor: float = 0.3, steps: int 
     delta, seconds, H = 0.3, 0.0, uniform_start(X, W)
     while delta > 1e-12:
         started = time.process_time()
-        H = Newton(tol=0.0, max_iter=steps).solve(pose(Huber(delta), X, W), H).H
+        H = Newton(tol=0.0, max_iter=steps).solve(Problem(Huber(delta), X, W), H).H
         seconds += time.process_time() - started
         yield seconds, H
         delta *= factor
@@ -97,7 +97,7 @@ def polyak(X: np.ndarray, W: np.ndarray) -> Run:
     """Ever more steps to an ever smaller delta."""
     for n in (100, 300, 1000, 3000, 10_000, 30_000):
         started = time.process_time()
-        H = Polyak(max_iter=n, delta_tol=3.0 / n**1.5).solve(pose(L1(), X, W)).H
+        H = Polyak(max_iter=n, delta_tol=3.0 / n**1.5).solve(Problem(L1(), X, W)).H
         yield time.process_time() - started, H
 
 
@@ -127,7 +127,7 @@ def few_steps(X: np.ndarray, W: np.ndarray, best: np.ndarray) -> Iterator[tuple[
     """Solvers that stop early, on chunks of 30 samples: name and steps, excess, microseconds per sample."""
     chunks = [X[i : i + 30] for i in range(0, SAMPLES, 30)]
     runs: list[tuple[str, Callable[[np.ndarray], np.ndarray]]] = [
-        (f"{type(solver).__name__} {solver.max_iter}", lambda x, s=solver: s.solve(pose(L1(), x, W)).H)
+        (f"{type(solver).__name__} {solver.max_iter}", lambda x, s=solver: s.solve(Problem(L1(), x, W)).H)
         for solver in (
             *(Newton(max_iter=n) for n in (3, 12)),
             *(InteriorPoint(max_iter=n, tol=0.0) for n in (2, 3, 4, 5)),
@@ -150,8 +150,8 @@ def main() -> None:
     }
     with threadpool_limits(1, "blas"):
         X, W = problem(*SHAPES[-1], clean=False, n=SAMPLES)
-        InteriorPoint().solve(pose(L1(), X[:40], W))  # compiles what has to be compiled
-        Newton(max_iter=2).solve(pose(Huber(0.1), X[:40], W))
+        InteriorPoint().solve(Problem(L1(), X[:40], W))  # compiles what has to be compiled
+        Newton(max_iter=2).solve(Problem(Huber(0.1), X[:40], W))
         problems = {(F, K, kind): problem(F, K, kind == "clean", SAMPLES) for F, K in SHAPES for kind in KINDS}
         best = {key: optimum(*pair) for key, pair in problems.items()}
         print("| F | K | data |" + "".join(f" {name}, {t:g} |" for name in contenders for t in TARGETS))

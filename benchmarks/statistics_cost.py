@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from onmf.coefficients.kernels import pack
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import KullbackLeibler
 from onmf.methods import Surrogate
 from onmf.methods.quadratics import blocks
@@ -36,7 +36,7 @@ def main() -> None:
     for F, K in ((200, 40), (1000, 40), (10_000, 20), (1024, 100)):
         X, H, W = rng.gamma(1, 1, (30, F)), rng.gamma(1, 1, (30, K)), rng.random((K, F))
         state = method.start(divergence, W, DictionarySet())
-        statistics = method.local(pose(divergence, X, W), H)
+        statistics = method.local(Problem(divergence, X, W), H)
         spent: dict[str, list[float]] = {"fused": [], "arrays": []}
         for _ in range(REPEATS):
             started = time.process_time()

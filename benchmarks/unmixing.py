@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from onmf import OnlineNMF
 from onmf.coefficients import Newton
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import SquaredL2
 from onmf.model.sets import Simplex
 from reproduction.datasets import samson
@@ -59,7 +59,7 @@ def purest(X: np.ndarray, K: int) -> np.ndarray:
 
 def least_squares(X: np.ndarray, W: np.ndarray) -> np.ndarray:
     """The shares that fit best."""
-    return Newton().solve(pose(SquaredL2(), X, W, Simplex())).H
+    return Newton().solve(Problem(SquaredL2(), X, W, Simplex())).H
 
 
 def line(*cells: object) -> None:

@@ -57,8 +57,8 @@ def stages(F: int, K: int, dtype: type) -> tuple[float, float]:
     update = method.dictionary
     W = np.random.default_rng(1).random((K, F)).astype(dtype)
     state = update.start(W)
-    H = method.coefficients.solve(method.pose(get("kl"), X, state.W)).H
-    solve = best(lambda: method.coefficients.solve(method.pose(get("kl"), X, state.W)))
+    H = method.coefficients.solve(method.Problem(get("kl"), X, state.W)).H
+    solve = best(lambda: method.coefficients.solve(method.Problem(get("kl"), X, state.W)))
     learn = best(lambda: update.apply(state, update.local(get("kl"), X, H, state.W)))
     return solve / CHUNK, learn / CHUNK
 

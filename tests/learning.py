@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF, methods
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.learner.algorithm import BatchResult, learn
 from onmf.methods import Choice, Method
@@ -37,7 +37,7 @@ def small(name: str, **constants: Any) -> Choice:
 
 def served(name: str) -> list[tuple[str, Divergence]]:
     """The divergences that a method serves."""
-    return [(label, divergence) for label, divergence in DIVERGENCES if small(name).refuses(divergence) is None]
+    return [(label, divergence) for label, divergence in DIVERGENCES if small(name).why_not(divergence) is None]
 
 
 # The paper's method is crossed with everything; with another step than its own, divergences of every kind suffice.
@@ -89,7 +89,7 @@ def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.nda
     """The state before the first sample, after a look at the first batch."""
     state = method.start(divergence, W, DictionarySet())
     first = data(20, np.random.default_rng(0), n_features=W.shape[1]) if samples is None else samples
-    return method.first_look(pose(divergence, first, state.W), state)
+    return method.first_look(Problem(divergence, first, state.W), state)
 
 
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF, Progress, load, methods, save
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
 from onmf.methods.adaptive import FACTORS
@@ -44,7 +44,7 @@ def model_of(step: Step | str = SHORT, divergence: Divergence | str = "kl", **se
 
 def slopes_of(divergence: Divergence, rng: np.random.Generator, n: int = 30, dtype: type = np.float64) -> Slopes:
     X, W = data(n, rng), rng.uniform(0.1, 0.9, (K, F))
-    return Slopes.of(pose(divergence, X.astype(dtype), W.astype(dtype)), rng.gamma(1.0, 1.0, (n, K)).astype(dtype))
+    return Slopes.of(Problem(divergence, X.astype(dtype), W.astype(dtype)), rng.gamma(1.0, 1.0, (n, K)).astype(dtype))
 
 
 @some
@@ -88,7 +88,7 @@ def test_a_mini_batch_weighs_its_share_of_the_samples_and_then_of_the_window(rng
 def test_averages_of_few_samples_in_pieces_are_those_of_all_at_once(rng: np.random.Generator) -> None:
     whole = slopes_of(get("kl"), rng, 60)
     pieces = [
-        Slopes(pose(get("kl"), whole.problem.X[rows], whole.problem.W), whole.H[rows], whole.Y[rows], whole.g[rows])
+        Slopes(Problem(get("kl"), whole.problem.X[rows], whole.problem.W), whole.H[rows], whole.Y[rows], whole.g[rows])
         for rows in (slice(7), slice(7, 31), slice(31, 60))
     ]
     averages = Averages.of(pieces[0])
@@ -140,7 +140,7 @@ def test_the_floor_is_a_share_of_the_features_size_per_unit_of_coefficients(rng:
     slopes = slopes_of(get("is"), rng)
     X, H = slopes.problem.X, slopes.H
     mean = X.mean(axis=0)
-    plain = Averages.of(Slopes.of(pose(get("kl"), X, slopes.problem.W), H))
+    plain = Averages.of(Slopes.of(Problem(get("kl"), X, slopes.problem.W), H))
     np.testing.assert_allclose(plain.low(ratios=False), SHARE * (mean + 0.01 * mean.mean()) / H.sum(axis=1).mean())
     unit = X.mean(axis=1, keepdims=True)
     geometric = np.exp(np.log(X / unit).mean(axis=0))
@@ -239,10 +239,10 @@ def test_every_step_takes_up_its_mini_batch_first_and_the_last_one_freezes_what_
     X, W = data(30, rng) / 4, rng.uniform(0.2, 0.8, (K, F))
     model = model_of(Adaptive(b=30, c=0.3), divergence, scale="none", init=W)
     solve = model.method.coefficients(divergence).solve
-    problem = pose(divergence, X[:TAU], W)
+    problem = Problem(divergence, X[:TAU], W)
     averages = Averages.of(Slopes.of(problem, solve(problem).H))
     for n in (10, 20, 30):
-        problem = pose(divergence, X[n - TAU : n], W)
+        problem = Problem(divergence, X[n - TAU : n], W)
         slopes = Slopes.of(problem, solve(problem).H)
         averages = averages.after(slopes, TAU)
         D = 0.3 * averages.metric()
@@ -262,7 +262,7 @@ def test_a_frozen_step_is_the_papers_in_the_metric(rng: np.random.Generator) -> 
     for divergence in map(get, ("squared_l2", "kl")):
         model = model_of(divergence=divergence, scale="none").fit(X[:200])
         W, D = model.components_, memory(model)["metric"]
-        problem = pose(divergence, X[200:], W)
+        problem = Problem(divergence, X[200:], W)
         H = model.method_.coefficients(divergence).solve(problem).H
         V = W - 200 / (210 + 200) / TAU * D * (H.T @ divergence.grad(X[200:], H @ W))
         if divergence.name == "kl":
@@ -399,7 +399,7 @@ def test_samples_that_are_fitted_exactly_are_learnt_from_saved_and_read(
 def test_any_number_of_threads_gives_the_same_bits(divergence: str, rng: np.random.Generator) -> None:
     X = data(250, rng, n_features=3000)
     settings = {"n_components": 40, "method": Paper(tau=100, step=SHORT, max_iter=2)}
-    assert divergence == "squared_l2" or len(pose(get(divergence), X[:100], rng.random((40, 3000))).blocks()) > 1
+    assert divergence == "squared_l2" or len(Problem(get(divergence), X[:100], rng.random((40, 3000))).blocks()) > 1
     found = []
     for threads in (1, 2, 3):
         with threadpool_limits(threads):

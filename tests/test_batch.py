@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DataError, DomainWarning, Sets
 from onmf.coefficients import Multiplicative
-from onmf.coefficients.problem import pose, uniform_start
+from onmf.coefficients.problem import Problem, uniform_start
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
 from onmf.methods.batch import LEAST_FIT, DenseUpdates, factorise
@@ -258,7 +258,7 @@ def test_multiplicative_coefficients_descend_to_newtons(divergence: Divergence, 
     start = uniform_start(X, W)
     course = [divergence.value(X, start @ W)]
     for steps in (1, 5, 50):
-        H = Multiplicative(max_iter=steps).solve(pose(divergence, X, W, Box(1e-12)), start).H
+        H = Multiplicative(max_iter=steps).solve(Problem(divergence, X, W, Box(1e-12)), start).H
         course.append(divergence.value(X, H @ W))
     slack = 1e-2 * course[0] if isinstance(divergence, L1) else 1e-9 * course[0]
     for before, after in pairwise(course):
@@ -267,11 +267,11 @@ def test_multiplicative_coefficients_descend_to_newtons(divergence: Divergence, 
 
 def test_multiplicative_coefficients_stop_sample_by_sample(rng: np.random.Generator) -> None:
     X, W = data(40, rng), rng.random((K, F)) + 0.05
-    found = Multiplicative(tol=1e-3, max_iter=1000, every=10).solve(pose(get("huber:0.2"), X, W))
+    found = Multiplicative(tol=1e-3, max_iter=1000, every=10).solve(Problem(get("huber:0.2"), X, W))
     assert found.converged.all()
     assert len(set(found.iterations)) > 1
     assert not found.iterations.max() % 10
-    alone = Multiplicative(tol=1e-3, max_iter=1000, every=10).solve(pose(get("huber:0.2"), X[7:8], W))
+    alone = Multiplicative(tol=1e-3, max_iter=1000, every=10).solve(Problem(get("huber:0.2"), X[7:8], W))
     np.testing.assert_allclose(alone.H[0], found.H[7], rtol=1e-10)
-    shrunk = Multiplicative(max_iter=200).solve(pose(get("huber:0.2"), X, W, penalty=Penalty(lasso=0.1)))
+    shrunk = Multiplicative(max_iter=200).solve(Problem(get("huber:0.2"), X, W, penalty=Penalty(lasso=0.1)))
     assert shrunk.H.sum() < found.H.sum()

@@ -21,7 +21,7 @@ from onmf.coefficients import (
     Ratios,
     precise,
 )
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data.examples import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
 from onmf.methods import Paper
@@ -135,7 +135,7 @@ def optimum(
 
 def assert_solved(divergence: Divergence, X: np.ndarray, W: np.ndarray) -> None:
     solver = solver_of(divergence)
-    found = solver.solve(pose(divergence, X, W))
+    found = solver.solve(Problem(divergence, X, W))
     assert found.converged.all()
     assert Box().contains(found.H)
     for x, h in zip(X, found.H, strict=True):
@@ -158,7 +158,7 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
     W = DictionarySet().project(rng.random((8, 60)) * (rng.random((8, 60)) < 0.2))
     X = rng.poisson(5 * rng.gamma(0.3, 1, (30, 8)) @ W).astype(float)
     X /= X.mean()
-    found = Paper(solver="paper", tol=1e-3, max_iter=5000).coefficients(divergence).solve(pose(divergence, X, W))
+    found = Paper(solver="paper", tol=1e-3, max_iter=5000).coefficients(divergence).solve(Problem(divergence, X, W))
     best = np.array([optimum(divergence, x, W, h)[0] for x, h in zip(X, found.H, strict=True)])
     limits = np.array([1e-3 * twice_too_large(divergence, x) for x in X])
     assert (divergence.value(X, found.H @ W) <= best + limits).all()
@@ -166,7 +166,9 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
 
 def test_squared_l2_is_nonnegative_least_squares(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=8, zeros=True)
-    found = Paper(solver="paper", tol=1e-12, max_iter=100_000).coefficients(SquaredL2()).solve(pose(SquaredL2(), X, W))
+    found = (
+        Paper(solver="paper", tol=1e-12, max_iter=100_000).coefficients(SquaredL2()).solve(Problem(SquaredL2(), X, W))
+    )
     expected = np.array([scipy.optimize.nnls(W.T, x)[0] for x in X])
     np.testing.assert_allclose(found.H, expected, atol=1e-5)
 
@@ -178,7 +180,7 @@ def test_solution_with_an_l2_penalty_is_as_good_as_scipys_and_shorter(
     X, W = problem_for(divergence, rng)
     l2 = 0.5
     solver = solver_of(divergence)
-    plain, found = (solver.solve(pose(divergence, X, W, penalty=Penalty(m))) for m in (0.0, l2))
+    plain, found = (solver.solve(Problem(divergence, X, W, penalty=Penalty(m))) for m in (0.0, l2))
     assert found.converged.all()
     assert np.linalg.norm(found.H, axis=1).sum() < np.linalg.norm(plain.H, axis=1).sum()
     for x, h in zip(X, found.H, strict=True):
@@ -210,7 +212,7 @@ def test_solution_in_a_tight_box_is_as_good_as_scipys(divergence: Divergence, rn
     X, W = problem_for(divergence, rng)
     low, high = 0.1, 0.6
     solver = solver_of(divergence, max_iter=1000)
-    found = solver.solve(pose(divergence, X, W, Box(low, high)))
+    found = solver.solve(Problem(divergence, X, W, Box(low, high)))
     assert Box(low, high).contains(found.H)
     for x, h in zip(X, found.H, strict=True):
         best, _ = descend(divergence, x, W, [h], box=(low, high))
@@ -220,7 +222,7 @@ def test_solution_in_a_tight_box_is_as_good_as_scipys(divergence: Divergence, rn
 @pytest.mark.parametrize("name", ["kl", "is", "l2", "squared_l2", "huber:0.1"])
 def test_a_solution_at_the_upper_bound_counts_as_found(name: str, rng: np.random.Generator) -> None:
     X, W = rng.uniform(1, 2, (4, F)), rng.uniform(0.2, 1, (4, F))
-    found = solver_of(get(name), max_iter=500).solve(pose(get(name), X, W, Box(LOW, 0.01)))
+    found = solver_of(get(name), max_iter=500).solve(Problem(get(name), X, W, Box(LOW, 0.01)))
     np.testing.assert_array_equal(found.H, 0.01)
     assert found.converged.all()
 
@@ -230,7 +232,7 @@ def test_exact_data_are_fitted_and_said_to_be(divergence: Divergence, rng: np.ra
     _, W = problem(rng)
     X = rng.gamma(2, 0.5, (4, len(W))) @ W
     solver = solver_of(divergence, tol=1e-3, max_iter=5000)
-    found = solver.solve(pose(divergence, X, W))
+    found = solver.solve(Problem(divergence, X, W))
     for x, h in zip(X, found.H, strict=True):
         assert objective(divergence, x, W, h) <= tolerance(solver, divergence, x)
     assert found.converged.all()
@@ -240,7 +242,7 @@ def test_exact_data_are_fitted_and_said_to_be(divergence: Divergence, rng: np.ra
 def test_a_tight_tolerance_is_reached(divergence: Divergence, rng: np.random.Generator) -> None:
     W = np.where(np.arange(F) % 3 == np.arange(3)[:, None], 0.8, 0.1) + rng.uniform(0, 0.1, (3, F))
     X = rng.uniform(0.5, 1.0, (8, 3)) @ W * rng.uniform(0.8, 1.2, (8, F))
-    found = solver_of(divergence, tol=1e-10, max_iter=2000).solve(pose(divergence, X, W))
+    found = solver_of(divergence, tol=1e-10, max_iter=2000).solve(Problem(divergence, X, W))
     assert found.converged.all()
 
 
@@ -264,7 +266,7 @@ def test_converged_samples_satisfy_the_documented_bound(
     X, W = problem_for(divergence, rng, n=6)
     for tol, max_iter in [(1e-1, 3), (1e-2, 20), (1e-3, 100), (1e-5, 20_000)]:
         solver = solver_of(divergence, tol=tol, max_iter=max_iter)
-        found = solver.solve(pose(divergence, X, W, penalty=Penalty(l2)))
+        found = solver.solve(Problem(divergence, X, W, penalty=Penalty(l2)))
         assert (found.iterations <= max_iter).all()
         for x, h in zip(X[found.converged], found.H[found.converged], strict=True):
             limit = tol * twice_too_large(divergence, x)
@@ -279,7 +281,7 @@ def test_converged_samples_of_a_convex_divergence_are_within_the_tolerance_of_th
 ) -> None:
     solver = solver_of(divergence, tol=tol)
     X, W = problem_for(divergence, rng, n=8)
-    found = solver.solve(pose(divergence, X, W))
+    found = solver.solve(Problem(divergence, X, W))
     certified = 0
     for x, h, converged in zip(X, found.H, found.converged, strict=True):
         best, h_best = optimum(divergence, x, W, h)
@@ -293,7 +295,7 @@ def test_converged_samples_of_a_convex_divergence_are_within_the_tolerance_of_th
 @every_divergence
 def test_one_iteration_is_not_enough_and_said_not_to_be(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng)
-    found = solver_of(divergence, max_iter=1).solve(pose(divergence, X, W))
+    found = solver_of(divergence, max_iter=1).solve(Problem(divergence, X, W))
     assert not found.converged.any()
     assert (found.iterations == 1).all()
     assert Box().contains(found.H)
@@ -303,7 +305,7 @@ def test_polyaks_answer_improves_with_its_tolerance_and_its_limit(rng: np.random
     X, W = problem(rng, n=6)
     excess = []
     for delta_tol, max_iter in [(0.1, 200), (1e-2, 2000), (1e-3, 20_000)]:
-        found = Polyak(max_iter=max_iter, delta_tol=delta_tol).solve(pose(L1(), X, W))
+        found = Polyak(max_iter=max_iter, delta_tol=delta_tol).solve(Problem(L1(), X, W))
         best = np.array([least_absolute(x, W)[0] for x in X])
         excess.append(L1().value(X, found.H @ W) - best)
         assert (excess[-1][found.converged] <= 3 * delta_tol * X[found.converged].mean(axis=1)).all()
@@ -317,11 +319,11 @@ def test_polyaks_answer_improves_with_its_tolerance_and_its_limit(rng: np.random
 def test_a_samples_answer_does_not_depend_on_its_batch(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=6)
     solver = Paper(solver="paper").coefficients(divergence)
-    together = solver.solve(pose(divergence, X, W))
-    shuffled = solver.solve(pose(divergence, X[::-1].copy(), W))
+    together = solver.solve(Problem(divergence, X, W))
+    shuffled = solver.solve(Problem(divergence, X[::-1].copy(), W))
     np.testing.assert_allclose(shuffled.H[::-1], together.H, atol=1e-10)
     for i in range(len(X)):
-        alone = solver.solve(pose(divergence, X[i : i + 1], W))
+        alone = solver.solve(Problem(divergence, X[i : i + 1], W))
         np.testing.assert_allclose(alone.H[0], together.H[i], atol=1e-10)
         assert alone.iterations[0] == together.iterations[i]
         assert alone.converged[0] == together.converged[i]
@@ -331,9 +333,9 @@ def test_a_samples_answer_does_not_depend_on_its_batch(divergence: Divergence, r
 def test_a_warm_start_at_the_solution_stays_there(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng)
     solver = solver_of(divergence, max_iter=5000)
-    cold = solver.solve(pose(divergence, X, W))
+    cold = solver.solve(Problem(divergence, X, W))
     start = cold.H.copy()
-    warm = solver.solve(pose(divergence, X, W), start)
+    warm = solver.solve(Problem(divergence, X, W), start)
     np.testing.assert_array_equal(start, cold.H)
     assert (divergence.value(X, warm.H @ W) <= divergence.value(X, cold.H @ W) * (1 + 1e-12)).all()
     if not isinstance(solver, Polyak):
@@ -345,7 +347,7 @@ def test_a_warm_start_at_the_solution_stays_there(divergence: Divergence, rng: n
 def test_a_start_outside_the_box_is_brought_in(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     solver = solver_of(divergence, max_iter=20)
-    found = solver.solve(pose(divergence, X, W), np.tile([-3.0, 1e9, 1.0, 0.0], (len(X), 1)))
+    found = solver.solve(Problem(divergence, X, W), np.tile([-3.0, 1e9, 1.0, 0.0], (len(X), 1)))
     assert Box().contains(found.H)
 
 
@@ -353,7 +355,7 @@ def test_a_start_outside_the_box_is_brought_in(divergence: Divergence, rng: np.r
 def test_a_start_at_the_lower_bound_leads_to_the_solution(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     solver = solver_of(divergence, tol=1e-3)
-    found = solver.solve(pose(divergence, X, W), np.zeros((len(X), len(W))))
+    found = solver.solve(Problem(divergence, X, W), np.zeros((len(X), len(W))))
     assert found.converged.all()
     for x, h in zip(X, found.H, strict=True):
         assert objective(divergence, x, W, h) <= optimum(divergence, x, W, h)[0] + tolerance(solver, divergence, x)
@@ -365,7 +367,7 @@ def test_a_sample_of_zeros_has_coefficients_at_the_lower_bound(
 ) -> None:
     X, W = problem(rng)
     X[1] = 0
-    found = solver_of(divergence, tol=1e-3).solve(pose(divergence, X, W))
+    found = solver_of(divergence, tol=1e-3).solve(Problem(divergence, X, W))
     np.testing.assert_array_equal(found.H[1], LOW)
     assert found.converged.all()
 
@@ -375,7 +377,7 @@ def test_the_arguments_are_left_as_they_were(divergence: Divergence, rng: np.ran
     X, W = problem_for(divergence, rng)
     start = rng.random((len(X), len(W)))
     before = X.copy(), W.copy(), start.copy()
-    solver_of(divergence, max_iter=20).solve(pose(divergence, X, W), start)
+    solver_of(divergence, max_iter=20).solve(Problem(divergence, X, W), start)
     for array, copy in zip((X, W, start), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -384,8 +386,10 @@ def test_the_arguments_are_left_as_they_were(divergence: Divergence, rng: np.ran
 def test_single_precision_stays_single(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng)
     solver = solver_of(divergence, tol=1e-3, delta_tol=1e-2, max_iter=5000)
-    found = solver.solve(pose(divergence, X.astype(np.float32), W.astype(np.float32)), np.full((len(X), len(W)), 0.5))
-    double = solver.solve(pose(divergence, X, W))
+    found = solver.solve(
+        Problem(divergence, X.astype(np.float32), W.astype(np.float32)), np.full((len(X), len(W)), 0.5)
+    )
+    double = solver.solve(Problem(divergence, X, W))
     assert found.H.dtype == np.float32
     assert Box().contains(found.H)
     if divergence.convex:
@@ -398,8 +402,8 @@ def test_single_precision_stays_single(divergence: Divergence, rng: np.random.Ge
 def test_single_precision_converges_at_the_default_tolerances(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=20)
     solver = Paper(solver="paper", tol=1e-4, max_iter=5000).coefficients(divergence)  # those of transform
-    single = solver.solve(pose(divergence, X.astype(np.float32), W.astype(np.float32)))
-    double = solver.solve(pose(divergence, X, W))
+    single = solver.solve(Problem(divergence, X.astype(np.float32), W.astype(np.float32)))
+    double = solver.solve(Problem(divergence, X, W))
     assert single.converged.sum() >= double.converged.sum() - 1
 
 
@@ -407,7 +411,7 @@ def test_more_atoms_than_features_and_one_atom_alone_are_solved(rng: np.random.G
     for K in (1, 2 * F):
         X, W = problem(rng, K=K)
         for name in ("kl", "squared_l2", "huber:0.5", "l2"):
-            found = solver_of(get(name), tol=1e-2).solve(pose(get(name), X, W))
+            found = solver_of(get(name), tol=1e-2).solve(Problem(get(name), X, W))
             assert found.H.shape == (len(X), K)
             for x, h in zip(X, found.H, strict=True):
                 best, _ = optimum(get(name), x, W, h)
@@ -418,7 +422,7 @@ def test_a_users_own_divergence_is_solved_by_the_armijo_rule(rng: np.random.Gene
     X, W = problem(rng)
     solver = solver_of(LogCosh())
     assert isinstance(solver, Armijo)
-    found = solver.solve(pose(LogCosh(), X, W))
+    found = solver.solve(Problem(LogCosh(), X, W))
     assert found.converged.all()
     for x, h in zip(X, found.H, strict=True):
         assert objective(LogCosh(), x, W, h) <= optimum(LogCosh(), x, W, h)[0] + tolerance(solver, LogCosh(), x)
@@ -450,12 +454,12 @@ def test_a_solver_serves_a_divergence_or_refuses_it_by_name_with_the_cure(
         X, W = problem_for(divergence, rng)
         solver = Paper(solver=name).coefficients(divergence)
         start = np.full((len(X), len(W)), 0.4)
-        found = solver.solve(pose(divergence, X, W), start)
+        found = solver.solve(Problem(divergence, X, W), start)
         assert Box().contains(found.H)
         if name != "armijo-literal":  # which need not descend
             assert (divergence.value(X, found.H @ W) <= divergence.value(X, start @ W)).all()
     else:
-        refusal = Paper(solver=name).refuses(divergence)
+        refusal = Paper(solver=name).why_not(divergence)
         assert re.search(f" refuses {divergence.name}: .*; use {cure}", refusal or "")
 
 
@@ -474,7 +478,7 @@ def test_a_solver_refuses_what_it_cannot_serve(
     solver: CoefficientSolver, divergence: Divergence, message: str, rng: np.random.Generator
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        solver.solve(pose(divergence, *problem(rng)))
+        solver.solve(Problem(divergence, *problem(rng)))
 
 
 def test_an_unknown_solver_is_refused_with_the_list() -> None:
@@ -530,7 +534,7 @@ def test_the_printed_armijo_rule_stalls_at_the_boundary_and_the_projected_one_do
     W, X = np.array([[0.1, 0.5], [1.0, 1.0]]), np.array([[1.0, 0.1]])  # the first atom is not needed
 
     def solve(literal: bool) -> tuple[Coefficients, float]:
-        found = Armijo(tol=1e-6, max_iter=1000, literal=literal).solve(pose(kl, X, W))
+        found = Armijo(tol=1e-6, max_iter=1000, literal=literal).solve(Problem(kl, X, W))
         return found, objective(kl, X[0], W, found.H[0])
 
     (projected, reached), (printed, stalled) = solve(False), solve(True)
@@ -545,8 +549,8 @@ def test_the_printed_armijo_rule_stalls_at_the_boundary_and_the_projected_one_do
 @every_convex_certified_divergence
 def test_the_printed_armijo_rule_is_never_better(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng)
-    projected = Armijo(tol=1e-4, max_iter=300).solve(pose(divergence, X, W))
-    printed = Armijo(tol=1e-4, max_iter=300, literal=True).solve(pose(divergence, X, W))
+    projected = Armijo(tol=1e-4, max_iter=300).solve(Problem(divergence, X, W))
+    printed = Armijo(tol=1e-4, max_iter=300, literal=True).solve(Problem(divergence, X, W))
     limits = np.array([1e-4 * twice_too_large(divergence, x) for x in X])
     assert projected.converged.sum() >= printed.converged.sum()
     assert (divergence.value(X, printed.H @ W) >= divergence.value(X, projected.H @ W) - limits).all()
@@ -554,8 +558,10 @@ def test_the_printed_armijo_rule_is_never_better(divergence: Divergence, rng: np
 
 def test_huber_and_squared_l2_agree_where_no_residual_is_cut(rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    found = solver_of(Huber(100.0), tol=1e-10).solve(pose(Huber(100.0), X, W))
-    np.testing.assert_allclose(found.H, solver_of(SquaredL2(), tol=1e-10).solve(pose(SquaredL2(), X, W)).H, atol=1e-4)
+    found = solver_of(Huber(100.0), tol=1e-10).solve(Problem(Huber(100.0), X, W))
+    np.testing.assert_allclose(
+        found.H, solver_of(SquaredL2(), tol=1e-10).solve(Problem(SquaredL2(), X, W)).H, atol=1e-4
+    )
 
 
 def test_the_printed_rule_takes_no_fit_outside_the_domain_for_a_good_one(rng: np.random.Generator) -> None:
@@ -564,6 +570,6 @@ def test_the_printed_rule_takes_no_fit_outside_the_domain_for_a_good_one(rng: np
     W = 0.5 * planted.W / planted.W.max() + 0.25 * rng.random(planted.W.shape)
     kl = get("kl")
     start, found = (
-        Paper(solver="armijo-literal", max_iter=n).coefficients(kl).solve(pose(kl, X, W)).H for n in (1, 30)
+        Paper(solver="armijo-literal", max_iter=n).coefficients(kl).solve(Problem(kl, X, W)).H for n in (1, 30)
     )
     assert kl.value(X, found @ W).max() < 2 * kl.value(X, start @ W).max()

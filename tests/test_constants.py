@@ -240,7 +240,7 @@ def settings_of(name: str) -> Iterator[tuple[Choice, Divergence, np.ndarray]]:
     for X in (dense, few, *longer):
         for base in bases:
             for divergence in names:
-                if name == "auto" or base.refuses(methods.base.Divergence.get(divergence)) is None:
+                if name == "auto" or base.why_not(methods.base.Divergence.get(divergence)) is None:
                     yield base, divergence, X
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
-from onmf._support.known import Known
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data import Batches
 from onmf.device import choose_device as placing
 from onmf.device.choose_device import device_of
@@ -30,6 +29,7 @@ from onmf.methods import Surrogate, quadratics
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.model.state import State
+from onmf.samples import Samples
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
 
@@ -141,7 +141,7 @@ def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
 
 def one_step(divergence: Divergence, method: Surrogate, state: State, X: Any, H: Any, weights: Any) -> State:
     """As the processor makes it."""
-    problem = pose(divergence, X, state.W, Box(), Penalty(), weights)
+    problem = Problem(divergence, X, state.W, Box(), Penalty(), weights)
     return method.apply(divergence, state.copy(), method.local(problem, H))
 
 
@@ -163,7 +163,7 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
     present = rng.uniform(0.0, 2.0, (80, F)) * (rng.random((80, F)) < 0.8) if kind == "known" else None
     for part in (slice(0, 40), slice(40, 80)):
         H = rng.uniform(0.1, 2.0, (40, K))
-        some = X[part] if present is None else Known(X[part], present[part])
+        some = X[part] if present is None else Samples(X[part], present[part], absent="missing")
         expected = one_step(divergence, method, state, some, H, weights)
         twin = twin_of(SurrogateTwin, state, device)
         there = torch.as_tensor(H, device=device)
@@ -201,7 +201,7 @@ def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_p
     assert twin_of(SurrogateTwin, back, device) is twin  # which need not be sent again
     T, W = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)), np.random.default_rng(4).uniform(0.1, 1.0, (K, F))
     expected = quadratics.recombined(learned.state.memory, T)
-    changed = state_of(twin.recombined(learned.inside_model, W, T), learned.state, 0, learned.state.clock, 0)
+    changed = state_of(twin.recombined(learned.inside, W, T), learned.state, 0, learned.state.clock, 0)
     for name, array in expected.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
 
@@ -216,7 +216,7 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
         X = X * (rng.random(X.shape) < 0.4)
     present = rng.uniform(0.5, 1.5, X.shape) * (rng.random(X.shape) < 0.8) if kind == "known" else None
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
-    given: Any = X if present is None else Known(X, present)
+    given: Any = X if present is None else Samples(X, present, absent="missing")
     given = scipy.sparse.csr_matrix(X) if kind == "sparse" else given
     inside = Partial(divergence) if kind == "known" else divergence
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))

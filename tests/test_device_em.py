@@ -12,7 +12,7 @@ import scipy.sparse
 import onmf
 from onmf import divergences
 from onmf.coefficients import Multiplicative
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.learner import exchange
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -65,7 +65,7 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
     rng, X = np.random.default_rng(3), sparse_counts()
     X = X[np.diff(X.indptr) > 0]
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.1, 1.0, (X.shape[0], K))
-    problem = pose(divergences.get(f"alpha:{order}"), X, W, Box(), penalty)
+    problem = Problem(divergences.get(f"alpha:{order}"), X, W, Box(), penalty)
     expected = Multiplicative(max_iter=7).solve(problem, H).H
     entries = samples.moved(X, device).entries(torch.arange(X.shape[0], device=device))
     steps = Steps(order, order * penalty.l1, order * penalty.l2, Box().low, Box().high, 7)
@@ -128,7 +128,7 @@ def test_auto_takes_em_where_data_are_sparse_and_the_model_goes_on_anywhere(devi
     here = model.partial_fit(wide[:500])
     np.testing.assert_allclose(here.components_, elsewhere.components_, rtol=1e-3, atol=1e-5)
     T = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)).astype(np.float32)
-    state, inside = elsewhere._learned.state, elsewhere._learned.inside_model  # type: ignore[union-attr]
+    state, inside = elsewhere._learned.state, elsewhere._learned.inside  # type: ignore[union-attr]
     twin = twin_of(EMTwin, state, device)
     changed = state_of(twin.recombined(inside, state.W, T), state, 0, state.clock, 0)
     for name, array in elsewhere.method_.recombined(inside, state, state.W, T).memory.items():

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import OnlineNMF, coefficients, divergences, methods
 from onmf.cli import main as cli
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data import open_source
 from onmf.data import registry as sources
 from onmf.divergences import Divergence
@@ -174,7 +174,7 @@ def test_a_coefficient_solver_is_one_new_file(added: Callable[[str], ModuleType]
     module = added("Adding a coefficient solver")
     model = OnlineNMF(3, divergence="huber", method="paper:solver=accelerated", random_state=0).fit(X)
     assert isinstance(model.method_.coefficients(model.divergence_), module.Accelerated)
-    problem = pose(model.divergence_, X, model.components_)
+    problem = Problem(model.divergence_, X, model.components_)
     fast, plain = (
         coefficients.find(name)(tol=1e-6, max_iter=20_000).solve(problem) for name in ("accelerated", "constant")
     )

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.coefficients.kernels import averaged_steps, packed_product
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
 from onmf.methods import Guan, Lefevre, Method, Wang
 from onmf.model.sets import DictionarySet, project_on_simplex
@@ -39,7 +39,7 @@ def problem(name: str, n: int = 1000) -> tuple[np.ndarray, np.ndarray]:
 
 def after(method: Method, divergence: Divergence, state: State, X: np.ndarray, H: np.ndarray) -> State:
     """One step with given coefficients."""
-    return method.apply(divergence, state, method.local(pose(divergence, X, state.W), H))
+    return method.apply(divergence, state, method.local(Problem(divergence, X, state.W), H))
 
 
 @pytest.mark.parametrize("name", SERVES)
@@ -93,7 +93,7 @@ def test_lefevres_past_weighs_r_after_n_samples() -> None:
     H = np.ones((60, K))
     one = after(method, ItakuraSaito(), method.start(ItakuraSaito(), W0, C), X, H)
     two = after(method, ItakuraSaito(), one, X, H)
-    fresh = method.local(pose(ItakuraSaito(), X, one.W), H).parts
+    fresh = method.local(Problem(ItakuraSaito(), X, one.W), H).parts
     unscaled = 0.5 * one.memory["A"] + fresh["A"]
     np.testing.assert_allclose(two.memory["A"] * two.memory["B"], unscaled * (0.5 * one.memory["B"] + fresh["B"]))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, em
 from onmf.model.sets import DictionarySet
@@ -43,7 +43,7 @@ def test_three_chunks_are_those_of_dense_loops(
         mean, entries = X[: seen + n].mean(axis=0), np.count_nonzero(X[: seen + n])
         floor = 0.01 * mean + 0.3 * X[: seen + n].sum() / entries / (seen + n)
         for _ in range(2):  # each visit replaces the chunk's own share, from the W that the last one has left
-            H = solver.solve(pose(divergence, chunk, W), H).H
+            H = solver.solve(Problem(divergence, chunk, W), H).H
             ratio = (chunk / (H @ W)) ** order
             N = (1 - rho) * past_N + rho / n * np.einsum("nf,nk->fk", ratio, H) * W.T**order
             D = (1 - rho) * past_D + rho / n * H.sum(axis=0)

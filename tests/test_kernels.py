@@ -27,7 +27,7 @@ from onmf.coefficients.kernels import (
     sampled_product,
     sweep,
 )
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import L1
 from onmf.model.penalty import Penalty
 
@@ -523,7 +523,7 @@ def test_dividing_averages_divides_and_keeps_the_floor(rng: np.random.Generator,
 def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.random.Generator, l2: float) -> None:
     W = rng.random((5, 7)) + 0.05  # more atoms than a block of the factor has rows
     X = rng.gamma(1.0, 1.0, (3, 5)) @ W + 0.2 * rng.random((3, 7))
-    found = InteriorPoint(tol=1e-6).solve(pose(L1(), X, W, penalty=Penalty(l2)))
+    found = InteriorPoint(tol=1e-6).solve(Problem(L1(), X, W, penalty=Penalty(l2)))
     assert found.converged.all()
 
     def value(h: np.ndarray, x: np.ndarray) -> float:

@@ -8,7 +8,7 @@ import scipy.optimize
 
 from onmf.coefficients import InteriorPoint
 from onmf.coefficients.kernels import interior
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import L1
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -119,7 +119,7 @@ every_special = pytest.mark.parametrize("name", SPECIAL)
 @every_special
 def test_the_answer_is_the_linear_programmes_and_proved_to_be(name: str, rng: np.random.Generator) -> None:
     X, W, box = special(name, rng)
-    found = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W, box))
+    found = InteriorPoint(tol=1e-9).solve(Problem(L1(), X, W, box))
     assert found.converged.all()
     assert box.contains(found.H)
     assert (found.iterations <= 20).all()
@@ -129,7 +129,7 @@ def test_the_answer_is_the_linear_programmes_and_proved_to_be(name: str, rng: np
 @every_special
 def test_single_precision_stays_single_and_proves_four_digits(name: str, rng: np.random.Generator) -> None:
     X, W, box = special(name, rng)
-    found = InteriorPoint(tol=1e-4).solve(pose(L1(), X.astype(np.float32), W.astype(np.float32), box))
+    found = InteriorPoint(tol=1e-4).solve(Problem(L1(), X.astype(np.float32), W.astype(np.float32), box))
     assert found.H.dtype == np.float32
     assert box.contains(found.H)
     assert found.converged.all()
@@ -139,7 +139,7 @@ def test_single_precision_stays_single_and_proves_four_digits(name: str, rng: np
 @pytest.mark.parametrize("l2", [1e-6, 0.1, 10.0, 1e6])
 def test_with_an_l2_penalty_the_answer_is_scipys(l2: float, rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    found = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W, penalty=Penalty(l2)))
+    found = InteriorPoint(tol=1e-9).solve(Problem(L1(), X, W, penalty=Penalty(l2)))
     assert found.converged.all()
     for x, h in zip(X, found.H, strict=True):
         start = np.maximum(h * rng.uniform(0.9, 1.1, K), DEFAULT.low)
@@ -162,7 +162,7 @@ def test_with_an_l2_penalty_the_answer_is_scipys(l2: float, rng: np.random.Gener
 
 def test_an_l2_penalty_makes_the_answer_shorter_until_it_is_at_its_bounds(rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    problems = [pose(L1(), X, W, penalty=Penalty(m)) for m in (0.0, 0.1, 10.0, 1e6, 1e12)]
+    problems = [Problem(L1(), X, W, penalty=Penalty(m)) for m in (0.0, 0.1, 10.0, 1e6, 1e12)]
     sizes = [np.linalg.norm(InteriorPoint(tol=1e-9).solve(problem).H) for problem in problems]
     assert (np.diff(sizes) < 0).all()
     assert sizes[-1] < 1e-6
@@ -174,13 +174,13 @@ def test_what_counts_as_converged_is_within_the_tolerance_of_the_minimum(
     max_iter: int, l2: float, rng: np.random.Generator
 ) -> None:
     X, W = problem(rng, n=12)
-    reference = InteriorPoint(tol=1e-11).solve(pose(L1(), X, W, penalty=Penalty(l2))).H
+    reference = InteriorPoint(tol=1e-11).solve(Problem(L1(), X, W, penalty=Penalty(l2))).H
 
     def value(H: np.ndarray) -> np.ndarray:
         return np.abs(X - H @ W).sum(axis=1) + 0.5 * l2 * np.square(H).sum(axis=1)
 
     for tol in (1e-1, 1e-2, 1e-3, 1e-5):
-        found = InteriorPoint(tol=tol, max_iter=max_iter).solve(pose(L1(), X, W, penalty=Penalty(l2)))
+        found = InteriorPoint(tol=tol, max_iter=max_iter).solve(Problem(L1(), X, W, penalty=Penalty(l2)))
         assert (found.iterations <= max_iter).all()
         over = (value(found.H) - value(reference)) / X.sum(axis=1)
         assert (over[found.converged] <= tol).all()
@@ -190,7 +190,9 @@ def test_what_counts_as_converged_is_within_the_tolerance_of_the_minimum(
 
 def test_more_steps_give_better_answers(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=8)
-    over = [excess(X, W, InteriorPoint(max_iter=n, tol=0.0).solve(pose(L1(), X, W)).H).mean() for n in (1, 3, 5, 7, 9)]
+    over = [
+        excess(X, W, InteriorPoint(max_iter=n, tol=0.0).solve(Problem(L1(), X, W)).H).mean() for n in (1, 3, 5, 7, 9)
+    ]
     assert (np.diff(over) < 0).all()
     assert over[-1] < 1e-6
 
@@ -198,7 +200,7 @@ def test_more_steps_give_better_answers(rng: np.random.Generator) -> None:
 def test_a_sample_of_zeros_and_an_atom_of_zeros_have_coefficients_at_the_lower_bound(rng: np.random.Generator) -> None:
     X, W = problem(rng)
     X[1], W[2] = 0, 0
-    found = InteriorPoint().solve(pose(L1(), X, W))
+    found = InteriorPoint().solve(Problem(L1(), X, W))
     np.testing.assert_array_equal(found.H[1], DEFAULT.low)
     np.testing.assert_array_equal(found.H[:, 2], DEFAULT.low)
     assert found.converged.all()
@@ -206,10 +208,10 @@ def test_a_sample_of_zeros_and_an_atom_of_zeros_have_coefficients_at_the_lower_b
 
 def test_answers_at_the_bounds_are_exactly_there_if_it_costs_nothing(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=20)
-    low = InteriorPoint().solve(pose(L1(), X, W + 1, Box(2.0)))
+    low = InteriorPoint().solve(Problem(L1(), X, W + 1, Box(2.0)))
     np.testing.assert_array_equal(low.H, 2.0)
     assert low.converged.all()
-    high = InteriorPoint().solve(pose(L1(), X + 1, W, Box(0.0, 0.01)))
+    high = InteriorPoint().solve(Problem(L1(), X + 1, W, Box(0.0, 0.01)))
     np.testing.assert_array_equal(high.H, 0.01)
     assert high.converged.all()
 
@@ -219,8 +221,8 @@ def test_a_sample_alone_has_the_answer_that_it_has_in_a_batch(l2: float, atol: f
     X, W = problem(rng, n=9)
     X *= np.geomspace(1e-3, 1e3, 9)[:, None]
     solver, penalty = InteriorPoint(tol=1e-11), Penalty(l2)
-    together = solver.solve(pose(L1(), X, W, penalty=penalty))
-    alone = [solver.solve(pose(L1(), x[None], W, penalty=penalty)) for x in X]
+    together = solver.solve(Problem(L1(), X, W, penalty=penalty))
+    alone = [solver.solve(Problem(L1(), x[None], W, penalty=penalty)) for x in X]
     assert together.converged.all()
     unit = X.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(np.vstack([a.H for a in alone]) / unit, together.H / unit, rtol=0, atol=atol)
@@ -229,43 +231,43 @@ def test_a_sample_alone_has_the_answer_that_it_has_in_a_batch(l2: float, atol: f
 
 def test_many_samples_are_solved_as_few_are(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     X, W = problem(rng, n=20)
-    whole = InteriorPoint(tol=1e-10).solve(pose(L1(), X, W))
+    whole = InteriorPoint(tol=1e-10).solve(Problem(L1(), X, W))
     monkeypatch.setattr("onmf.coefficients.interior_point.ENTRIES", 1)
     monkeypatch.setattr("onmf.coefficients.interior_point.FEWEST", 3)
-    blocks = InteriorPoint(tol=1e-10).solve(pose(L1(), X, W))
+    blocks = InteriorPoint(tol=1e-10).solve(Problem(L1(), X, W))
     np.testing.assert_allclose(blocks.H, whole.H, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("c", [1e-6, 1e6])
 def test_scaling_the_data_scales_the_answer(c: float, rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    plain = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W, Box(0.0)))
-    scaled = InteriorPoint(tol=1e-9).solve(pose(L1(), c * X, W, Box(0.0)))
+    plain = InteriorPoint(tol=1e-9).solve(Problem(L1(), X, W, Box(0.0)))
+    scaled = InteriorPoint(tol=1e-9).solve(Problem(L1(), c * X, W, Box(0.0)))
     np.testing.assert_allclose(scaled.H / c, plain.H, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("max_iter", [1, 50])
 def test_the_answer_is_never_worse_than_the_start(max_iter: int, rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    best = InteriorPoint(tol=1e-9).solve(pose(L1(), X, W)).H
+    best = InteriorPoint(tol=1e-9).solve(Problem(L1(), X, W)).H
     for start in (best, 1.01 * best, np.full_like(best, 0.2), np.full_like(best, 50.0)):
         before = start.copy()
-        found = InteriorPoint(max_iter=max_iter).solve(pose(L1(), X, W), start)
+        found = InteriorPoint(max_iter=max_iter).solve(Problem(L1(), X, W), start)
         np.testing.assert_array_equal(start, before)
         assert (L1().value(X, found.H @ W) <= L1().value(X, start @ W) * (1 + 1e-12)).all()
 
 
 def test_a_good_start_saves_steps(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=20)
-    near = InteriorPoint(tol=1e-6).solve(pose(L1(), X, W * rng.uniform(0.98, 1.02, W.shape))).H
-    cold, warm = (InteriorPoint(tol=1e-4).solve(pose(L1(), X, W), H0) for H0 in (None, near))
+    near = InteriorPoint(tol=1e-6).solve(Problem(L1(), X, W * rng.uniform(0.98, 1.02, W.shape))).H
+    cold, warm = (InteriorPoint(tol=1e-4).solve(Problem(L1(), X, W), H0) for H0 in (None, near))
     assert warm.iterations.mean() < cold.iterations.mean()
 
 
 def test_the_arguments_are_left_as_they_were(rng: np.random.Generator) -> None:
     X, W = problem(rng)
     before = X.copy(), W.copy()
-    InteriorPoint().solve(pose(L1(), X, W))
+    InteriorPoint().solve(Problem(L1(), X, W))
     np.testing.assert_array_equal(X, before[0])
     np.testing.assert_array_equal(W, before[1])
 
@@ -273,13 +275,13 @@ def test_the_arguments_are_left_as_they_were(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("divergence", [d for d in examples() if d.name != "l1"], ids=example_id)
 def test_other_losses_are_refused_by_name_with_the_cure(divergence, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match=f"InteriorPoint refuses {divergence.name}: .* l1 alone; use armijo"):
-        InteriorPoint().solve(pose(divergence, *problem(rng)))
+        InteriorPoint().solve(Problem(divergence, *problem(rng)))
 
 
 @pytest.mark.parametrize("penalty", [Penalty(0.0, 0.7), Penalty(0.0, 5.0), Penalty(lasso=0.3), Penalty(0.2, 0.7, 0.1)])
 def test_with_prices_the_answer_is_that_of_linear_programming(penalty: Penalty, rng: np.random.Generator) -> None:
     X, W = problem(rng)
-    posed = pose(L1(), X, W, penalty=penalty)
+    posed = Problem(L1(), X, W, penalty=penalty)
     found = InteriorPoint(tol=1e-8).solve(posed)
     assert found.converged.all()
     (K, F), low = W.shape, posed.box.low

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onmf import OnlineNMF, load, methods, save
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods.averages import Averages
 from onmf.model.penalty import Penalties, Penalty
@@ -98,7 +98,7 @@ def test_the_loss_and_the_coefficients_are_those_before_the_step_and_nothing_giv
     found = learnt(method, divergence, state, X)
     for before, after in zip(given, (X, state.W, *state.memory.values()), strict=True):
         np.testing.assert_array_equal(before, after)
-    H = method.coefficients(divergence).solve(pose(divergence, X, state.W)).H
+    H = method.coefficients(divergence).solve(Problem(divergence, X, state.W)).H
     assert found.loss == found.first_loss == pytest.approx(divergence.value(X, H @ state.W).mean(), rel=1e-9)
     if method.visits(0) == 1:
         np.testing.assert_allclose(found.H, H, rtol=1e-9)
@@ -354,7 +354,7 @@ def test_an_l2_penalty_acts_while_learning_and_in_transform_alike(
         lengths.append(np.square(found.H).sum())
         losses.append(found.loss)
         # What is told is the loss alone, at the coefficients of the penalised problem.
-        problem = pose(divergence, X / X.mean(), state.W, penalty=Penalty(l2))
+        problem = Problem(divergence, X / X.mean(), state.W, penalty=Penalty(l2))
         solver, effort = method.coefficients(divergence), method.penalised_effort if l2 else 1
         H = solver.stopping(solver.tol, effort * solver.max_iter).solve(problem).H
         assert found.loss == pytest.approx(divergence.value(X / X.mean(), H @ state.W).mean(), rel=1e-9)
@@ -371,10 +371,10 @@ def test_an_l2_penalty_is_the_same_in_every_method(name: str, rng: np.random.Gen
     divergence = get(name)
     X, W = data(20, rng), dictionary(rng)
     X /= X.mean()
-    problem = pose(divergence, X, W, penalty=Penalty(0.5))
+    problem = Problem(divergence, X, W, penalty=Penalty(0.5))
     objectives = {}
     for method in METHODS:
-        if small(method).refuses(divergence) is None:
+        if small(method).why_not(divergence) is None:
             solver = small(method).coefficients(divergence)
             H = solver.stopping(1e-9, 20_000).solve(problem).H
             objectives[method] = problem.objective(H, problem.fit(H)).mean()
@@ -389,13 +389,13 @@ def test_an_l2_penalty_is_the_same_in_every_method(name: str, rng: np.random.Gen
 def test_a_divergence_is_served_or_refused_by_name_with_another_method(name: str) -> None:
     assert served(name)
     for _, divergence in served("surrogate"):
-        reason = small(name).refuses(divergence)
+        reason = small(name).why_not(divergence)
         if reason is not None:
             assert f"method {name!r} supports only " in reason
             with pytest.raises(ValueError, match=re.escape(reason)):
                 quick(name, divergence).fit(np.ones((4, F)))
             other = re.search(r"use method '(\w+)'", reason)[1]
-            assert other == "auto" or methods.get(other).refuses(divergence) is None
+            assert other == "auto" or methods.get(other).why_not(divergence) is None
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -421,7 +421,7 @@ def test_auto_looks_at_the_non_zeros_if_they_are_few_under_what_is_linear_at_zer
 ) -> None:
     few, many = np.eye(12)[np.arange(40) % 12], sparse_counts(40, rng, mean=5.0)
     assert np.count_nonzero(few) < 0.15 * few.size < np.count_nonzero(many)
-    linear, shape = methods.EM().refuses(get(divergence)) is None, (3, 12)
+    linear, shape = methods.EM().why_not(get(divergence)) is None, (3, 12)
     expected = "sparse_surrogate" if linear else "surrogate"
     if linear:
         y = np.array([0.5, 1.0, 2.0])

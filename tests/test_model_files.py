@@ -49,7 +49,7 @@ def served() -> Iterator[Any]:
     for name in methods.names():
         method = QUICK.get(name, methods.get(name))
         for divergence in examples():
-            if not isinstance(method, methods.Method) or method.refuses(divergence) is None:
+            if not isinstance(method, methods.Method) or method.why_not(divergence) is None:
                 yield pytest.param(method, divergence, id=f"{name}-{example_id(divergence)}")
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -57,8 +57,8 @@ def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
 ) -> None:
     X, W = problem(rng)
     solver, set_and_penalty = Newton(tol=1e-8, max_iter=500), (box, Penalty(l2))
-    near = solver.solve(pose(divergence, X, W * rng.uniform(0.95, 1.05, W.shape), *set_and_penalty)).H
-    for found in (solver.solve(pose(divergence, X, W, *set_and_penalty), start) for start in (None, near)):
+    near = solver.solve(Problem(divergence, X, W * rng.uniform(0.95, 1.05, W.shape), *set_and_penalty)).H
+    for found in (solver.solve(Problem(divergence, X, W, *set_and_penalty), start) for start in (None, near)):
         assert found.converged.all()
         assert box.contains(found.H)
         for x, h, h_near in zip(X, found.H, near, strict=True):
@@ -78,8 +78,8 @@ def test_a_sample_alone_has_the_coefficients_that_it_has_among_others_of_all_siz
     X, W = problem(rng, n=7)
     X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
     solver, penalty = Newton(tol=1e-11, max_iter=60), Penalty(l2)
-    together = solver.solve(pose(divergence, X, W, penalty=penalty)).H
-    alone = np.vstack([solver.solve(pose(divergence, x[None], W, penalty=penalty)).H for x in X])
+    together = solver.solve(Problem(divergence, X, W, penalty=penalty)).H
+    alone = np.vstack([solver.solve(Problem(divergence, x[None], W, penalty=penalty)).H for x in X])
     unit = X.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(alone / unit, together / unit, rtol=0, atol=1e-10)
 
@@ -103,13 +103,13 @@ def test_a_samples_quadratic_models_do_not_depend_on_its_batch(
 def test_least_squares_at_their_solution_count_as_converged(name: str, rng: np.random.Generator) -> None:
     X, W = problem(rng, n=20)
     for divergence in (d for d in EVERY if d.name == name):
-        assert Newton(tol=1e-9).solve(pose(divergence, X, W)).converged.all()
+        assert Newton(tol=1e-9).solve(Problem(divergence, X, W)).converged.all()
 
 
 @pytest.mark.parametrize("divergence", [SquaredL2(), L2()], ids=example_id)
 def test_least_squares_in_a_box_are_scipys(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng, n=20)
-    found = Newton(tol=1e-12, max_iter=200).solve(pose(divergence, X, W, Box(0.1, 0.6)))
+    found = Newton(tol=1e-12, max_iter=200).solve(Problem(divergence, X, W, Box(0.1, 0.6)))
     expected = [scipy.optimize.lsq_linear(W.T, x, (0.1, 0.6), tol=1e-14).x for x in X]
     assert ((np.abs(found.H - 0.1) < 1e-12).any(axis=1) & (np.abs(found.H - 0.6) < 1e-12).any(axis=1)).any()
     np.testing.assert_allclose(found.H, expected, atol=1e-7)
@@ -131,7 +131,7 @@ def test_ratios_are_near_newtons_minimum_and_never_above_their_start(
     W = rng.gamma(0.5, 1.0, (4, 30)) + 1e-3
     X = (rng.gamma(0.5, 1.0, (50, 4)) @ W) * rng.gamma(5.0, 0.2, (50, 30))
     H0 = rng.gamma(1.0, 1.0, (50, 4))
-    problem = pose(divergence, X, W)
+    problem = Problem(divergence, X, W)
     loose, tight = Ratios().solve(problem, H0).H, Newton(tol=1e-8, max_iter=200).solve(problem).H
     before, after, least = (divergence.value(X, H @ W) for H in (H0, loose, tight))
     assert (after <= before * (1 + 1e-12)).all()
@@ -140,7 +140,7 @@ def test_ratios_are_near_newtons_minimum_and_never_above_their_start(
 
 def test_ratios_refuse_other_divergences() -> None:
     with pytest.raises(ValueError, match=r"Ratios refuses kl.*use newton"):
-        Ratios().solve(pose(get("kl"), np.ones((2, 3)), np.ones((1, 3))))
+        Ratios().solve(Problem(get("kl"), np.ones((2, 3)), np.ones((1, 3))))
 
 
 @pytest.mark.parametrize("unlike", [1e-4, 1e-6, 1e-8])
@@ -151,7 +151,7 @@ def test_atoms_that_are_almost_combinations_of_each_other_do_not_lead_least_squa
     W = rng.random((3 * F, 4)) @ base
     W = W / W.max() + unlike * rng.random(W.shape)
     X = rng.gamma(1.0, 1.0, (50, 4)) @ base + 0.05 * rng.random((50, F))
-    found = Newton(tol=1e-4, max_iter=5000).solve(pose(SquaredL2(), X, W))
+    found = Newton(tol=1e-4, max_iter=5000).solve(Problem(SquaredL2(), X, W))
     best = np.array([scipy.optimize.nnls(W.T, x)[1] ** 2 / 2 for x in X])
     assert found.converged.all()
     assert (SquaredL2().value(X, found.H @ W) <= best + 1e-4 * SquaredL2().scale(X)).all()

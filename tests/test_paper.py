@@ -11,7 +11,7 @@ import pytest
 
 from onmf import OnlineNMF, Sets, coefficients
 from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper
 from onmf.model.sets import DictionarySet
@@ -41,7 +41,7 @@ def test_a_step_is_the_papers_with_the_samples_seen(divergence: Divergence, rng:
     X, W = data(rng, 4), dictionary(rng)
     method = Paper(step=Canonical(a=5.0, b=100.0), solver="paper")
     state = learnt(method, divergence, State(W, C, samples=1000, clock=1000, steps=77), X).state
-    H = method.coefficients(divergence).solve(pose(divergence, X, W)).H
+    H = method.coefficients(divergence).solve(Problem(divergence, X, W)).H
     G = sum(np.outer(h, divergence.grad(x[None], (h @ W)[None])[0]) for x, h in zip(X, H, strict=True))
     np.testing.assert_allclose(state.W, C.project(W - 5.0 / (1000 + 4 + 100.0) * G), rtol=1e-9, atol=1e-12)
     assert (state.samples, state.steps) == (1004, 78)
@@ -51,7 +51,7 @@ def test_a_step_is_the_papers_with_the_samples_seen(divergence: Divergence, rng:
 def test_gradients_and_losses_of_two_chunks_add_up(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W, H = data(rng, 10), dictionary(rng), rng.gamma(2, 1, (10, K))
     halves = slice(4), slice(4, None)
-    whole, *parts = (Paper().local(pose(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
+    whole, *parts = (Paper().local(Problem(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
     assert whole.samples == sum(part.samples for part in parts) == 10
     np.testing.assert_allclose(np.concatenate([part.losses for part in parts]), whole.losses, rtol=1e-12)
     G, *Gs = (each.parts["slopes"].gradient for each in (whole, *parts))
@@ -86,9 +86,9 @@ def test_the_solver_is_the_fastest_the_papers_or_the_one_asked_for() -> None:
     for name in coefficients.names():
         assert type(Paper(solver=name).coefficients(get("is"))) is coefficients.find(name)
     assert paper(delta_tol=0.5).coefficients(get("l1")) == Polyak(1e-3, 100, delta_tol=0.5)
-    assert "delta_tol belongs to Polyak's step" in paper(delta_tol=0.5).refuses(get("kl"))
-    assert "delta_tol belongs to Polyak's step" in Paper(delta_tol=0.5).refuses(get("l1"))
-    assert Paper(solver="constant").refuses(get("kl")) is not None
+    assert "delta_tol belongs to Polyak's step" in paper(delta_tol=0.5).why_not(get("kl"))
+    assert "delta_tol belongs to Polyak's step" in Paper(delta_tol=0.5).why_not(get("l1"))
+    assert Paper(solver="constant").why_not(get("kl")) is not None
 
 
 # Step sizes
@@ -150,7 +150,7 @@ def model_with(W: np.ndarray, divergence: Divergence, X: np.ndarray, **settings:
 
 
 def mean_loss(divergence: Divergence, X: np.ndarray, W: np.ndarray) -> float:
-    H = precise(divergence).stopping(1e-7, 2000).solve(pose(divergence, X, W)).H
+    H = precise(divergence).stopping(1e-7, 2000).solve(Problem(divergence, X, W)).H
     return float(divergence.value(X, H @ W).mean())
 
 

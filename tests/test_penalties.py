@@ -11,17 +11,17 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 from click.testing import Result
-from onmf._support.known import Known
 from typer.testing import CliRunner
 
 import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli import main as cli
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import L2, Divergence, Mahalanobis, Partial
 from onmf.methods import Method
 from onmf.methods.scales import falling, resized
 from onmf.model.penalty import Penalties, Penalty
+from onmf.samples import Samples
 from tests.learning import (
     DIVERGENCES,
     METHODS,
@@ -102,10 +102,10 @@ def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
     """The conditions of Karush, Kuhn and Tucker: no derivative is negative, or positive where h is not at its bound."""
     penalty = Penalty(l2=0.1, l1=0.4)
     solver = coefficients.find(name)()
-    if name == "armijo-literal" or solver.refuses(divergence, penalty) is not None:
+    if name == "armijo-literal" or solver.why_not(divergence, penalty) is not None:
         return  # the first stalls at bounds; the others say why and what to use
     X, W = samples(rng, 4), rng.random((K, F)) + 0.05
-    problem = pose(divergence, X / X.mean(), W, penalty=penalty)
+    problem = Problem(divergence, X / X.mean(), W, penalty=penalty)
     solver = solver.stopping(1e-7, {"newton": 200, "interior-point": 50, "polyak": 1000}.get(name, 4000))
     H = solver.solve(problem).H
     if not divergence.smooth_unless_exact or name in ("ratios", "polyak"):  # no derivative, or near enough by purpose
@@ -117,7 +117,7 @@ def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
     scale = problem.scale.mean() / problem.reach.mean()
     assert (-1e-2 * scale <= G).all()
     assert (np.abs(G * H) <= 1e-2 * problem.scale[:, None]).all()
-    assert H.sum() < solver.solve(pose(divergence, problem.X, W)).H.sum()
+    assert H.sum() < solver.solve(Problem(divergence, problem.X, W)).H.sum()
 
 
 def test_distances_to_samples_of_few_known_entries_are_traded_against_prices_even_where_fits_are_exact(
@@ -128,7 +128,7 @@ def test_distances_to_samples_of_few_known_entries_are_traded_against_prices_eve
     for row in present:
         row[rng.choice(20, 4, replace=False)] = rng.uniform(0.5, 1.0, 4)
     X = rng.gamma(0.5, 1.0, (40, 12)) @ W
-    problem = pose(Partial(L2()), Known(X, present), W, penalty=Penalty(l1=0.01))
+    problem = Problem(Partial(L2()), Samples(X, present, absent="missing"), W, penalty=Penalty(l1=0.01))
     found = coefficients.Newton(tol=1e-5).solve(problem)
     assert found.converged.all()
     cheapest = [
@@ -374,7 +374,7 @@ def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> Non
     assert merged.penalties == penalties
     held_out, objectives = X[:100], []
     for state in (merged, sequence):
-        problem = pose(divergence, held_out, state.W, penalty=penalties.of_coefficients)
+        problem = Problem(divergence, held_out, state.W, penalty=penalties.of_coefficients)
         H = coefficients.precise(divergence).stopping(1e-6, 500).solve(problem).H
         objectives.append(objective(divergence, held_out, H, state.W, penalties))
     assert objectives[0] <= 1.03 * objectives[1]

@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise
-from onmf.coefficients.problem import Problem, least_squares, pose, takes_sparse
+from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -40,7 +40,7 @@ def unpacked(M: np.ndarray) -> np.ndarray:
 def test_sparse_samples_pose_the_dense_problem(name: str, penalty: Penalty, rng: np.random.Generator) -> None:
     X, W = data(rng, zeros=True)
     H = rng.random((len(X), K)) + 0.01
-    dense, sparse = (pose(get(name), V, W, penalty=penalty) for V in (X, scipy.sparse.csr_matrix(X)))
+    dense, sparse = (Problem(get(name), V, W, penalty=penalty) for V in (X, scipy.sparse.csr_matrix(X)))
     Y, y = dense.fit(H), sparse.fit(H)
     for part in ("loss", "objective", "gradient"):
         np.testing.assert_allclose(getattr(sparse, part)(H, y), getattr(dense, part)(H, Y), atol=1e-12, err_msg=part)
@@ -58,7 +58,7 @@ def test_the_gradient_is_the_derivative_of_the_objective(
 ) -> None:
     X, W = data(rng)
     H, step = rng.random((len(X), K)) + 0.5, 1e-6
-    problem = pose(divergence, X, W, penalty=penalty)
+    problem = Problem(divergence, X, W, penalty=penalty)
     G = problem.gradient(H, problem.fit(H))
     for k in range(K):
         beyond, before = H + step * np.eye(K)[k], H - step * np.eye(K)[k]
@@ -72,7 +72,7 @@ def test_hessians_are_weighted_grams_and_the_l2_penalty(rng: np.random.Generator
     X, W = data(rng)
     H = rng.random((len(X), K))
     for name in ("kl", "squared_l2"):
-        problem = pose(get(name), X, W, penalty=Penalty(l2=0.3))
+        problem = Problem(get(name), X, W, penalty=Penalty(l2=0.3))
         _, curvatures = problem.newton(H, problem.fit(H))
         expected = np.einsum("nf,jf,kf->njk", curvatures, W, W) + 0.3 * np.eye(K)
         np.testing.assert_allclose(unpacked(problem.hessians(curvatures)), expected)
@@ -90,8 +90,8 @@ def test_some_rows_of_a_problem_are_the_problem_of_some_rows(name, stored, keep,
     H = rng.random((len(X), K))
     penalty = Penalty(0.1, 0.2)
     problem, expected = (
-        pose(get(name), stored(X), W, penalty=penalty),
-        pose(get(name), stored(X[keep]), W, Box(), penalty),
+        Problem(get(name), stored(X), W, penalty=penalty),
+        Problem(get(name), stored(X[keep]), W, Box(), penalty),
     )
 
     def facts(some: Problem, h: np.ndarray, Y: np.ndarray) -> list[np.ndarray]:
@@ -111,7 +111,7 @@ def test_sparse_samples_that_must_be_densified_are_refused(rng: np.random.Genera
     X, W = data(rng)
     for divergence in (d for d in examples() if not takes_sparse(d)):
         with pytest.raises(ValueError, match=f"{divergence.name} is not linear at zero"):
-            pose(divergence, scipy.sparse.csr_matrix(X), W)
+            Problem(divergence, scipy.sparse.csr_matrix(X), W)
 
 
 @every_divergence
@@ -138,7 +138,7 @@ def test_multiplicative_steps_end_at_newtons_penalised_solution(
     divergence: Divergence, penalty: Penalty, rng: np.random.Generator
 ) -> None:
     X, W = data(rng)
-    problem = pose(divergence, X / X.mean(), W, Box(1e-8), penalty)
+    problem = Problem(divergence, X / X.mean(), W, Box(1e-8), penalty)
     solver = Multiplicative(max_iter=4000)
     if isinstance(divergence, Alpha) and divergence.alpha <= 0:
         with pytest.raises(ValueError, match="Multiplicative refuses a penalty under alpha"):
@@ -150,7 +150,7 @@ def test_multiplicative_steps_end_at_newtons_penalised_solution(
         return
     best = Newton(tol=1e-10, max_iter=1000).solve(problem, found).H
     assert_as_good(problem, found, best, 1e-4)
-    unpenalised = Newton(tol=1e-10, max_iter=1000).solve(pose(divergence, problem.X, W))
+    unpenalised = Newton(tol=1e-10, max_iter=1000).solve(Problem(divergence, problem.X, W))
     assert found.sum() < unpenalised.H.sum()
 
 
@@ -160,7 +160,7 @@ def test_sparse_multiplicative_steps_are_the_dense_ones_and_end_at_newtons(
     name: str, penalty: Penalty, rng: np.random.Generator
 ) -> None:
     X, W = data(rng, zeros=True)
-    dense, sparse = (pose(get(name), V, W, Box(1e-8), penalty) for V in (X, scipy.sparse.csr_matrix(X)))
+    dense, sparse = (Problem(get(name), V, W, Box(1e-8), penalty) for V in (X, scipy.sparse.csr_matrix(X)))
     few, many = Multiplicative(max_iter=7), Multiplicative(max_iter=4000)
     np.testing.assert_allclose(few.solve(sparse).H, few.solve(dense).H, rtol=1e-10)
     assert_as_good(sparse, many.solve(sparse).H, Newton(tol=1e-10, max_iter=1000).solve(sparse).H, 1e-4)
@@ -170,7 +170,7 @@ def test_sparse_multiplicative_steps_are_the_dense_ones_and_end_at_newtons(
 def test_a_multiplicative_step_under_a_strong_penalty_does_not_oscillate(name: str, rng: np.random.Generator) -> None:
     X, W = data(rng)
     for l2 in (1.0, 1e3, 1e6):
-        problem = pose(get(name), X, W, Box(1e-12), Penalty(l2))
+        problem = Problem(get(name), X, W, Box(1e-12), Penalty(l2))
         course = [values(problem, Multiplicative(max_iter=n).solve(problem).H) for n in (40, 41, 42, 80, 81)]
         assert (np.diff(course, axis=0) <= 1e-6 * course[0]).all()
 
@@ -179,7 +179,7 @@ def test_a_multiplicative_step_under_a_strong_penalty_does_not_oscillate(name: s
 def test_newton_with_prices_is_as_good_as_scipy(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = data(rng)
     box = Box(1e-3, 1e8)
-    problem = pose(divergence, X, W, box, Penalty(0.1, 0.2, 0.1))
+    problem = Problem(divergence, X, W, box, Penalty(0.1, 0.2, 0.1))
     found = Newton(tol=1e-9, max_iter=500).solve(problem)
     assert found.converged.all()
     for i, h in enumerate(found.H):
@@ -201,6 +201,6 @@ def test_newton_with_prices_is_as_good_as_scipy(divergence: Divergence, rng: np.
 
 def test_ratios_know_the_l2_penalty(rng: np.random.Generator) -> None:
     X, W = data(rng, n=40)
-    problem = pose(get("is"), X, W, penalty=Penalty(3.0))
+    problem = Problem(get("is"), X, W, penalty=Penalty(3.0))
     found, best = Ratios().solve(problem).H, Newton(tol=1e-8, max_iter=300).solve(problem).H
     assert values(problem, found).mean() <= 1.05 * values(problem, best).mean()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from onmf._support.known import Known, Weighted, apart
 from typer.testing import CliRunner
 
 import onmf

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onmf.coefficients import precise
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, SparseSurrogate, Surrogate
 from onmf.methods.quadratics import change_units
@@ -51,7 +51,7 @@ HELD_OUT = samples(300, 99)
 
 
 def loss(divergence: Divergence, state: State) -> float:
-    problem = pose(divergence, HELD_OUT, state.W)
+    problem = Problem(divergence, HELD_OUT, state.W)
     H = precise(divergence).stopping(1e-5, 500).solve(problem).H
     return float(problem.loss(H, problem.fit(H)).mean())
 

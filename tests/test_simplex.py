@@ -17,7 +17,7 @@ from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli.main import app
 from onmf.coefficients import InteriorPoint, Newton
 from onmf.coefficients.kernels import directions_on_simplex, least_squares_on_simplex
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import DictionarySet, Sets, Simplex, project_on_simplex
@@ -117,13 +117,13 @@ def test_every_solver_that_serves_the_simplex_comes_to_the_same_minimum(
 ) -> None:
     X, _, W = mixtures(12, rng, K=4, noise=20.0)
     X, W = X.astype(dtype), (W + 0.02).astype(dtype)
-    problem = pose(divergence, X, W, Simplex())
+    problem = Problem(divergence, X, W, Simplex())
     best = coefficients.precise(divergence).stopping(1e-5, 200).solve(problem)
     assert best.converged.all()
     least = problem.objective(best.H, problem.fit(best.H))
     for name in ("newton", "interior-point", "armijo", "constant", "polyak"):
         solver = coefficients.find(name)()
-        if solver.refuses(divergence) is None:
+        if solver.why_not(divergence) is None:
             H = solver.stopping(1e-4, 500).solve(problem).H
             assert problem.box.contains(H)
             value = problem.objective(H, problem.fit(H))
@@ -136,7 +136,7 @@ def test_every_solver_that_serves_the_simplex_comes_to_the_same_minimum(
 def test_newton_on_the_simplex_is_as_good_as_scipy(name: str, rng: np.random.Generator) -> None:
     X, _, W = mixtures(5, rng, K=4, noise=10.0)
     for penalty in (Penalty(), Penalty(l2=0.5), Penalty(l1=0.3)):
-        problem = pose(get(name), X, W, Simplex(), penalty)
+        problem = Problem(get(name), X, W, Simplex(), penalty)
         found = Newton(1e-8, 200).solve(problem)
         values = problem.objective(found.H, problem.fit(found.H))
         for i, value in enumerate(values):
@@ -161,7 +161,7 @@ def test_l1_on_the_simplex_is_linear_programming_dark_and_empty_samples_included
     X[:3] *= 1e-4
     X[3:6] *= 100
     X[6], W[1] = 0, 0
-    problem = pose(get("l1"), X, W, Simplex())
+    problem = Problem(get("l1"), X, W, Simplex())
     found = InteriorPoint(1e-8).solve(problem)
     assert found.converged.all()
     assert problem.box.contains(found.H)
@@ -177,7 +177,9 @@ def test_sparse_samples_have_the_shares_of_dense_ones(rng: np.random.Generator) 
     X, _, W = mixtures(20, rng, noise=5.0)
     X[X < 0.3] = 0
     for name in ("kl", "hellinger", "squared_l2"):
-        both = [Newton(1e-8).solve(pose(get(name), data, W, Simplex())).H for data in (X, scipy.sparse.csr_matrix(X))]
+        both = [
+            Newton(1e-8).solve(Problem(get(name), data, W, Simplex())).H for data in (X, scipy.sparse.csr_matrix(X))
+        ]
         np.testing.assert_allclose(*both, atol=1e-4)
 
 
@@ -185,7 +187,7 @@ def test_sparse_samples_have_the_shares_of_dense_ones(rng: np.random.Generator) 
 def test_solvers_whose_steps_leave_the_simplex_refuse_it(name: str, rng: np.random.Generator) -> None:
     X, _, W = mixtures(4, rng)
     with pytest.raises(ValueError, match=r"refuses the simplex: .*; use newton\."):
-        coefficients.find(name)().solve(pose(get("is"), X, W, Simplex()))
+        coefficients.find(name)().solve(Problem(get("is"), X, W, Simplex()))
 
 
 # Learning
@@ -345,7 +347,7 @@ def test_shards_of_shares_add_up(rng: np.random.Generator) -> None:
         assert merged.samples == 200
         assert C.contains(merged.W)
         assert (merged.memory["unit"] == 1).all()
-        problems = [pose(divergence, X, state.W, H) for state in (before, merged)]
+        problems = [Problem(divergence, X, state.W, H) for state in (before, merged)]
         losses = [p.loss(h, p.fit(h)).mean() for p, h in ((p, Newton().solve(p).H) for p in problems)]
         assert losses[1] < 1.05 * losses[0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, sparse_surrogate
 from onmf.model.sets import DictionarySet
@@ -44,7 +44,7 @@ def test_three_chunks_are_those_of_dense_loops(
         np.split(X, [20, 40]), (1.0, 0.75**0.75, sixth), (1.0, 0.75**0.75, 0.6**0.75), strict=True
     ):
         n = len(chunk)
-        H = solver.solve(pose(divergence, scipy.sparse.csr_matrix(chunk), W)).H
+        H = solver.solve(Problem(divergence, scipy.sparse.csr_matrix(chunk), W)).H
         Y = H @ W
         ratio = (chunk / Y) ** order
         A = (1 - rho) * A * np.outer(unit, unit) + rho / n * order * np.einsum("nf,nj,nk->fjk", ratio / Y, H, H)
@@ -77,12 +77,12 @@ def test_the_model_has_the_slope_and_the_curvature_of_the_loss(
     divergence, method = get(name), SparseSurrogate(tau=100)
     state, X = begun(name, rng)
     X = scipy.sparse.csr_matrix(X)
-    problem = pose(divergence, X, state.W)
+    problem = Problem(divergence, X, state.W)
     H = method.coefficients(divergence).solve(problem).H
     memory = method.apply(divergence, state, method.local(problem, H)).memory
 
     def loss(V: np.ndarray) -> float:
-        at = pose(divergence, X, V)
+        at = Problem(divergence, X, V)
         return order * float(at.loss(H, at.fit(H)).mean())
 
     step, (k, f) = 1e-4, (1, 2)

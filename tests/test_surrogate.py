@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 
 from onmf import OnlineNMF
-from onmf.coefficients.problem import pose
+from onmf.coefficients.problem import Problem
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate
@@ -83,7 +83,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     A, b, size = np.zeros((features, K, K)), np.zeros((K, features)), np.zeros(features)
     mass, unit = np.zeros(K), np.ones(K)
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        H = method.coefficients(divergence).solve(pose(divergence, chunk, W)).H
+        H = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H
         Y = H @ W
         G, curvature = divergence.model(chunk, Y)
         h, old, news = H / unit, 1 - rho, rho / len(chunk)
@@ -129,7 +129,7 @@ def test_long_sweeps_end_at_the_minimum_of_the_model(
     divergence, method = get(name), Surrogate(tau=25)
     W, X, H = rng.random((3, F)) + 0.4, rng.random((25, F)) + 0.1, rng.random((25, 3)) + 0.1
     start = method.start(divergence, W, C)
-    state = method.apply(divergence, start, method.local(pose(divergence, X, start.W), H))
+    state = method.apply(divergence, start, method.local(Problem(divergence, X, start.W), H))
     Y = H @ start.W
     G, curvature = divergence.model(X, Y)
     found = state.W * (state.memory["unit"] * np.exp2(state.memory["base"]))[:, None]
@@ -162,7 +162,7 @@ def test_three_coupled_chunks_are_those_of_dense_loops(divergence: Mahalanobis, 
     A = divergence.A
     S, R, unit = np.zeros((K, K)), np.zeros((K, F)), np.ones(K)  # of V = unit W, which nothing rescales
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        h = method.coefficients(divergence).solve(pose(divergence, chunk, W)).H / unit
+        h = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H / unit
         S = (1 - rho) * S + rho / len(chunk) * sum(np.outer(v, v) for v in h)
         R = (1 - rho) * R + rho / len(chunk) * sum(np.outer(v, x) for v, x in zip(h, chunk, strict=True))
         V = W * unit[:, None]
@@ -189,7 +189,7 @@ def test_long_coupled_sweeps_end_at_the_minimum(
     method = Surrogate(tau=60)
     X = data(60, rng) * (rng.random((60, F)) < 0.3)
     start = method.start(divergence, rng.random((K, F)), C)
-    problem = pose(divergence, X, start.W)
+    problem = Problem(divergence, X, start.W)
     state = method.apply(divergence, start, method.local(problem, rng.gamma(1.0, 1.0, (60, K))))
     value = coupled_objective(divergence.A, state.memory["S"], state.memory["R"])
     best = scipy.optimize.minimize(

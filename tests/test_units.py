@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from onmf._support.known import Known
 
 from onmf import DataError, OnlineNMF
 from onmf.divergences import (
@@ -22,6 +21,7 @@ from onmf.divergences import (
 from onmf.divergences.rescaled import InUnits
 from onmf.model.units import FLOOR, Units, checked_clip
 from onmf.model.validation import refuse_bad_entries
+from onmf.samples import Samples
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
 
 LAYOUTS = {
@@ -330,7 +330,7 @@ def test_all_that_divergences_are_asked_for_is_asked_of_the_one_in_units(name: s
     arguments = {"X": X, "Y": Y, "P": P, "N": N, "ratio": ratio}
     arguments |= {"weight": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F, "samples": None, "newton": True}
     if name.startswith("weighted_"):
-        arguments["X"] = Known(X, ratio)
+        arguments["X"] = Samples(X, ratio, absent="missing")
     divergence.inner.asked.clear()
     attribute = getattr(divergence, name)
     if callable(attribute):

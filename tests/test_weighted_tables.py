@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from onmf._support.known import Weighted
 from typer.testing import CliRunner
 
 from onmf import OnlineNMF, load, save

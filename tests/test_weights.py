@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from onmf._support.known import Known
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
 from onmf.divergences import Divergence, Partial, get
 from onmf.divergences.robust import weighted_median
 from onmf.methods.batch import KnownUpdates, SparseKnownUpdates
-from onmf.samples import weighted
+from onmf.samples import Samples, weighted
 from tests.conftest import F, every_divergence, example_id, examples
 from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
 
@@ -57,7 +56,7 @@ def test_a_weighted_divergence_is_the_sum_over_what_is_known_and_its_slope_the_d
         expected = (weights * divergence.d(np, X, Y)).sum(axis=1)
     else:
         expected = np.sqrt((weights * (X - Y) ** 2).sum(axis=1))
-    known = Known(X, weights)
+    known = Samples(X, weights, absent="missing")
     np.testing.assert_allclose(part.value(known, Y), expected, rtol=1e-12)
     step = 1e-6 * Y
     slopes = np.empty_like(Y)
@@ -201,7 +200,7 @@ def test_batch_updates_never_raise_the_weighted_loss(
     X /= X.mean()
     weights = rng.integers(0, 3, X.shape) * rng.uniform(0.5, 1.5, X.shape)
     samples = rng.uniform(0.1, 3, N)
-    known = stored_where(weights > 0, X, weights) if sparse else Known(X, weights)
+    known = stored_where(weights > 0, X, weights) if sparse else Samples(X, weights, absent="missing")
     if sparse and not divergence.separable:
         pytest.skip("is densified")
     updates = (
@@ -391,7 +390,7 @@ def test_a_weighted_median_is_that_of_copies_however_many_values_there_are(kind:
 def test_a_weighted_scale_is_the_loss_of_twice_the_sample(divergence: Divergence, rng: np.random.Generator) -> None:
     X, weights = rng.uniform(0.3, 3, (2, 7, F))
     weights[rng.random(X.shape) < 0.4] = 0
-    part, known = Partial(divergence), Known(X, weights)
+    part, known = Partial(divergence), Samples(X, weights, absent="missing")
     np.testing.assert_allclose(part.scale(known), part.value(known, 2 * X), rtol=1e-12)
     if divergence.separable:
         sparse = stored_where(weights > 0, X, weights)
