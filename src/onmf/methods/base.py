@@ -19,7 +19,7 @@ from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.schedules import Growing
-from onmf.model.penalty import Penalties, Penalty
+from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
 from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import Samples
@@ -76,7 +76,7 @@ class Method(Choice):
 
     # What it serves
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         """Why the method cannot serve a divergence with such penalties, and what to use instead; None if it can.
 
         ``masked`` says that entries may be missing or weigh differently.

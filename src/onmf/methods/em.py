@@ -29,7 +29,7 @@ from onmf.methods.base import PENALISED_EFFORT, Method
 from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.penalised import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
-from onmf.model.penalty import Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import FEW_ENTRIES, Samples
@@ -82,7 +82,7 @@ class EM(Method, name="em"):
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         if divergence.alpha_order is None:
             served = "supports only kl, hellinger and alpha > 0"
             return f"method {self.name!r} {served}, not {divergence.name!r}; use method 'surrogate'."

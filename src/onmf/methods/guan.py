@@ -19,7 +19,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 
@@ -49,7 +49,7 @@ class Guan(Method, name="guan"):
         if self.theta == 0:
             raise ValueError("theta must be greater than 0: steps of no length learn nothing.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         if divergence.quadratic and divergence.metric is None:
             return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'guan' supports only the divergence 'squared_l2', not {divergence.name!r}; use method 'auto'."

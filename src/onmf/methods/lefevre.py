@@ -19,7 +19,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from onmf.samples import Samples
@@ -49,7 +49,7 @@ class Lefevre(Method, name="lefevre"):
         if self.N is not None and (not is_number(self.N) or not 1 <= self.N < np.inf):
             raise ValueError(f"N must be at least 1 and finite, got {self.N!r}.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         if divergence.sees_ratios:
             return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."

@@ -18,7 +18,7 @@ from onmf.divergences import Divergence
 from onmf.methods.adaptive import Adaptive
 from onmf.methods.base import Method
 from onmf.methods.steps import Slopes, Step
-from onmf.model.penalty import Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet, Simplex
 from onmf.model.state import State
 
@@ -94,7 +94,7 @@ class Paper(Method, name="paper"):
 
     # The coefficient step
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         solver = self.coefficients(divergence, masked)
         if self.delta_tol is not None and not isinstance(solver, Polyak):
             return f"delta_tol belongs to Polyak's step, which {divergence.name} does not use here; leave it out."

@@ -19,7 +19,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import Penalties, Penalty
+from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 
@@ -51,7 +51,7 @@ class Wang(Method, name="wang"):
         if not is_number(self.rho) or not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties, masked: bool = False) -> str | None:
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
         if divergence.robust and divergence.lipschitz is not None:
             return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'wang' supports only the divergence 'huber', not {divergence.name!r}; use method 'auto'."
