@@ -85,7 +85,8 @@ def learnt(
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     internal, X, raised = inside(learned, batch, rows)
-    with threads.taken_from_blas(), faults_of_batch(rows):
+    K = len(learned.state.W)
+    with threads.taken_from_blas(internal.values.size * K * K), faults_of_batch(rows):
         engine = HostEngine(
             method.on_shard(shards),
             learned.inside,
