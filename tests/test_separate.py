@@ -320,7 +320,7 @@ def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_pat
         ("m song.wav -o halves", "halves holds fixed.flac and 1 more of another separation"),
         (
             "solo song.wav -o parts --group fixed",
-            "solo has no fixed components to be set against the others; name compone",
+            "solo has no fixed components to be set against the others",
         ),
         ("m loud.wav -o parts --format flac", "would be louder than 24 bits can hold; write the parts as WAV"),
     ],
