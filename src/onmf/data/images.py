@@ -20,7 +20,7 @@ MOST_PIXELS = 50_000_000
 class ImageFiles(Source):
     """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
 
-    any_order = seeks = sound = True
+    any_order = seeks = checked = True
     files: dict[str, Path]
 
     def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
