@@ -21,13 +21,13 @@ from onmf.learner.position import restored
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.model.sets import DictionarySet, Sets
-from onmf.model.settings import ONLINE
+from onmf.model.settings import ONLINE, defaults
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
 
 STORED = [each for each in ONLINE if each.stored not in ("never", "divergence")]  # the divergence is stored apart
-USUAL = {each.name: each.default for each in STORED}
+USUAL = defaults(STORED)
 ARRAYS = [each.name for each in STORED if each.stored == "array"]
 
 
@@ -151,7 +151,7 @@ def _restored(
     arrays: Mapping[str, Any], facts: Mapping[str, Any], own: Divergence | None
 ) -> tuple[dict[str, Any], Learned]:
     given, divergence = _divergences(arrays, facts["divergence"], own)
-    settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
+    settings = defaults(ONLINE) | _settings(arrays, facts["settings"]) | {"divergence": given}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
     C, source = DictionarySet(state["eps"], state["fixed"], read_back(state["high"])), facts["source"]
@@ -180,9 +180,9 @@ def _restored(
         drift=Drift(**facts["drift"]),
     )
     learned.require_sound()
-    divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
+    divergence.for_data(learned.units.mean, W.shape[1])  # raises an error for a matrix that does not fit the features
     _require_statistics(learned, recipe)
-    continued(recipe, learned)  # refuses settings that do not fit what was learnt
+    continued(recipe, learned)  # raises an error for settings that do not fit what was learnt
     return settings, learned
 
 
