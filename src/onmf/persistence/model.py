@@ -21,7 +21,7 @@ from onmf.learner.position import restored
 from onmf.methods import Choice, Method, State
 from onmf.methods.reservoir import Reservoir
 from onmf.model.sets import DictionarySet, Sets
-from onmf.model.settings import ONLINE, defaults
+from onmf.model.settings import ONLINE, Setting, defaults
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
@@ -89,15 +89,16 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
     """Return the settings that ``stored`` was given."""
     if facts.keys() != USUAL.keys():
         raise ValueError(f"its settings are {', '.join(map(str, facts))}")
-    return {each.name: _read_setting(each.name, each.stored, facts[each.name], arrays) for each in STORED}
+    return {each.name: _read_setting(each, facts[each.name], arrays) for each in STORED}
 
 
-def _read_setting(name: str, how: str, fact: Any, arrays: Mapping[str, Any]) -> Any:
-    match how:
-        case "array" if fact is not None and not isinstance(fact, str):
-            if len(arrays[name]) != fact:
-                raise ValueError(f"{name} has {len(arrays[name])} rows, not {fact!r}")
-            return arrays[name]
+def _read_setting(setting: Setting, fact: Any, arrays: Mapping[str, Any]) -> Any:
+    match setting.stored:
+        case "array" if not isinstance(fact, str) and fact is not setting.default:
+            array = arrays[setting.name]
+            if len(array) != fact:
+                raise ValueError(f"{setting.name} has {len(array)} rows, not {fact!r}")
+            return array
         case "method":
             return _method(fact, Choice)
         case "sets":
