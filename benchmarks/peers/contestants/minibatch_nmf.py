@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import MiniBatchNMF
 
-from benchmarks.races.contestants.base import BETA, custom_start, unit_for
+from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
 from onmf.data import Rows
 from reproduction.contest import Contestant, Course, Task
 

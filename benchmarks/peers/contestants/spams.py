@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from benchmarks.races.contestants.base import unit_norm
+from benchmarks.peers.contestants.base import unit_norm
 from reproduction.contest import Contestant, Course, Task
 
 

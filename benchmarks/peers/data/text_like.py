@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from benchmarks.races.data.base import HELD_OUT, Samples, Source
+from benchmarks.peers.data.base import HELD_OUT, Samples, Source
 
 
 @dataclass(frozen=True)

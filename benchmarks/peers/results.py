@@ -1,4 +1,4 @@
-"""The records of the races: finals, times to a loss, and comparisons seed by seed."""
+"""The records of the benchmarks: finals, times to a loss, and comparisons seed by seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.races.data import SOURCES
+from benchmarks.peers.data import SOURCES
 from reproduction.contest import seconds_to
 
 Record = dict[str, Any]
@@ -32,7 +32,7 @@ Pair = tuple[int, Final, Final]
 
 
 @dataclass(frozen=True)
-class Race:
+class Comparison:
     """The records of one (data, divergence, start, threads), by contestant and seed."""
 
     data: str
@@ -89,12 +89,12 @@ def load(folder: Path) -> list[Record]:
     return [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
 
 
-def races(records: list[Record]) -> list[Race]:
-    """The records sorted into races, in the order of the data sets."""
+def comparisons(records: list[Record]) -> list[Comparison]:
+    """Return the records sorted into comparisons, in the order of the data sets."""
     found: dict[tuple[str, str, str, str], dict[str, dict[int, Record]]] = {}
     for record in records:
         key = (record["data"], record["divergence"], record["start"], record["threads"])
         found.setdefault(key, {}).setdefault(record["contestant"], {})[record["seed"]] = record
     order = list(SOURCES)
     keys = sorted(found, key=lambda key: (order.index(key[0]), SOURCES[key[0]].divergences.index(key[1])))
-    return [Race(*key, found[key]) for key in keys]
+    return [Comparison(*key, found[key]) for key in keys]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.races.data.base import Samples, Source, split
+from benchmarks.peers.data.base import Samples, Source, split
 
 WHITE = 255.0
 HIT = 0.3  # share of the pixels that salt and pepper replace

@@ -1,6 +1,6 @@
 """Peaks of memory, and whether memory grows with the stream.
 
-    python -m benchmarks.races.memory OUT.json [--samples 5000]
+    python -m benchmarks.peers.memory OUT.json [--samples 5000]
 
 Writes the peak after n and after 10 n samples have gone through ``partial_fit``, and the slope of the resident memory
 in between.

@@ -8,7 +8,7 @@ from typing import Any
 import scipy.sparse
 from sklearn.decomposition import MiniBatchDictionaryLearning
 
-from benchmarks.races.contestants.base import unit_norm
+from benchmarks.peers.contestants.base import unit_norm
 from onmf.data import Rows
 from reproduction.contest import Contestant, Course, Task
 

@@ -1,6 +1,6 @@
-"""Run the races and write one line of JSON per run to a folder; runs already there are not repeated.
+"""Run the benchmarks and write one line of JSON per run to a folder; runs already there are not repeated.
 
-    python -m benchmarks.races.run --out FOLDER [--size small] [--data synthetic,bbc] [--contestants onmf,spams]
+    python -m benchmarks.peers.run --out FOLDER [--size small] [--data synthetic,bbc] [--contestants onmf,spams]
 
 Every (data, divergence, start, threads, contestant, seed) has a process of its own; see ``programme.py``. ``--jobs 2``
 halves the time on two cores, at the price of some noise.
@@ -24,13 +24,13 @@ import joblib
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.races.contestants import CONTESTANTS
-from benchmarks.races.data import SOURCES, STARTS
-from benchmarks.races.programme import Run, plan
+from benchmarks.peers.contestants import CONTESTANTS
+from benchmarks.peers.data import SOURCES, STARTS
+from benchmarks.peers.programme import Run, plan
 
 ROOT = Path(__file__).resolve().parents[2]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-# The library's defaults were chosen while looking at seeds 0 to 5; a race proper is run on others.
+# The library's defaults were chosen while looking at seeds 0 to 5; a benchmark proper runs on others.
 DEFAULTS = {
     "small": {"seeds": "0", "starts": "uniform", "threads": "1"},
     "full": {"seeds": "6,7,8", "starts": ",".join(STARTS), "threads": "1,all"},
@@ -38,7 +38,7 @@ DEFAULTS = {
 
 
 def source_digest() -> str:
-    """Of the library's code: our own races are run again when it has changed."""
+    """Return a digest of the library's code: our own runs are repeated when it has changed."""
     digest = hashlib.sha256()
     for file in sorted((ROOT / "src" / "onmf").rglob("*.py")):
         digest.update(file.read_bytes())
@@ -46,14 +46,14 @@ def source_digest() -> str:
 
 
 def specification_of(run: Run, size: str, passes: list[int]) -> dict[str, Any]:
-    """Everything that identifies a race."""
+    """Everything that identifies a run."""
     counts = sorted({min(count, SOURCES[run.data].passes) for count in passes})
     source = source_digest() if run.contestant.startswith("onmf") else ""
     return dataclasses.asdict(run) | {"size": size, "passes": counts, "source": source}
 
 
 def finished(file: Path, specification: dict[str, Any]) -> bool:
-    """Whether this very race was run to its end; runs that failed are tried again."""
+    """Whether this very run was made to its end; runs that failed are tried again."""
     record = json.loads(file.read_text()) if file.exists() else {"error": "not run"}
     return "error" not in record and all(record.get(key) == value for key, value in specification.items())
 
@@ -68,14 +68,14 @@ def prepared(run: Run, out: Path, size: str) -> Path:
 
 
 def execute(run: Run, out: Path, size: str, passes: list[int], limit: float) -> dict[str, Any]:
-    """Run one race in a fresh process, write its record and return it."""
+    """Make one run in a fresh process, write its record and return it."""
     cores = 1 if run.threads == "1" else os.cpu_count() or 1
     specification = specification_of(run, size, passes) | {"cores": cores, "limit": limit}
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(cores))
     with tempfile.TemporaryDirectory() as folder:
         path, result = Path(folder) / "run.json", Path(folder) / "result.json"
         path.write_text(json.dumps(specification | {"file": str(prepared(run, out, size)), "result": str(result)}))
-        command = [sys.executable, "-m", "benchmarks.races.worker", str(path)]
+        command = [sys.executable, "-m", "benchmarks.peers.worker", str(path)]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if result.exists():
             record = json.loads(result.read_text())
@@ -90,7 +90,7 @@ def execute_all(runs: list[Run], arguments: argparse.Namespace, passes: list[int
     """Behind a progress bar, ``--jobs`` at a time; those on all cores one by one, at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("races", total=len(runs))
+        bar = progress.add_task("runs", total=len(runs))
 
         def one(run: Run) -> None:
             progress.update(bar, description=run.name)
@@ -112,7 +112,7 @@ def stream(out: Path, size: str) -> None:
     file = out.resolve() / "memory.json"
     if not file.exists():
         samples = "1000" if size == "small" else "5000"
-        command = [sys.executable, "-m", "benchmarks.races.memory", str(file), "--samples", samples]
+        command = [sys.executable, "-m", "benchmarks.peers.memory", str(file), "--samples", samples]
         subprocess.run(command, cwd=ROOT, env=os.environ | dict.fromkeys(THREAD_VARIABLES, "1"), check=True)
 
 
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--threads", help="default: 1,all; small: 1")
     parser.add_argument("--passes", default="1,5")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a contestant is stopped")
-    parser.add_argument("--jobs", type=int, default=1, help="races at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     arguments = parser.parse_args()
     settings = DEFAULTS[arguments.size] | {name: value for name, value in vars(arguments).items() if value is not None}
     names = {name: settings[name].split(",") for name in ("data", "contestants", "starts", "threads")}

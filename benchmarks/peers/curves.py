@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.races.data import STARTS
-from benchmarks.races.results import Race, Record
+from benchmarks.peers.data import STARTS
+from benchmarks.peers.results import Comparison, Record
 
 COLOURS = {
     "onmf": "#c1121f",
@@ -32,42 +32,42 @@ COLOURS = {
 COLUMNS = 4
 
 
-def draw(races: list[Race], folder: Path) -> list[Path]:
-    """bench-START.png for every start that was raced, at one thread; returns the files. A race takes two."""
+def draw(comparisons: list[Comparison], folder: Path) -> list[Path]:
+    """bench-START.png for every start that was run, at one thread; returns the files. A comparison takes two."""
     files = []
     for start in STARTS:
-        chosen = [race for race in races if race.start == start and race.threads == "1" and len(race.records) > 1]
+        chosen = [case for case in comparisons if case.start == start and case.threads == "1" and len(case.records) > 1]
         if chosen:
             files.append(folder / f"bench-{start}.png")
             _picture(chosen, files[-1])
     return files
 
 
-def _picture(races: list[Race], file: Path) -> None:
-    rows = math.ceil(len(races) / COLUMNS)
+def _picture(comparisons: list[Comparison], file: Path) -> None:
+    rows = math.ceil(len(comparisons) / COLUMNS)
     with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(3.2 * COLUMNS, 2.6 * rows + 0.5), layout="constrained")
         panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
-        for panel, race in zip(panels, races, strict=False):
-            _panel(panel, race)
-        for panel in panels[len(races) :]:
+        for panel, case in zip(panels, comparisons, strict=False):
+            _panel(panel, case)
+        for panel in panels[len(comparisons) :]:
             panel.remove()
-        lines = {line.get_label(): line for panel in panels[: len(races)] for line in panel.get_lines()}
+        lines = {line.get_label(): line for panel in panels[: len(comparisons)] for line in panel.get_lines()}
         names = [name for name in COLOURS if name in lines]
         figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=len(names) // 2 + 1)
         figure.savefig(file, dpi=80)
 
 
-def _panel(panel: Axes, race: Race) -> None:
+def _panel(panel: Axes, case: Comparison) -> None:
     for name, colour in COLOURS.items():
-        for record in race.records.get(name, {}).values():
+        for record in case.records.get(name, {}).values():
             points = [(point["seconds"], point["loss"]) for point in _best_variant(record)]
             if points:
                 ours = name.startswith("onmf")
                 style = {"lw": 1.8 if name == "onmf" else 1.1, "zorder": 3 if ours else 2}
                 marker = "*" if name.endswith("batch") else "o" if len(points) <= 2 else None
                 panel.plot(*zip(*points, strict=True), color=colour, label=name, marker=marker, ms=4, **style)
-    panel.set(xscale="log", yscale="log", title=f"{race.data}, {race.divergence}", xlabel="seconds")
+    panel.set(xscale="log", yscale="log", title=f"{case.data}, {case.divergence}", xlabel="seconds")
     # Losses often span less than a decade, where a logarithmic axis would have no label at all.
     losses = [loss for line in panel.get_lines() for loss in line.get_ydata()]
     if losses:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.races.data.base import Samples, Source, split
+from benchmarks.peers.data.base import Samples, Source, split
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Newsgroups(Source):
     weighted: bool
     real: bool = True
     sparse: bool = True
-    starts: tuple[str, ...] = ("uniform", "own")  # the slowest races of all
+    starts: tuple[str, ...] = ("uniform", "own")  # the slowest runs of all
     rivals: tuple[str, ...] = ()
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.races.data.base import HELD_OUT, STARTS, Samples, Source
+from benchmarks.peers.data.base import HELD_OUT, STARTS, Samples, Source
 from onmf.data.examples import NOISE_OF, Planted
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.races.contestants.base import Entry
-from benchmarks.races.contestants.batch_nmf import BatchNMF, SklearnBatch, iterations
-from benchmarks.races.contestants.dictionary_learning import DictionaryLearning
-from benchmarks.races.contestants.gensim_nmf import Gensim
-from benchmarks.races.contestants.minibatch_nmf import FORGET_FACTORS, Fit, PartialFit
-from benchmarks.races.contestants.spams import Spams
+from benchmarks.peers.contestants.base import Entry
+from benchmarks.peers.contestants.batch_nmf import BatchNMF, SklearnBatch, iterations
+from benchmarks.peers.contestants.dictionary_learning import DictionaryLearning
+from benchmarks.peers.contestants.gensim_nmf import Gensim
+from benchmarks.peers.contestants.minibatch_nmf import FORGET_FACTORS, Fit, PartialFit
+from benchmarks.peers.contestants.spams import Spams
 from onmf.data import Rows
 from reproduction.contest import Task
 from reproduction.contestants import OL, Guan, Lefevre, Online, Wang

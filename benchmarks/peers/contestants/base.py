@@ -1,4 +1,4 @@
-"""What an entry in the races is: a contestant, its variants, and where it takes part."""
+"""What an entry in the benchmarks is: a contestant, its variants, and where it takes part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.races.data.base import STARTS
+from benchmarks.peers.data.base import STARTS
 from reproduction.contest import Contestant, Task
 
 BETA = {"squared_l2": 2.0, "kl": 1.0, "is": 0.0}  # the losses of scikit-learn
@@ -18,7 +18,7 @@ UNIT_FOR_IS = 1e6  # scikit-learn floors fits near 1e-7, which at unit mean make
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant in the races; all variants run, and the one with the best final loss counts."""
+    """A contestant in the benchmarks; all variants run, and the one with the best final loss counts."""
 
     name: str
     contestant: type[Contestant]
@@ -29,7 +29,7 @@ class Entry:
     from_scratch: bool = False  # cannot be stopped on the way: one run per number of passes
     most_passes: int = 1_000_000
     starts: tuple[str, ...] = STARTS
-    threaded: bool = True  # worth a second race on all cores
+    threaded: bool = True  # worth a second run on all cores
     only_on: tuple[str, ...] = ()  # data sets; empty: all
 
     def missing(self) -> str | None:

@@ -1,6 +1,6 @@
-"""Which races are run: every contestant that serves, on every data set, from every start, with every seed.
+"""Which runs are made: every contestant that serves, on every data set, from every start, with every seed.
 
-To save hours, races on all cores are run from the uniform start only, by the contestants for which they say something,
+To save hours, runs on all cores are made from the uniform start only, by the contestants for which they say something,
 and those from NNDSVDa, a start without chance, with the first seed only.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from benchmarks.races.contestants import CONTESTANTS
-from benchmarks.races.data import SOURCES
+from benchmarks.peers.contestants import CONTESTANTS
+from benchmarks.peers.data import SOURCES
 
 
 @dataclass(frozen=True)
 class Run:
-    """One race, in one process."""
+    """One run, in one process."""
 
     data: str
     divergence: str

@@ -42,7 +42,7 @@ class Samples:
 
 
 class Source(ABC):
-    """A data set by name, with the divergences it is raced under."""
+    """A data set by name, with the divergences it is learnt under."""
 
     name: str
     divergences: tuple[str, ...]
@@ -53,7 +53,7 @@ class Source(ABC):
     rivals: tuple[str, ...] = ()  # the only contestants, where the others would take hours; empty: all
 
     def missing(self) -> str | None:
-        """Why the set cannot be raced on; None if it can."""
+        """Say why the set cannot be used; None if it can."""
         return "skipped: name the folder of the real data in ONMF_DATA" if self.real and not _folder() else None
 
     def samples(self, divergence: str, size: str, seed: int) -> Samples:

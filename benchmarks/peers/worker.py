@@ -1,12 +1,13 @@
-"""One race of one contestant, in a process of its own: threads, memory and caches are then its alone.
+"""One run of one contestant, in a process of its own: threads, memory and caches are then its alone.
 
-    python -m benchmarks.races.worker SPECIFICATION.json
+    python -m benchmarks.peers.worker SPECIFICATION.json
 
 The record has the curves of all variants, judged on held-out samples, and the growth of memory while they ran.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -21,12 +22,12 @@ import joblib
 import numpy as np
 import scipy.sparse
 
-from benchmarks.races.contestants import CONTESTANTS, Entry
-from benchmarks.races.data import Samples
-from benchmarks.races.memory import peak, reset_peak
+from benchmarks.peers.contestants import CONTESTANTS, Entry
+from benchmarks.peers.data import Samples
+from benchmarks.peers.memory import peak, reset_peak
 from onmf.data import Rows
 from onmf.learner.initial_dictionary import initial_dictionary
-from reproduction.contest import Mark, Task, race, warm_up
+from reproduction.contest import Mark, Task, timed_run, warm_up
 from reproduction.judge import Scorer
 
 MARKS_PER_DOUBLING = 2
@@ -60,7 +61,7 @@ def result(entry: Entry, samples: Samples, task: Task, passes: list[int], limit:
         options = {"ends": {}, "marks_per_doubling": 0}
     laps, growth, notes = {}, 0.0, {}
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # limits on iterations and the like: all are as the race wants them
+        warnings.simplefilter("ignore")  # limits on iterations and the like: all are as the benchmark wants them
         folder = Path(name)
         warm_up(entry.contestant, task, next(iter(entry.variants.values())), folder)
         for variant, settings in entry.variants.items():
@@ -69,7 +70,7 @@ def result(entry: Entry, samples: Samples, task: Task, passes: list[int], limit:
             laps[variant] = [
                 mark
                 for count in (wanted if entry.from_scratch else wanted[-1:])
-                for mark in race(
+                for mark in timed_run(
                     contestant, folder / f"{variant}-{count}", count, repeats=REPEATS, enough=ENOUGH, **options
                 )
             ]
@@ -103,7 +104,7 @@ def _point(mark: Mark, scorer: Scorer, floors: tuple[float, ...]) -> dict[str, A
 
 
 def versions() -> dict[str, str]:
-    """What is installed of the packages that race."""
+    """What is installed of the packages that are compared."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in PACKAGES:
         try:
@@ -115,7 +116,9 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     """Read a specification, run, and write one line of JSON; an error is a result too."""
-    run = json.loads(Path(sys.argv[1]).read_text())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("specification", type=Path, help="a JSON file that benchmarks.peers.run writes")
+    run = json.loads(parser.parse_args().specification.read_text())
     samples: Samples = joblib.load(run.pop("file"))
     limit, file = run.pop("limit"), run.pop("result")
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.races.data.base import Samples, Source, split
+from benchmarks.peers.data.base import Samples, Source, split
 
 
 @dataclass(frozen=True)

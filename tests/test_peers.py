@@ -9,11 +9,11 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from benchmarks.races import figures, report, tables, worker
-from benchmarks.races.contestants import CONTESTANTS
-from benchmarks.races.data import SOURCES, Samples
-from benchmarks.races.programme import plan
-from benchmarks.races.results import MINIBATCH, races
+from benchmarks.peers import figures, report, tables, worker
+from benchmarks.peers.contestants import CONTESTANTS
+from benchmarks.peers.data import SOURCES, Samples
+from benchmarks.peers.programme import plan
+from benchmarks.peers.results import MINIBATCH, comparisons
 from reproduction.judge import Scorer
 
 LOSSES = {  # with their derivatives in y
@@ -115,14 +115,14 @@ def record_of(contestant, samples, **changes):
 
 
 @pytest.mark.usefixtures("once")
-def test_a_small_race_ends_with_a_record_for_each_and_ours_ahead():
+def test_a_small_benchmark_ends_with_a_record_for_each_and_ours_ahead():
     samples = SOURCES["synthetic"].samples("kl", "small", 0)
     records = [record_of(name, samples) for name in ("onmf", "sklearn-partial_fit", "sklearn-fit")]
-    (found,) = races(records)
+    (found,) = comparisons(records)
     for record in records:
         for curve in record["curves"].values():
             assert [point["passes"] for point in curve if point["passes"]] == [1, 2]
-            assert all(point["unsolved"] == 0 for point in curve)
+            assert all(point["solved"] for point in curve)
         assert record["peak_mib"] >= 0
     assert set(records[1]["curves"]) == {"0.7", "0.9", "0.95", "0.99"}
     seconds = [point["seconds"] for point in records[0]["curves"][""]]
@@ -147,7 +147,7 @@ def test_contestants_start_from_the_given_dictionary_and_leave_the_task_as_it_wa
 
 def point(loss, seconds, passes=None):
     place = {"samples": 1, "seconds": seconds, "wall": seconds, "passes": passes}
-    return place | {"loss": loss, "floor": 0.0, "unsolved": 0.0, "psnr": None}
+    return place | {"loss": loss, "floor": 0.0, "solved": True, "psnr": None}
 
 
 def test_the_report_tells_who_passes_whom_and_where_we_lose(tmp_path):
@@ -160,7 +160,7 @@ def test_the_report_tells_who_passes_whom_and_where_we_lose(tmp_path):
         line = json.dumps({**where, **rest, "contestant": name, "curves": curves})
         (tmp_path / "runs" / f"{name}.json").write_text(line + "\n")
     records = report.load(tmp_path)
-    (found,) = races(records)
+    (found,) = comparisons(records)
     assert found.passing_ratios(MINIBATCH) == [0.5]  # 8 is passed at 1 s, against 2 s
     assert found.loss_ratios(MINIBATCH, 5) == [4 / 3]
     rows = {figure.what: figure for figure in figures.all_figures([found])}

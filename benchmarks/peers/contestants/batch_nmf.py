@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.decomposition import NMF
 
-from benchmarks.races.contestants.base import BETA, custom_start, unit_for
+from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
 from reproduction.contest import Contestant, Course, Task
 from reproduction.contestants import Batch
 
