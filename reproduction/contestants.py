@@ -115,6 +115,7 @@ class Batch(Contestant):
         super().__init__(task)
         self.X = task.gathered(MOST_BYTES)
         self.settings = _common(task) | {"max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
+        self.most_iterations = int(self.settings["max_iter"])
 
     def run(self, passes: int, course: Course) -> None:
         look = [lambda progress: course(progress.samples, progress.W, loss=progress.loss)]

@@ -23,7 +23,7 @@ from onmf import divergences
 from onmf.data import Numbered, OnBad, Rows, Source
 from reproduction.arrays import Array, Counts, dense
 from reproduction.contest import Mark, Task, timed_run, warm_up
-from reproduction.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch
+from reproduction.contestants import CONTESTANTS, ONLINE, Batch
 from reproduction.folder import Result
 from reproduction.judge import Scorer
 
@@ -147,7 +147,9 @@ class Trial:
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
         contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]
-        marks = timed_run(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
+        marks = timed_run(
+            contestant, scratch, look=lambda samples, W, H: step(samples / (contestant.most_iterations * n))
+        )
         H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
         if copies is not None:
             timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})

@@ -252,7 +252,7 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
 
 
 def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
-    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo", "experiments"))
+    assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo"))
     said = invoke("fit", "--help")
     schemes = [scheme.name for scheme in onmf.data.schemes()]
     assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
