@@ -374,6 +374,16 @@ def test_tensors_are_taken_and_given(device: str) -> None:
     assert isinstance(on_processor.transform(torch.as_tensor(X)), torch.Tensor)
 
 
+def test_tensors_whose_coefficients_the_processor_finds_are_taken_and_given(device: str) -> None:
+    X = data(n=200)
+    there = torch.as_tensor(X, device=device)
+    model = quick(device, divergence="l1").fit(there)
+    H = model.transform(there)
+    assert H.device == there.device
+    np.testing.assert_array_equal(H.cpu().numpy(), model.transform(X))
+    assert model.loss(there) == model.loss(X)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
