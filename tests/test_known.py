@@ -17,9 +17,8 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
-from onmf.learner import exchange
 from onmf.learner.initial_dictionary import INITS, initial_dictionary
-from onmf.methods import Paper
+from onmf.methods import Paper, exchange
 from onmf.model.fixed import aligned
 from onmf.model.sets import DictionaryBox, DictionarySet
 from tests.learning import F, assert_same_bits, assert_sound, data, every_pair, learnt, quick, sparse_counts, streamed

@@ -207,7 +207,7 @@ class EM(Method, name="em"):
         D = state.memory["D"] @ T.T
         N = np.ascontiguousarray(W.T ** order_of(divergence) * D)
         squares = np.square(T) @ state.memory["squares"]
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
+        return replace(state, W=W, memory=dict(state.memory) | {"N": N, "D": D, "squares": squares})
 
     def on_shard(self, shards: int) -> Method:
         return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
