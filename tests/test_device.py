@@ -41,6 +41,7 @@ from onmf.device import engine as engines  # noqa: E402 - they import PyTorch
 from onmf.device import problem as problems  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device import transfer  # noqa: E402
+from onmf.device.device_state import HostCopy  # noqa: E402
 from onmf.device.engine import JudgesOnDevice  # noqa: E402
 from onmf.device.problem import xp  # noqa: E402
 from onmf.device.quadratic_programmes import descend  # noqa: E402
@@ -219,7 +220,7 @@ def test_statistics_come_to_the_host_when_somebody_asks_for_them(device: str, mo
     memory = model._learned.state.memory
     assert isinstance(memory, HostCopy)
     assert not copied
-    kept = pickle.loads(pickle.dumps(model))._learned.state.memory
+    kept = pickle.loads(pickle.dumps(model))._learned.state.memory  # noqa: S301 - our own
     assert (type(kept), len(copied)) == (dict, 1)
     assert list(kept) == list(memory)
     for name, array in memory.items():
