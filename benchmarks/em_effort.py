@@ -16,7 +16,7 @@ from pathlib import Path
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.data import repeat
-from onmf.methods import EM, evidence
+from onmf.methods import EM, floors as evidence
 from reproduction.contestants import MOST_ITERATIONS
 from reproduction.datasets import bbc
 from reproduction.documents import documents

@@ -20,7 +20,7 @@ import scipy.sparse
 from benchmarks.peers.data import SOURCES
 from benchmarks.peers.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
-from onmf.methods import adaptive, averages
+from onmf.methods import adaptive, adaptive as averages
 from reproduction.datasets import movielens
 from reproduction.documents import CORPORA, documents
 from reproduction.judge import Scorer

@@ -21,7 +21,7 @@ from onmf.device.problem import positive
 from onmf.device.samples import Chunks
 from onmf.divergences import Divergence
 from onmf.methods.em import EM, order_of
-from onmf.methods.evidence import ENOUGH_EVIDENCE, FLOOR, RARE
+from onmf.methods.floors import ENOUGH_EVIDENCE, FLOOR, RARE
 from onmf.methods.penalised import divided
 
 

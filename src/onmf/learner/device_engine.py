@@ -29,9 +29,8 @@ from onmf.learner.algorithm import BatchResult, learn
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.engine import adapted
 from onmf.learner.exchange_on_device import SamplesThere
-from onmf.learner.learned import Coverage, Learned
+from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.update import Lesson, News, as_begun, faults_of_batch, rank_one_loss, unlearnable
-from onmf.learner.usage import Usage
 from onmf.methods import EM, Method, Surrogate
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, Sets
