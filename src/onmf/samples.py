@@ -32,16 +32,13 @@ class Samples:
         self.matrix, self.entry_weight, self.absent = matrix, entry_weight, absent
         # How weights lie in memory must not move a bit of a sum.
         self.sample_weight = None if sample_weight is None else np.ascontiguousarray(sample_weight)
-        self.sparse = bool(scipy.sparse.issparse(matrix))
+        self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
+        # Can entries be missing, or weigh differently?
+        self.masked = entry_weight is not None or (self.sparse and absent == "missing")
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: np.dtype[Any] = matrix.dtype
 
     # What there is
-
-    @property
-    def masked(self) -> bool:
-        """Can entries be missing, or weigh differently?"""
-        return self.entry_weight is not None or (self.sparse and self.absent == "missing")
 
     @property
     def values(self) -> Array:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from onmf.device.samples import Chunks, Rows, chosen
 from onmf.device.step import SurrogateRunning
 from onmf.divergences import Divergence
 from onmf.learner import exchange
-from onmf.learner.algorithm import BatchResult
+from onmf.learner.algorithm import BatchResult, learn
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.engine import adapted
 from onmf.learner.exchange_on_device import SamplesThere
@@ -61,15 +62,20 @@ def learnt_on_device(
     there, numbers = chosen(batch, device)
     if not there.sound:
         refuse_bad_entries(batch.on_host(), rows, learned.features.names)
-    learning = _Learning(recipe, learned, there, numbers, weights, repeated, shards)
+
+    def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
+        given = recipe, learned, there, numbers, weights
+        engine = DeviceEngine(*given, repeated=repeated, shards=shards, smaller=smaller)
+        return engine, learn(engine)
+
     with faults_of_batch(rows), _alone:  # recordings have one set of places for what they are given
-        result = _with_enough_memory(learning, device)
+        engine, result = _with_enough_memory(learning, device)
     unit = learned.divergence.loss_unit(units.scale)
-    if not learning.finite:
+    if not engine.finite:
         raise unlearnable("makes the dictionary infinite or NaN", rows)
     if result.loss and not np.isfinite(result.loss * unit):
         raise unlearnable("has a loss beyond the range of numbers", rows)
-    largest = float(learning.largest)
+    largest = engine.largest
     if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
         given, H = batch.on_host(), result.H.cpu().numpy()
         refuse_infinite(H, given, units.mean, rows)
@@ -82,23 +88,26 @@ def learnt_on_device(
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, first)) * unit
     weight = len(numbers) if weights is None else float(weights.sum(dtype=np.float64))
     covered = Coverage.of(batch) if learned.masked else None
-    news = News(len(numbers), result.loss, weight, learning.usage, learning.raised, there.zeros, covered)
+    news = News(len(numbers), result.loss, weight, engine.usage, engine.raised, there.zeros, covered)
     return Lesson(result.state, result.divergence, news, None, to_beat)
 
 
-def _with_enough_memory(learning: _Learning, device: str) -> BatchResult:
-    """What comes of a batch; where the device has too little memory, in smaller chunks, once."""
+Learnt = TypeVar("Learnt")
+
+
+def _with_enough_memory(learning: Callable[[int], Learnt], device: str) -> Learnt:
+    """Return what comes of a batch; where the device has too little memory, in smaller chunks, once."""
     try:
-        return learning.run(_smaller.get(device, 1))
+        return learning(_smaller.get(device, 1))
     except torch.cuda.OutOfMemoryError:
         if device in _smaller:
             raise MemoryError(_too_large(device)) from None
     _smaller[device] = SMALLER
     recordings.forget()
     torch.cuda.empty_cache()
-    log.warning("The memory of %s is full; going on with chunks of a quarter of their size.", device)
+    log.warning("The memory of %s is full; continuing with chunks of a quarter of their size.", device)
     try:
-        return learning.run(SMALLER)
+        return learning(SMALLER)
     except torch.cuda.OutOfMemoryError:
         raise MemoryError(_too_large(device)) from None
 
@@ -110,63 +119,118 @@ def _too_large(device: str) -> str:
     )
 
 
-@dataclass
-class _Learning:
-    """A batch on the device that is about to be learnt from."""
+@dataclass(frozen=True)
+class Chunk:
+    """Some samples of a batch on the device."""
 
-    recipe: Recipe
-    learned: Learned
-    there: Rows
-    numbers: Any  # of its rows
-    weights: Array | None  # of its samples
-    repeated: bool
-    shards: int
-    raised: int = 0
-    largest: Any = 0.0  # of the coefficients
-    usage: Usage = field(default_factory=Usage)
-    finite: bool = True  # are dictionary and statistics made of numbers?
+    rows: slice
+    weight: float
+    counts: Any  # the weights of its samples (n, 1), if they differ
 
-    def run(self, smaller: int) -> BatchResult:
-        """Learn from all chunks, so many times smaller than they would be."""
-        recipe, learned, state = self.recipe, self.learned, self.learned.state.on_shard(self.shards)
-        method, divergence = learned.method.on_shard(self.shards), learned.inside
-        kind = running_of(method)
-        twin, adapt = twin_of(kind.kept, learned.state, str(recipe.device)), method.adapts and learned.adaptive
-        running, n = kind(method, divergence, self._box, state, twin, self.repeated), len(self.numbers)
-        H_all = torch.zeros((n, len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
-        filled, numbers, weights = None, self.numbers, self.weights
-        empty, lowest = self.there.empty[numbers], learned.units.clip[0] if learned.units.clip else 0.0
-        if divergence.domain.x.closed and not lowest and bool(empty.any()):  # zeros that stay zeros say nothing
-            filled = torch.nonzero(~empty)[:, 0]
-            numbers = numbers[filled]
-            weights = None if weights is None else weights[filled.cpu().numpy()]
-        weights = None if weights is None else weights.astype(state.W.dtype)
-        chunks = Chunks(self.there, numbers, learned.units, learned.divergence, twin.W.dtype)
-        first, steps, losses = 0, 0, torch.zeros((), dtype=torch.float64, device=twin.W.device)
-        first_loss: Any = 0.0
-        while first < len(chunks):
-            size = running.size(len(chunks) - first, smaller)
-            part = slice(first, first + size)
-            if self._exchanges(method, divergence, running.clock, size):
-                running.twin = self._exchanged(method, divergence, running.twin, chunks, first, weights)
-            weight, count = float(size), None
-            if weights is not None:
-                weight = float(weights[part].sum(dtype=np.float64))
-                count = torch.as_tensor(weights[part], device=twin.W.device)[:, None]
-            H, loss = running.learnt(chunks, part, weight, count)
-            losses += loss
-            if first == 0:
-                first_loss = loss.clone() / weight
-            H_all[part if filled is None else filled[part]] = H
-            first, steps = first + size, steps + 1
-        twin, clock = running.twin, running.clock
-        total = n if self.weights is None else float(self.weights.sum(dtype=np.float64))
-        if adapt and steps:
-            divergence = self._adapted(divergence, twin, chunks, running.weight(clock, clock - state.clock), weights)
-        self.raised, self.largest = int(chunks.raised), H_all.amax() if n else 0.0
-        self.usage, self.finite = _usage(H_all, twin.W, self.weights), twin.finite
-        after = state_of(twin, state, clock - state.clock, clock, steps)
-        return BatchResult(after, divergence, float(losses) / (total or 1.0), float(first_loss), H_all)
+
+class DeviceEngine:
+    """A batch on the device that is about to be learnt from, in chunks a few times ``smaller`` than they would be."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        learned: Learned,
+        there: Rows,
+        numbers: Any,
+        weights: Array | None,
+        *,
+        repeated: bool,
+        shards: int,
+        smaller: int,
+    ) -> None:
+        self.recipe, self.learned, self.weights = recipe, learned, weights
+        self.repeated, self.shards, self.smaller = repeated, shards, smaller
+        self.state = state = learned.state.on_shard(shards)
+        self.method, self.divergence = learned.method.on_shard(shards), learned.inside
+        kind = running_of(self.method)
+        twin = twin_of(kind.kept, learned.state, str(recipe.device))
+        self.running = kind(self.method, self.divergence, self._box, state, twin, repeated)
+        self.H = torch.zeros((len(numbers), len(state.W)), dtype=twin.W.dtype, device=twin.W.device)
+        self.filled = None
+        empty, lowest = there.empty[numbers], learned.units.clip[0] if learned.units.clip else 0.0
+        if self.divergence.domain.x.closed and not lowest and bool(empty.any()):  # zeros that stay zeros say nothing
+            self.filled = torch.nonzero(~empty)[:, 0]
+            numbers = numbers[self.filled]
+            weights = None if weights is None else weights[self.filled.cpu().numpy()]
+        self.counts = None if weights is None else weights.astype(state.W.dtype)
+        self.samples = Chunks(there, numbers, learned.units, learned.divergence, twin.W.dtype)
+        self.steps, self.losses = 0, torch.zeros((), dtype=torch.float64, device=twin.W.device)
+        self.first_loss: Any = 0.0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Cut the samples into chunks, larger than on the processor."""
+        first = 0
+        while first < len(self.samples):
+            size = self.running.size(len(self.samples) - first, self.smaller)
+            part, weight, counts = slice(first, first + size), float(size), None
+            if self.counts is not None:
+                weight = float(self.counts[part].sum(dtype=np.float64))
+                counts = torch.as_tensor(self.counts[part], device=self.H.device)[:, None]
+            yield Chunk(part, weight, counts)
+            first += size
+
+    def exchange(self, chunk: Chunk) -> None:
+        """Try an exchange on the samples from the chunk on, if one is due."""
+        if self._exchanges(self.running.clock, chunk.rows.stop - chunk.rows.start):
+            self.running.twin = self._exchanged(self.running.twin, chunk.rows.start)
+
+    def visits(self, chunk: Chunk) -> int:
+        """Return one: further visits of em are part of its step on a device."""
+        return 1
+
+    def problem(self, chunk: Chunk) -> Chunk:
+        """Return the chunk: problem, coefficients and update are one recording on a GPU."""
+        return chunk
+
+    def solve(self, problem: Chunk, H: Any) -> tuple[Any, Any]:
+        """Find coefficients and the sum of their losses; the twin has made its step by then, too."""
+        return self.running.learnt(self.samples, problem.rows, problem.weight, problem.counts)
+
+    def update(self, chunk: Chunk, problem: Chunk, H: tuple[Any, Any]) -> None:
+        """Note the loss: the step was part of the recording."""
+        self.losses += H[1]
+        if not self.steps:
+            self.first_loss = H[1].clone() / chunk.weight
+        self.steps += 1
+
+    def keep(self, chunk: Chunk, H: tuple[Any, Any]) -> None:
+        """Note the coefficients."""
+        self.H[chunk.rows if self.filled is None else self.filled[chunk.rows]] = H[0]
+
+    def result(self) -> BatchResult:
+        """Return the state on the host, and what the batch did."""
+        twin, clock, before = self.running.twin, self.running.clock, self.state
+        total = len(self.H) if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        divergence = self.divergence
+        if self.method.adapts and self.learned.adaptive and self.steps:
+            divergence = self._adapted(divergence, twin, self.running.weight(clock, clock - before.clock))
+        after = state_of(twin, before, clock - before.clock, clock, self.steps)
+        return BatchResult(after, divergence, float(self.losses) / (total or 1.0), float(self.first_loss), self.H)
+
+    @property
+    def raised(self) -> int:
+        """The entries outside the domain that were raised."""
+        return int(self.samples.raised)
+
+    @property
+    def largest(self) -> float:
+        """The largest coefficient."""
+        return float(self.H.amax()) if len(self.H) else 0.0
+
+    @property
+    def finite(self) -> bool:
+        """Are dictionary and statistics made of numbers?"""
+        return self.running.twin.finite
+
+    @property
+    def usage(self) -> Usage:
+        """How much of the fits each component carries."""
+        return _usage(self.H, self.running.twin.W, self.weights)
 
     @property
     def _box(self) -> Box:
@@ -174,21 +238,21 @@ class _Learning:
             raise ValueError("coefficients on the simplex are found by the processor only; leave device out.")
         return self.recipe.H
 
-    def _adapted(
-        self, divergence: Divergence, twin: Twin, chunks: Chunks, weight: float, weights: Array | None
-    ) -> Divergence:
+    def _adapted(self, divergence: Divergence, twin: Twin, weight: float) -> Divergence:
         """The divergence with its parameter moved by the residuals of some of the batch's samples."""
+        chunks = self.samples
         some = slice(None, None, max(1, len(chunks) * twin.W.shape[1] // SAMPLED))
         raised = chunks.raised
         X, present = chunks[some]
         chunks.raised = raised
         _, Y, _ = hurried(Problem(divergence, X, twin.W, self._box, Penalty(), present))
         host, fit = X.cpu().numpy(), Y.cpu().numpy()
-        counts = None if weights is None else weights[some]
+        counts = None if self.counts is None else self.counts[some]
         samples = Samples(host, None if present is None else present.cpu().numpy(), counts)
         return adapted(divergence, samples, fit, weight)
 
-    def _exchanges(self, method: Method, divergence: Divergence, clock: float, size: int) -> bool:
+    def _exchanges(self, clock: float, size: int) -> bool:
+        method, divergence = self.method, self.divergence
         if self.repeated or self.shards > 1 or not method.exchanges(divergence):
             return False
         if isinstance(method, EM) or np.isfinite(method.horizon):
@@ -197,10 +261,9 @@ class _Learning:
         fourths = (int(np.log2(max(each, 1.0))) // 2 for each in (clock, clock + size))
         return FIRST_EXCHANGE <= clock <= LAST_EXCHANGE and next(fourths) < next(fourths)
 
-    def _exchanged(
-        self, method: Method, divergence: Divergence, twin: Twin, chunks: Chunks, first: int, weights: Array | None
-    ) -> Twin:
-        """The twin with an atom exchanged, if that is better."""
+    def _exchanged(self, twin: Twin, first: int) -> Twin:
+        """The twin with a component exchanged, if that is better."""
+        method, divergence, chunks, weights = self.method, self.divergence, self.samples, self.counts
         part = slice(first, first + exchange.taking_part(len(twin.W)))
         raised = chunks.raised
         X, present = chunks[part]
