@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo test coverage check format lowest docs dist bench soak referee clean
+.PHONY: demo house test coverage check format lowest docs dist bench soak referee clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topics.png, demo-sound.png
@@ -40,9 +40,12 @@ dist: .venv/dev.done  ## a source distribution and a wheel in dist/, each instal
 lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: import, fit, command line
 	.venv-lowest/bin/python tests/lowest_versions.py
 
-bench: .venv-bench/done  ## races against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
-	.venv-bench/bin/python -m benchmarks.races.run --size $(SIZE) --out build/bench/$(SIZE)
-	.venv-bench/bin/python -m benchmarks.races.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
+bench: .venv-bench/done  ## benchmarks against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
+	.venv-bench/bin/python -m benchmarks.peers.run --size $(SIZE) --out build/bench/$(SIZE)
+	.venv-bench/bin/python -m benchmarks.peers.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
+
+house: .venv/dev.done  ## lines, files, and how far a sample walks, beside their limits
+	$(BIN)/python -m benchmarks.house
 
 MINUTES ?= 5
 soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and resumptions, damaged files (MINUTES=60: an hour)

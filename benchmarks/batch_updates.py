@@ -7,6 +7,7 @@ Processor seconds at one thread, else wall seconds.
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 import warnings
@@ -55,6 +56,7 @@ def problems(rng: np.random.Generator) -> Any:
 
 def main() -> None:
     """A line per problem and divergence."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
     print(
         f"{'data':36} {'divergence':12} {'ms an iteration':>16} {'scikit-learn':>13} {'ratio':>6}  loss / its loss - 1"

@@ -15,13 +15,19 @@ import time
 import numpy as np
 
 from onmf import divergences
+from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.data.examples import NOISE_OF, Planted
-from onmf.methods import Settings, coefficient_solver
+from onmf.methods import Paper
 
 SAMPLES = 100
-RUNS = (("auto", 1e-3, 100), ("auto", 1e-3, 1000), ("auto", 1e-4, 5000))
+RUNS = (("paper", 1e-3, 100), ("paper", 1e-3, 1000), ("paper", 1e-4, 5000))
 LITERAL = ("armijo-literal", 1e-3, 1000)
+
+
+def solver_of(divergence: divergences.Divergence, kind: str, tol: float, max_iter: int) -> CoefficientSolver:
+    """Return the solver that the paper's method uses; Polyak's step has a tolerance of its own."""
+    return Paper(solver=kind).coefficients(divergence).stopping(tol, max_iter)
 
 
 def main() -> None:
@@ -36,11 +42,11 @@ def main() -> None:
         X = np.maximum(V / V.mean(), 1e-6)
         divergence = divergences.get(name).for_data(1.0, 200)
         W = 0.5 * planted.W / planted.W.max() + 0.25 * rng.random(planted.W.shape)
-        reference = coefficient_solver(divergence, Settings(tol=1e-9, max_iter=20_000))
+        reference = solver_of(divergence, "paper", 1e-9, 20_000)
         best = divergence.value(X, reference.solve(Problem(divergence, X, W)).H @ W)
         runs = (*RUNS, LITERAL) if divergence.lipschitz is None and divergence.smooth_unless_exact else RUNS
         for kind, tol, max_iter in runs:
-            solver = coefficient_solver(divergence, Settings(solver=kind, tol=tol, max_iter=max_iter))
+            solver = solver_of(divergence, kind, tol, max_iter)
             solver.solve(Problem(divergence, X[:2], W))  # compiles what has to be compiled
             started = time.perf_counter()
             found = solver.solve(Problem(divergence, X, W))

@@ -10,6 +10,7 @@ the worst of them, and the consensus.
 
 from __future__ import annotations
 
+import argparse
 import time
 import warnings
 
@@ -34,6 +35,7 @@ def likeness(W: Array, cells: Cells) -> float:
 
 def main() -> None:
     """A line per case and draw."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
     print(" K  depth  draw  stability at K-2 ... K+2             single (worst)   consensus  seconds")
     for (K, depth), draw in ((case, draw) for case in CASES for draw in range(DRAWS)):

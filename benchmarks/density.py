@@ -7,6 +7,7 @@ One and five passes over 4000 samples: held-out losses and processor seconds div
 
 from __future__ import annotations
 
+import argparse
 import time
 import warnings
 from itertools import product
@@ -41,6 +42,7 @@ def run(method: str, passes: int, X: np.ndarray, held_out: np.ndarray, seed: int
 
 def main() -> None:
     """A line per number of features, density and seed."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
     print("    F  density  passes  sparse surrogate: loss   time  surrogate: loss   time")
     for F in (300, 2000):

@@ -3,8 +3,9 @@
     python -m benchmarks.em_effort [--data FOLDER]
 
 The default makes five steps and later ten and twenty, and lets its floor fall with evidence; the last column is the
-default with a floor that does not fall. BBC News as in ``onmf experiments topics --size paper``, five times its 100,000
-samples from three uniformly random dictionaries; the training loss divided by that at which batch updates stop.
+default with a floor that does not fall. BBC News as in ``python -m reproduction topics --size paper``, five times its
+100,000 samples from three uniformly random dictionaries; the training loss divided by that at which batch updates
+stop.
 """
 
 from __future__ import annotations

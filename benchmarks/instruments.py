@@ -10,6 +10,7 @@ the mean of both instruments; that of the mixture is 0.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import warnings
 from pathlib import Path
@@ -75,6 +76,7 @@ def learnt(sound: Array, folder: Path, atoms: int, passes: int, fixed: Array | N
 
 def main() -> None:
     """Print a table."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore", DomainWarning)  # between notes there is silence
     print("| atoms | passes | mean | of each mixture |\n|---|---|---|---|")
     for passes in (5, 20):

@@ -101,7 +101,7 @@ def polyak(X: np.ndarray, W: np.ndarray) -> Run:
         yield time.process_time() - started, H
 
 
-def race(run: Run, X: np.ndarray, W: np.ndarray, best: np.ndarray) -> list[float]:
+def times_to_targets(run: Run, X: np.ndarray, W: np.ndarray, best: np.ndarray) -> list[float]:
     """Microseconds per sample to each target; infinity if it takes too long."""
     reached = [np.inf] * len(TARGETS)
     for seconds, H in run:
@@ -159,7 +159,7 @@ def main() -> None:
         for key, (X, W) in problems.items():
             cells = []
             for runs in contenders.values():
-                times = np.min([race(run, X, W, best[key]) for run in runs(X, W)], axis=0)
+                times = np.min([times_to_targets(run, X, W, best[key]) for run in runs(X, W)], axis=0)
                 cells += [f"{t:.0f}" if t < np.inf else "–" for t in times]
             print(f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |", flush=True)
         table = {key: list(few_steps(*pair, best[key])) for key, pair in problems.items()}

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from benchmarks.races.data import SOURCES
-from benchmarks.races.data.base import Samples, split
+from benchmarks.peers.data import SOURCES
+from benchmarks.peers.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
 from onmf.methods import adaptive, averages
 from reproduction.datasets import movielens
@@ -39,7 +39,7 @@ def _corpus(name: str) -> Callable[[np.random.Generator], Samples]:
     return draw
 
 
-def _race(name: str, divergence: str) -> Callable[[np.random.Generator], Samples]:
+def _of_peers(name: str, divergence: str) -> Callable[[np.random.Generator], Samples]:
     def draw(rng: np.random.Generator) -> Samples:
         found = SOURCES[name].draw(divergence, False, rng)
         loss = huber(float(found.X.mean())) if divergence == "huber" else divergence
@@ -65,10 +65,10 @@ SETS = {  # how samples are drawn, how many are learnt from, and the start
     "bbc": (_corpus("bbc"), 10_000, "uniform"),
     "newsgroups": (_corpus("20newsgroups"), 5_000, "uniform"),
     "movielens": (_ratings, 5_000, "uniform"),
-    "samson, squared l2": (_race("samson", "squared_l2"), 10_000, "uniform"),
-    "samson, kl": (_race("samson", "kl"), 10_000, "uniform"),
-    "samson, huber": (_race("samson", "huber"), 10_000, "uniform"),
-    "piano": (_race("piano", "is"), 10_000, "kmeans++"),
+    "samson, squared l2": (_of_peers("samson", "squared_l2"), 10_000, "uniform"),
+    "samson, kl": (_of_peers("samson", "kl"), 10_000, "uniform"),
+    "samson, huber": (_of_peers("samson", "huber"), 10_000, "uniform"),
+    "piano": (_of_peers("piano", "is"), 10_000, "kmeans++"),
     "counts of 600 x 37": (_counts(600, 37), 4_800, "kmeans++"),
     "counts of 3000 x 40": (_counts(3000, 40), 24_000, "kmeans++"),
 }
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--samples", type=int, help="in place of each set's own number")
-    parser.add_argument("--factors", help="that race, in place of the usual ones, separated by commas")
+    parser.add_argument("--factors", help="that compete, in place of the usual ones, separated by commas")
     parser.add_argument("--window", type=int, help="of the running means, in mini-batches")
     arguments = parser.parse_args()
     if arguments.factors:

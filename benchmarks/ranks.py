@@ -11,7 +11,7 @@ three levels of noise; a mean of 2 shows where the end is. Ranks from 2 to 30 ar
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from itertools import product
 
@@ -59,6 +59,14 @@ def show_bbc() -> None:
     print(found)
 
 
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", choices=("planted", "bbc"), default="planted")
+    parser.add_argument("seed", nargs="?", type=int, default=0, help="of the planted data")
+    arguments = parser.parse_args()
+    show_bbc() if arguments.data == "bbc" else find_planted(arguments.seed)
+
+
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:] or ["planted"]
-    show_bbc() if what == "bbc" else find_planted(int(rest[0]) if rest else 0)
+    main()

@@ -12,6 +12,7 @@ itself, in dB, the mean of both sources; masks made of the true variances show t
 
 from __future__ import annotations
 
+import argparse
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,6 +84,7 @@ def share_of_known(mixed: Mixture, divergence: str) -> Array:
 
 def main() -> None:
     """Print the improvements."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
     print("| registers | divergence | mean improvement | of each seed |\n|---|---|---|---|")
     for registers in REGISTERS:

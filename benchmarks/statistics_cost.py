@@ -9,6 +9,7 @@ first. Processor time of one update, median of interleaved repeats, at one threa
 
 from __future__ import annotations
 
+import argparse
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -30,6 +31,7 @@ REPEATS = 41
 
 def main() -> None:
     """A table of sizes."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     rng = np.random.default_rng(0)
     divergence, method = KullbackLeibler(), Surrogate(max_memory=2.0**34)
     print("| F | K | as it is, ms | with statistics as arrays, ms | ratio |\n|---|---|---|---|---|")

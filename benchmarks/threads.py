@@ -18,8 +18,8 @@ import time
 import warnings
 from pathlib import Path
 
-from benchmarks.races.data import SOURCES
-from benchmarks.races.run import THREAD_VARIABLES
+from benchmarks.peers.data import SOURCES
+from benchmarks.peers.run import THREAD_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -8,8 +8,8 @@ The words of a post are in random order, since that of the published counts is n
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,5 +63,13 @@ def write_newsgroups(path: Path) -> None:
             file.write(json.dumps({"group": texts.label_names[texts.labels[row]], "body": body}) + "\n")
 
 
+def main() -> None:
+    """Run and print, or write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", nargs="?", type=Path, help="write 20 Newsgroups' posts there, as JSON lines")
+    file = parser.parse_args().file
+    show_bbc() if file is None else write_newsgroups(file)
+
+
 if __name__ == "__main__":
-    write_newsgroups(Path(sys.argv[1])) if sys.argv[1:] else show_bbc()
+    main()

@@ -11,6 +11,7 @@ fully constrained least squares (Heinz and Chang 2001) with these or with the tr
 
 from __future__ import annotations
 
+import argparse
 import warnings
 
 import numpy as np
@@ -69,6 +70,7 @@ def line(*cells: object) -> None:
 
 def main() -> None:
     """A line per kind of pixels, method, divergence and number of passes."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
     image = samson.load()
     line("pixels", "coefficients", "divergence", "passes", *image.names, "mean angle", "abundance error")

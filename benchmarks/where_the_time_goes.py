@@ -17,10 +17,11 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from onmf import OnlineNMF
+from onmf import OnlineNMF, Sets
 from onmf._support import threads
-from onmf.divergences import get
-from onmf.methods import Settings, build
+from onmf.coefficients.problem import Problem
+from onmf.divergences import KullbackLeibler
+from onmf.methods import Surrogate
 
 SIZES = ((200, 40), (1000, 40), (1024, 100), (10000, 20))
 CHUNK = 30
@@ -53,13 +54,12 @@ def samples(F: int, K: int, n: int, dtype: type) -> np.ndarray:
 def stages(F: int, K: int, dtype: type) -> tuple[float, float]:
     """Seconds per sample of the coefficients and of the dictionary."""
     X = samples(F, K, CHUNK, dtype)
-    method = build("surrogate", get("kl"), Settings())
-    update = method.dictionary
-    W = np.random.default_rng(1).random((K, F)).astype(dtype)
-    state = update.start(W)
-    H = method.coefficients.solve(method.Problem(get("kl"), X, state.W)).H
-    solve = best(lambda: method.coefficients.solve(method.Problem(get("kl"), X, state.W)))
-    learn = best(lambda: update.apply(state, update.local(get("kl"), X, H, state.W)))
+    divergence, method = KullbackLeibler(), Surrogate()
+    state = method.start(divergence, np.random.default_rng(1).random((K, F)).astype(dtype), Sets().dictionaries)
+    problem, solver = Problem(divergence, X, state.W), method.coefficients(divergence)
+    H = solver.solve(problem).H
+    solve = best(lambda: solver.solve(Problem(divergence, X, state.W)))
+    learn = best(lambda: method.update(state, problem, H, problem.fit(H), CHUNK))
     return solve / CHUNK, learn / CHUNK
 
 

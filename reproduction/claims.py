@@ -13,7 +13,7 @@ for each kind of claim:
 - topics, noise, shadows: unsettled if the method that the claim names was still falling. That
   *OL-Wang fails* at something is unsettled the other way round: if it failed and was still falling.
 - insensitivity: unsettled if all runs that ended too far above the best one were still falling. Not so for K: fewer
-  atoms fit less well however long they learn.
+  components fit less well however long they learn.
 - which of two methods takes longer for the same samples does not depend on how many there are, and is never unsettled.
 
 At the paper's number of samples nothing is unsettled: the claims are about runs of that length.
@@ -53,7 +53,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Holds if it does in every case, in part if in some; does not hold if every settled case fails."""
+        """Judge: it holds if it does in every case, in part if in some, and not if every settled case fails."""
         if not self.successes:
             return UNKNOWN
         unsettled = self.unsettled or [False] * len(self.successes)
@@ -84,7 +84,7 @@ def undecided(facts: Mapping[str, Any], batch: Mapping[str, Any]) -> bool:
 
 
 def failing_early(successes: Sequence[bool], runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[bool]:
-    """Which cases fail while all the runs that they are about were still falling."""
+    """Mark the cases that fail while all the runs that they are about were still falling."""
     return [not success and still_falling(*about) for success, about in zip(successes, runs, strict=True)]
 
 
@@ -105,39 +105,39 @@ Results: TypeAlias = Mapping[str, ByMethod]  # by data set
 
 
 def measured(facts: Facts, measure: str) -> float:
-    """A fact about the run, or else about its final dictionary."""
+    """Return a fact about the run, or else about its final dictionary."""
     return float((facts if measure in facts else facts["points"][-1])[measure])
 
 
 def mean(found: Sequence[Facts], measure: str) -> float:
-    """Over the initial dictionaries."""
+    """Return the mean of a measure over the initial dictionaries."""
     return float(np.mean([measured(facts, measure) for facts in found]))
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 4) -> str:
-    """As the paper writes it: mean (standard deviation)."""
+    """Write values as the paper does: mean (standard deviation)."""
     deviation = f" ({np.std(values, ddof=1):.3g})" if len(values) > 1 else ""
     return f"{np.mean(values):.{digits}g}{deviation}"
 
 
 def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
-    """Cells of a table: means (and standard deviations) over the initial dictionaries."""
+    """Return cells of a table: means (and standard deviations) over the initial dictionaries."""
     digits = dict.fromkeys(("objective", "train", "held_out"), 6)
     return {m: mean_and_deviation([measured(facts, m) for facts in found], digits.get(m, 4)) for m in measures}
 
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
-    """A measure against seconds, first initial dictionary, as the lines of a chart."""
+    """Return the lines of a chart: a measure against seconds, from the first initial dictionary."""
     return {TITLES[who]: course(found[0], measure) for who, found in by_method.items()}
 
 
 def course(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
-    """A measure against seconds."""
+    """Return seconds, and the measure at each of them."""
     return [point["seconds"] for point in facts["points"]], [point[measure] for point in facts["points"]]
 
 
 def speedups(by_method: ByMethod, method: str, slack: float = 0.0) -> list[float]:
-    """Batch's time / the time to Batch's final training loss, or that close to it, per start; 0 if never reached."""
+    """Return Batch's time / the time to its final training loss, or that close to it, per start; 0: never reached."""
     return [
         batch["seconds"] / seconds_to(facts["points"], "train", (1 + slack) * measured(batch, "train"))
         for batch, facts in zip(by_method["batch"], by_method[method], strict=True)
@@ -145,7 +145,7 @@ def speedups(by_method: ByMethod, method: str, slack: float = 0.0) -> list[float
 
 
 def beside_batch(by_method: ByMethod, method: str) -> dict[str, str]:
-    """Cells of a table that compare with Batch; none for Batch itself, or without it."""
+    """Return cells of a table that compare with Batch; none for Batch itself, or without it."""
     if method == "batch" or "batch" not in by_method:
         return {}
     cells = {column: _cell(speedups(by_method, method, s)) for column, s in ((TO_BATCH, 0.0), (NEAR_BATCH, NEARLY))}
@@ -165,17 +165,17 @@ def _cell(ratios: list[float]) -> str:
 
 
 def listed(values: Sequence[float], form: str = ".3g") -> str:
-    """The values in words, separated by commas."""
+    """Write the values in words, separated by commas."""
     return ", ".join(f"{value:{form}}" for value in values)
 
 
 def about(method: str, text: str) -> str:
-    """A claim, marked if it is about a method that is not in the paper."""
+    """Mark a claim that is about a method that is not in the paper."""
     return f"(not in the paper) {text}" if method in NOT_THE_PAPERS or text.startswith("Stand-in") else text
 
 
 def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str = "") -> Claim:
-    """The paper's main claim for one data set, judged by the time to Batch's final loss."""
+    """Judge the paper's main claim for one data set by the time to Batch's final loss."""
     whole = mean(by_method["batch"], "seconds") / mean(by_method[method], "seconds")
     ratios, near = speedups(by_method, method), speedups(by_method, method, NEARLY)
     open_ = out_of_reach(by_method, method)
@@ -189,13 +189,13 @@ def faster_than_batch(where: str, by_method: ByMethod, method: str, paper: str =
 
 
 def out_of_reach(by_method: ByMethod, method: str) -> list[bool]:
-    """Which runs did not reach Batch's loss, and might yet have done."""
+    """Mark the runs that did not reach Batch's loss, and might yet have done."""
     runs = zip(speedups(by_method, method), by_method[method], by_method["batch"], strict=True)
     return [not ratio and undecided(facts, batch) for ratio, facts, batch in runs]
 
 
 def ends(by_method: ByMethod, method: str) -> list[str]:
-    """Where the runs ended, compared with Batch's."""
+    """Say where the runs ended, compared with Batch's."""
     above = [
         measured(facts, "train") / measured(batch, "train") - 1
         for facts, batch in zip(by_method[method], by_method["batch"], strict=True)
@@ -205,13 +205,13 @@ def ends(by_method: ByMethod, method: str) -> list[str]:
 
 
 def times(ratios: Sequence[float], ends: Sequence[str] = (), form: str = ".3g") -> str:
-    """Speed-ups in words; of those without one, where they ended."""
+    """Write speed-ups in words, and where those without one ended."""
     both = zip(ratios, ends or [""] * len(ratios), strict=True)
     return ", ".join(f"{ratio:{form}}" if ratio else f"not reached{end}" for ratio, end in both)
 
 
 def steps(n: int, methods: Sequence[str]) -> str:
-    """The steps of OL and of OL with its adaptive step, of those that take part, in a run of n samples."""
+    """Describe the steps of OL and of OL with its adaptive step, if they take part, in a run of n samples."""
     adaptive = Adaptive()
     early = f" A run of {n} samples ends before the metric is frozen" if n < adaptive.b else ""
     early += " and the race is decided." if n < adaptive.race else "." if early else ""

@@ -28,7 +28,7 @@ Look = Callable[[int, Array, Array | None], None]  # samples learnt from, W, and
 
 @dataclass(frozen=True)
 class Task:
-    """What is the same for all contestants: the samples, their batches and order, the loss, K and the start."""
+    """All that contestants have in common: the samples, their batches and order, the loss, K and the start."""
 
     source: Source
     divergence: str  # with its parameters, if it has any
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def n(self) -> int:
-        """The samples of one pass."""
+        """Return the number of samples of one pass."""
         return int(self.source.n_samples or 0)
 
     def batches(self, passes: int = 1, size: Callable[[], int] | None = None) -> Iterator[tuple[int, Any]]:
@@ -58,7 +58,7 @@ class Task:
                 yield seen, batch
 
     def gathered(self, most_bytes: float = np.inf) -> Any:
-        """The samples of the first pass in memory, in their order: all of them, or the first that fit."""
+        """Return the samples of the first pass in their order, in memory: all of them, or the first that fit."""
         parts: list[Any] = []
         used = 0
         for _, batch in self.batches():
@@ -69,7 +69,7 @@ class Task:
         return stacked(parts)
 
     def head(self, n: int = READ) -> Task:
-        """The same task on the first batch alone, or on its first n samples."""
+        """Return this task on the first batch alone, or on its first n samples."""
         _, first = next(self.batches())
         return replace(self, source=Rows(first[:n]), batch_size=min(n, self.batch_size), shuffled=False)
 
@@ -97,7 +97,7 @@ class Contestant(ABC):
 
     @classmethod
     def serves(cls, divergence: str) -> bool:
-        """Whether it can minimise this divergence."""
+        """Say whether it can minimise this divergence."""
         return not cls.divergences or divergence.partition(":")[0] in cls.divergences
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Contestant(ABC):
         """Learn from scratch, and call ``course`` with the dictionary wherever the run could end."""
 
     def notes(self) -> dict[str, Any]:
-        """What else is worth recording after a run."""
+        """Return what else is worth recording after a run."""
         return {}
 
 
@@ -122,7 +122,7 @@ class Mark:
 
     @property
     def W(self) -> Array:
-        """The dictionary, read from disk."""
+        """Read the dictionary from disk."""
         return np.asarray(np.load(self.file))
 
 
@@ -154,7 +154,7 @@ class Course:
     def __call__(
         self, samples: int, W: Array, H: Array | None = None, *, loss: float = np.nan, end: bool = False
     ) -> None:
-        """The run could be stopped here, with this dictionary; ``end`` says that it ends here."""
+        """Note that the run could be stopped here, with this dictionary; ``end`` says that it ends here."""
         self._stop()
         self.stops += 1
         self.look(samples, W, H)
@@ -172,7 +172,7 @@ class Course:
         self._start()
 
     def batches(self, task: Task, size: Callable[[], int] | None = None) -> Iterator[tuple[int, Any]]:
-        """The task's batches, drawn off the clock."""
+        """Yield the task's batches, drawn off the clock."""
         waiting = task.batches(self.passes, size)
         while True:
             self._stop()
@@ -211,11 +211,11 @@ def timed_run(
 
 
 def warm_up(contestant: type[Contestant], task: Task, variant: Any, folder: Path) -> None:
-    """A step or two on a few samples: compiled code is loaded before the clock starts."""
+    """Make a step or two on a few samples, so that compiled code is loaded before the clock starts."""
     few = task.head(max(60, 2 * task.K))
     timed_run(contestant(few, variant), folder / "warm-up", most_stops=2)
 
 
 def seconds_to(points: Sequence[Mapping[str, Any]], measure: str, loss: float) -> float:
-    """When the measure was first at or below ``loss``; infinity if it never was."""
+    """Return when the measure was first at or below ``loss``; infinity if it never was."""
     return next((float(point["seconds"]) for point in points if point[measure] <= loss), np.inf)

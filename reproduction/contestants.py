@@ -17,7 +17,7 @@ MOST_BYTES = 2**30  # of samples that Batch is given
 
 
 def canonical(n: int, least_tau: int = 10) -> Paper:
-    """The paper's tau = 1e-4 N and a = b = 0.2 N, which at its N = 1e5 are 10 and 2e4."""
+    """Return the paper's method with tau = 1e-4 N and a = b = 0.2 N, which at its N = 1e5 are 10 and 2e4."""
     return Paper(tau=max(least_tau, round(1e-4 * n)), step=Canonical(a=0.2 * n, b=0.2 * n), solver="paper")
 
 
@@ -25,7 +25,7 @@ class Online(Contestant):
     """``OnlineNMF`` with its defaults, one ``partial_fit`` per batch; ``variant`` holds parameters that differ."""
 
     name, title = "ours", "onmf"
-    changes_units: ClassVar[bool] = True  # the sizes of its atoms carry no meaning
+    changes_units: ClassVar[bool] = True  # the sizes of its components carry no meaning
     model: OnlineNMF  # of the last run
 
     def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
@@ -37,7 +37,7 @@ class Online(Contestant):
         super().__init__(replace(task, batch_size=chunks * task.batch_size))
 
     def method(self, n: int) -> Choice:
-        """The method for passes of n samples."""
+        """Return the method for passes of n samples."""
         return Auto()
 
     def run(self, passes: int, course: Course) -> None:
@@ -70,7 +70,7 @@ class OL(Online):
 
 
 class AdaptiveOL(OL):
-    """The same with the step that adapts to the data, and the coefficients of the fastest solver."""
+    """The paper's method with the step that adapts to the data, and the coefficients of the fastest solver."""
 
     name, title = "ol-adaptive", "OL, adaptive step"
 
@@ -115,6 +115,7 @@ class Batch(Contestant):
         super().__init__(task)
         self.X = task.gathered(MOST_BYTES)
         self.settings = _common(task) | {"max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
+        self.most_iterations = int(self.settings["max_iter"])
 
     def run(self, passes: int, course: Course) -> None:
         look = [lambda progress: course(progress.samples, progress.W, loss=progress.loss)]

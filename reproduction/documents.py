@@ -30,7 +30,7 @@ HELD_OUT = 0.1  # of the documents; the paper learns from all of them
 
 
 def all_newsgroups(folder: Path | None) -> Texts:
-    """Both parts of 20 Newsgroups, 18774 posts."""
+    """Read both parts of 20 Newsgroups, 18774 posts."""
     train, test = newsgroups.load(folder)
     labels = np.concatenate([train.labels, test.labels])
     counts = scipy.sparse.vstack([train.counts, test.counts], format="csr")
@@ -57,7 +57,7 @@ class Documents(Problem):
 
 
 def documents(texts: Texts, n_words: int, n_samples: int, most: int, judged: int, seed: int) -> Documents:
-    """The paper's steps for at most ``most`` documents, chosen at random; dictionaries are ``judged`` on so many."""
+    """Take the paper's steps with at most ``most`` documents, chosen at random; ``judged`` of them judge."""
     rng = np.random.default_rng([seed, NOISE])
     rows = np.arange(texts.counts.shape[0])
     if most < len(rows):
@@ -94,7 +94,7 @@ def documents(texts: Texts, n_words: int, n_samples: int, most: int, judged: int
 
 
 def cluster(masses: Array, labels: Counts, n_labels: int) -> dict[str, Any]:
-    """How well topics match categories, from the mass of each document that each topic carries, (documents, topics).
+    """Measure how well topics match categories, from the mass of each document that each topic carries.
 
     Documents go to the topic that carries most of their mass, and topics are matched to categories one to one.
     *accuracy* is the share of documents whose topic is matched to their category, *nmi* the normalised mutual

@@ -1,5 +1,5 @@
-"""What the paper's experiments share: contestants learn from data sets, from several initial dictionaries each, and the
-results become tables, pictures, and verdicts on the paper's claims.
+"""The base of the paper's experiments: contestants learn from data sets, from several initial dictionaries each, and
+the results become tables, pictures, and verdicts on the paper's claims.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SMALL_RUN = "A small run takes a minute and shows how the experiment works; use 
 
 
 class Watch:
-    """Is told how far an experiment has come; this one is silent."""
+    """Listens to how far an experiment has come; this one is silent."""
 
     def part(self, title: str, number: int, total: int) -> None:
-        """The next part begins, after ``number`` of ``total``."""
+        """Note that the next part begins, after ``number`` of ``total``."""
 
     def step(self, share: float) -> None:
-        """How much of the part is done, from 0 to 1."""
+        """Note how much of the part is done, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -52,45 +52,45 @@ class Experiment(ABC):
 
     @property
     def starts(self) -> range:
-        """The seeds of the initial dictionaries."""
+        """Return the seeds of the initial dictionaries."""
         return range(self.seed, self.seed + (self.initialisations or self.STARTS[self.size]))
 
     @property
     def full_length(self) -> bool:
-        """Are there as many samples as in the paper? Then no claim fails for want of them."""
+        """Say whether there are as many samples as in the paper; then no claim fails for want of them."""
         return self.size == "paper"
 
     @property
     @abstractmethod
     def sets(self) -> Mapping[str, Problem]:
-        """The data sets by title."""
+        """Return the data sets by title."""
 
     def entered(self, title: str) -> Sequence[Any]:
-        """The contestants on a data set."""
+        """Return the contestants on a data set."""
         return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
 
     def trial(self, data: Any, who: Any, start: int) -> Trial:
-        """What a contestant does with a data set."""
+        """Return what a contestant does with a data set."""
         return Trial(data, who, start)
 
     def judged(self, data: Any, result: Result) -> Result:
-        """What else there is to say of a contestant's result."""
+        """Add to a contestant's result what else there is to say of it."""
         return result
 
     @abstractmethod
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
-        """The set-up in words, and the pictures."""
+        """Describe the set-up in words, and draw the pictures."""
 
     @abstractmethod
     def claims(self, results: Results) -> Iterable[Claim]:
-        """What the paper says of these results."""
+        """Return what the paper says of these results."""
 
     def columns(self, who: Any) -> dict[str, Any]:
-        """The cells of a table that name a contestant."""
+        """Return the cells of a table that name a contestant."""
         return {"method": TITLES[who]}
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
-        """One row per data set and contestant: means and standard deviations over the initial dictionaries."""
+        """Return one row per data set and contestant: means and standard deviations over the initial dictionaries."""
         return [
             {self.EACH: title} | self.columns(who) | means(found, self.MEASURES) | beside_batch(by_method, who)
             for title, by_method in results.items()
@@ -98,7 +98,7 @@ class Experiment(ABC):
         ]
 
     def caption(self) -> str:
-        """What the summary shows."""
+        """Say what the summary shows."""
         several = f"Means (and standard deviations) over {len(self.starts)} initial dictionaries."
         return (
             f"{several if len(self.starts) > 1 else 'One initial dictionary.'} Train and held-out: mean loss at the "
@@ -147,5 +147,5 @@ class Experiment(ABC):
 
 
 def file_name(title: str, *more: object) -> str:
-    """The name of a file about a data set."""
+    """Return the name of a file about a data set."""
     return "-".join([re.sub(r"\W+", "-", title.lower()), *map(str, more)])

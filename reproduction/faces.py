@@ -56,7 +56,7 @@ class Contaminated(Problem):
 
 @dataclass(frozen=True)
 class Faces(Experiment):
-    """How many subjects, whether they are a stand-in's, and whether every copy has noise of its own."""
+    """The experiment on faces, or on patches of a photograph as their stand-in; copies may have noise of their own."""
 
     TITLE, EACH = "Faces", "subject"
     MEASURES = (*QUALITY, THEN, "seconds", "best psnr on the way", "train")
@@ -87,16 +87,16 @@ class Faces(Experiment):
         return Contaminated(source, loss, COMPONENTS[self.size], train, held_out, subject, noisy, order)
 
     def judged(self, data: Contaminated, result: Result) -> Result:
-        """Besides its facts, the pictures that the contestant makes of the noisy images: *now*, with coefficients
-        solved for its final dictionary, and *then*, with those found when the images were last seen.
+        """Add the pictures that the contestant makes of the noisy images: *now*, with coefficients solved
+        for its final dictionary, and *then*, with those found when the images were last seen.
         """
         W, clean = result.arrays["W"], data.subject.images
         coefficients = np.full((len(clean), len(W)), np.nan)
         for image, h in zip(data.order[slice(*result.facts["places"])], result.arrays["H"], strict=True):
             coefficients[image] = h
         then = coefficients @ W
-        H, atoms = data.train.solved(W)
-        now = H @ atoms
+        H, components = data.train.solved(W)
+        now = H @ components
         facts = result.facts | quality(now, data.subject) | {THEN: peak_signal_to_noise(clean, then, WHITE)}
         facts["best psnr on the way"] = max(point["psnr"] for point in facts["points"])
         return Result(facts, {"now": now.astype(np.float32), "then": then.astype(np.float32)})
@@ -136,7 +136,7 @@ class Faces(Experiment):
         )
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
-        """Those of the contestants, after the noisy and the clean images of each subject."""
+        """Return the rows of the contestants, after those of the noisy and the clean images of each subject."""
         given = [
             {"subject": title, "method": name} | quality(pictures, data.subject)
             for title, data in self.sets.items()

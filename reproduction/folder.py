@@ -41,7 +41,7 @@ class Folder:
             raise ValueError(f"{path} is not empty and holds no experiment; give --out a new or an empty folder.")
 
     def _begin(self) -> None:
-        """Called before anything is written; removes what a killed run left half done."""
+        """Prepare the folder for writing, and remove what a killed run left half done."""
         if not self._known.exists():
             self._parts.mkdir(parents=True, exist_ok=True)
             with replacing(self._known) as temporary:
@@ -50,7 +50,7 @@ class Folder:
             shutil.rmtree(litter, ignore_errors=True)
 
     def part(self, name: str, find: Callable[[Path], Result]) -> dict[str, Any]:
-        """The facts of a part, read from here or found now.
+        """Return the facts of a part, read from here or found now.
 
         ``find`` is given a temporary folder for what is too large for memory. The facts are written last: a part that
         has them is complete.
@@ -68,7 +68,7 @@ class Folder:
         return json.loads(facts.read_text())
 
     def arrays(self, name: str) -> dict[str, Array]:
-        """The arrays of a finished part."""
+        """Read the arrays of a finished part."""
         return safetensors.numpy.load_file(self._parts / f"{name}.safetensors")
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Block:

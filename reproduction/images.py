@@ -35,19 +35,19 @@ class Subject:
         return int(np.sqrt(self.images.shape[1]) + 0.5)
 
     def reference(self) -> Array:
-        """The pixelwise median of the brightest images: the subject in good light."""
+        """Return the pixelwise median of the brightest images: the subject in good light."""
         brightness = self.images.mean(axis=1)
         bright = self.images[np.argsort(-brightness)[: max(1, round(WELL_LIT * len(brightness)))]]
         return np.median(bright, axis=0)
 
     def shadows(self) -> Mask:
-        """Which pixels of which images lie in shadow."""
+        """Mark the pixels that lie in shadow."""
         reference = self.reference()
         return (self.images < IN_SHADOW * reference) & (reference >= LEAST_BRIGHTNESS)
 
 
 def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
-    """n randomly chosen subjects of Extended Yale B, of those with all 64 images."""
+    """Choose n subjects of Extended Yale B at random, of those with all 64 images."""
     data = yaleb.load(folder)
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
@@ -58,7 +58,7 @@ def faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject
 
 
 def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
-    """Patches of scikit-learn's sample photograph under 64 simulated lights, to try things without the data."""
+    """Cut patches from scikit-learn's sample photograph under 64 simulated lights, to try things without the data."""
     colours, side = load_sample_image("china.jpg"), 32
     height, width = (length // 2 for length in colours.shape[:2])
     grey = colours.mean(axis=2) / 255
@@ -74,14 +74,14 @@ def stand_ins(n: int, rng: np.random.Generator) -> list[Subject]:
 
 
 def halved(subject: Subject) -> Subject:
-    """Images of half the side: means of 2 x 2 pixels."""
+    """Halve the side of the images by means of 2 x 2 pixels."""
     side = subject.side // 2
     blocks = subject.images.reshape(-1, side, 2, side, 2).mean(axis=(2, 4))
     return Subject(subject.name, blocks.reshape(len(blocks), -1))
 
 
 def contaminated(images: Array, rng: np.random.Generator) -> Array:
-    """Uniform noise from [-255, 255] added to 30 % of the pixels of every image, then clipped to [0, 255]."""
+    """Add uniform noise from [-255, 255] to 30 % of the pixels of every image, and clip it to [0, 255]."""
     return np.clip(with_outliers(images, WHITE, rng), 0.0, WHITE)
 
 
@@ -101,7 +101,7 @@ class FreshNoise(InOrder):
 
 
 def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
-    """The mean brightness of pixels in shadow, as a share of that in good light; 1 means that the shadows are gone."""
+    """Return the mean brightness in shadow as a share of that in good light; 1 means that the shadows are gone."""
     shadows = subject.shadows()
     if not shadows.any():
         return float("nan")
@@ -110,7 +110,7 @@ def brightness_in_shadow(pictures: Array, subject: Subject) -> float:
 
 
 def quality(pictures: Array, subject: Subject) -> dict[str, float]:
-    """How well pictures show a subject without noise and shadows."""
+    """Measure how well pictures show a subject without noise and shadows."""
     clean, lit = subject.images, ~subject.shadows()
     levels = [peak_signal_to_noise(clean[where], pictures[where], WHITE) for where in (slice(None), lit)]
     return dict(zip(QUALITY, [*levels, brightness_in_shadow(pictures, subject)], strict=True))

@@ -45,24 +45,24 @@ class Block(NamedTuple):
 
 
 def heading(text: str) -> Block:
-    """The title of a section."""
+    """Make the title of a section."""
     return Block(f"<h2>{escape(text)}</h2>", f"## {text}")
 
 
 def paragraph(text: str) -> Block:
-    """Plain text."""
+    """Make a paragraph of plain text."""
     return Block(f"<p>{escape(text)}</p>", text)
 
 
 def picture(file: Path, caption: str) -> Block:
-    """A PNG file and what it shows."""
+    """Show a PNG file above its caption."""
     data, text = base64.b64encode(file.read_bytes()).decode("ascii"), escape(caption)
     image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
     return Block(f"<figure>{image}<figcaption>{text}</figcaption></figure>", f"![{caption}]({file.name})")
 
 
 def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Block:
-    """Rows of cells by column name; missing cells are left empty."""
+    """Make a table of rows, which give cells by column name; missing cells are left empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [[shown(row.get(name, "")) for name in columns] for row in rows]
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
@@ -78,7 +78,7 @@ def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Block:
 
 @dataclass(frozen=True)
 class Report:
-    """A title, blocks, and the claims, which make up the last table, below what is to be known about verdicts."""
+    """A title, blocks, and as the last table the claims, below the rule that their verdicts follow."""
 
     title: str
     blocks: Sequence[Block]
@@ -107,5 +107,5 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def shown(value: Any) -> str:
-    """A cell: numbers to four digits."""
+    """Return the text of a cell: numbers have four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -32,7 +32,7 @@ PARAMETERS = {"ol": ("tau", "K", "a"), "ol-adaptive": ("tau", "K", "b", "c"), "o
 FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
 EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != RACED})
 OUR_TAU = 30  # where the surrogate's chunks begin
-MIDDLE_C = 0.5  # the middle one of those that race
+MIDDLE_C = 0.5  # the middle one of those that compete
 ORDER = [*FACTORS]
 SMALL = 1.1  # final losses within a tenth of each other are a small variation
 
@@ -55,7 +55,7 @@ class Variant:
         return self.factor == UNCHANGED[self.parameter]
 
     def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
-        """The number of atoms, and what differs from the method's own settings."""
+        """Return the number of components, and what differs from the method's own settings."""
         if self.unchanged:
             return K, {}
         factor = float(self.factor)
@@ -73,13 +73,13 @@ class Variant:
 
 
 def variants(method: str) -> list[Variant]:
-    """All variants of a method."""
+    """Return all variants of a method."""
     return [Variant(method, name, factor) for name in PARAMETERS[method] for factor in FACTORS[name]]
 
 
 @dataclass(frozen=True)
 class Sensitivity(Synthetic):
-    """K is the canonical one. Few samples are judged: that takes longer than learning."""
+    """The experiment on one parameter at a time; few samples judge, since that takes longer than learning."""
 
     TITLE = "Sensitivity to tau, K and the step"
     SIZES: ClassVar = {"small": (400, 20, 6, 40), "paper": (100_000, 200, 40, 200)}
@@ -105,9 +105,9 @@ class Sensitivity(Synthetic):
             "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but not where tau is varied.",
         }
         text = (
-            f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted atoms; K = {K}. {steps(n, self.methods)} "
-            f"{' '.join(text for method, text in told.items() if method in self.methods)} One parameter at a time is "
-            "multiplied by the factors in the legends."
+            f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted components; K = {K}. "
+            f"{steps(n, self.methods)} {' '.join(text for method, text in told.items() if method in self.methods)} "
+            "One parameter at a time is multiplied by the factors in the legends."
         )
         blocks = [heading("Set-up"), paragraph(text)]
         for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: ORDER.index(each[0][1])):
@@ -129,7 +129,7 @@ class Sensitivity(Synthetic):
         )
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
-        """One row per divergence, method and parameter."""
+        """Return one row per divergence, method and parameter."""
         rows, groups = [], varied(results)
         columns = [factor for factor in EVERY_FACTOR if any(factor in FACTORS[name] for _, name in groups)]
         for (method, parameter), by_title in groups.items():
@@ -161,7 +161,7 @@ def _insensitive(method: str, parameter: str, by_title: Mapping[str, ByFactor]) 
         about(method, f"{IN_WORDS[method]} is insensitive to {parameter}: small variations over wide ranges"),
         f"largest / smallest final held-out loss, factors {factors[0]:g} to {factors[-1]:g}: {_each(spreads)}",
         good,
-        failing_early(good, high) if parameter != "K" else (),  # fewer atoms fit less well however long they learn
+        failing_early(good, high) if parameter != "K" else (),  # fewer components fit less well however long they learn
     )
 
 
@@ -188,7 +188,7 @@ def _legend(parameter: str, factor: float | str) -> str:
 
 
 def varied(results: Results) -> dict[tuple[str, str], dict[str, ByFactor]]:
-    """The runs by method and parameter, then by data set, then by factor."""
+    """Sort the runs by method and parameter, then by data set, then by factor."""
     groups: dict[tuple[str, str], dict[str, ByFactor]] = {}
     for title, by_variant in results.items():
         for variant, (facts, *_) in by_variant.items():
@@ -198,12 +198,12 @@ def varied(results: Results) -> dict[tuple[str, str], dict[str, ByFactor]]:
 
 
 def final_losses(found: ByFactor) -> dict[float | str, float]:
-    """The final held-out losses by factor."""
+    """Return the final held-out losses by factor."""
     return {factor: measured(facts, "held_out") for factor, facts in found.items()}
 
 
 def excursion(facts: Facts) -> float:
-    """The largest held-out loss after the first tenth of the samples / that of the first mark."""
+    """Return the largest held-out loss after the first tenth of the samples / that of the first mark."""
     points = facts["points"]
     late = [point["held_out"] for point in points if point["samples"] >= 0.1 * facts["n"]]
     return float(max(late) / points[0]["held_out"])

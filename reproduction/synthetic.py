@@ -73,7 +73,7 @@ class Data(Problem):
 
     @classmethod
     def draw(cls, divergence: str, n: int, F: int, K: int, judged: int, seed: int) -> Data:
-        """The same for the same arguments; dictionaries are ``judged`` on so many samples."""
+        """Draw a planted dictionary and samples, equal for equal arguments; ``judged`` samples judge dictionaries."""
         rng = np.random.default_rng([seed, DICTIONARY, list(NOISE_OF).index(divergence)])
         planted = Planted.draw(F, PLANTED, NOISE_OF[divergence], rng)
         source = PlantedSource(planted, n, seed)
@@ -87,7 +87,7 @@ class Data(Problem):
 
 @dataclass(frozen=True)
 class Synthetic(Experiment):
-    """``samples`` and ``features``: N and F, if not those of the size."""
+    """The experiment on planted dictionaries; ``samples`` and ``features`` are N and F, if not those of the size."""
 
     TITLE, EACH = "Synthetic data", "divergence"
     MEASURES = ("seconds", "objective", "train", "held_out")
@@ -99,7 +99,7 @@ class Synthetic(Experiment):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """N, F, K and the number of samples that dictionaries are judged on."""
+        """Return N, F, K and the number of samples that dictionaries are judged on."""
         n, F, K, judged = self.SIZES[self.size]
         return self.samples or n, self.features or F, K, judged
 
@@ -123,9 +123,9 @@ class Synthetic(Experiment):
         return [
             heading("Set-up"),
             paragraph(
-                f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted atoms; entries of W "
-                "and H from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's Table 4, "
-                f"clipped to [0, 4000]. Learnt with K = {K} atoms from a uniformly random dictionary. "
+                f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted components; entries of "
+                "W and H from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's Table 4, "
+                f"clipped to [0, 4000]. Learnt with K = {K} components from a uniformly random dictionary. "
                 f"{steps(n, self.methods)} Huber's delta is a tenth of the mean. Batch stops when its "
                 f"objective falls by less than 1e-5 of itself over ten iterations. {fits_in}"
             ),

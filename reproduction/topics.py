@@ -40,7 +40,7 @@ QUALITY = ("accuracy", "npmi")
 
 @dataclass(frozen=True)
 class Topics(Experiment):
-    """Which collections, or a stand-in for them."""
+    """The experiment on text collections, or on a stand-in for them."""
 
     TITLE, EACH = "Topics", "collection"
     MEASURES = ("seconds", "train", "held_out", "npmi", "accuracy", "nmi")
@@ -60,9 +60,9 @@ class Topics(Experiment):
 
     def judged(self, data: Documents, result: Result) -> Result:
         W = result.arrays["W"]
-        H, atoms = data.everything.solved(W)
-        words = topics.leading(atoms, KEYWORDS)
-        quality = cluster(H * atoms.sum(axis=1), data.texts.labels, data.K) | {
+        H, components = data.everything.solved(W)
+        words = topics.leading(components, KEYWORDS)
+        quality = cluster(H * components.sum(axis=1), data.texts.labels, data.K) | {
             "keywords": [[data.texts.words[place] for place in topic] for topic in words],
             "npmi": float(topics.coherence(data.texts.counts, words).mean()),
         }
@@ -97,7 +97,7 @@ class Topics(Experiment):
 
 
 def keyword_rows(by_method: ByMethod, categories: list[str]) -> list[dict[str, Any]]:
-    """One row per category: the words of each method's topic, first initial dictionary."""
+    """Return one row per category: the words of each method's topic, first initial dictionary."""
     matched = {
         TITLES[method]: dict(zip(f[0]["category"], f[0]["keywords"], strict=True)) for method, f in by_method.items()
     }
@@ -109,7 +109,7 @@ def keyword_rows(by_method: ByMethod, categories: list[str]) -> list[dict[str, A
 
 
 def corpus_claims(title: str, by_method: ByMethod, categories: list[str]) -> Iterator[Claim]:
-    """What the paper says of a collection."""
+    """Yield what the paper says of a collection."""
     text, measured = f"{{}} learns {len(categories)} distinct topics that coincide with the categories", "categories"
     names = categories
     if title == "20 Newsgroups":  # whose categories, the paper says, are too much alike for that

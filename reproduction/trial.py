@@ -23,11 +23,11 @@ from onmf import divergences
 from onmf.data import Numbered, OnBad, Rows, Source
 from reproduction.arrays import Array, Counts, dense
 from reproduction.contest import Mark, Task, timed_run, warm_up
-from reproduction.contestants import CONTESTANTS, MOST_ITERATIONS, ONLINE, Batch
+from reproduction.contestants import CONTESTANTS, ONLINE, Batch
 from reproduction.folder import Result
 from reproduction.judge import Scorer
 
-KEPT = 2000  # samples, the last ones, whose coefficients go on record for pictures of their fits
+KEPT = 2000  # samples, the last ones, whose coefficients are kept for pictures of their fits
 TIMED_ITERATIONS = 10
 START = 3  # key of the random numbers of initial dictionaries
 HUBER_SHARE = 0.1  # Huber's delta, of the data's mean: the paper gives none
@@ -37,12 +37,12 @@ Outcome = tuple[list[tuple[Mark, Array]], Array, dict[str, Any]]  # marks with d
 
 
 def uniform_start(K: int, F: int, seed: int) -> Array:
-    """A random dictionary with entries in (0, 1]."""
+    """Draw a random dictionary with entries in (0, 1]."""
     return 1.0 - np.random.default_rng([seed, START]).random((K, F))
 
 
 def huber(mean: float) -> str:
-    """Huber's loss for data of this mean."""
+    """Name Huber's loss for data of this mean."""
     return f"huber:{HUBER_SHARE * mean:.4g}"
 
 
@@ -53,7 +53,7 @@ class InOrder(Source):
 
     @abstractmethod
     def take(self, places: Counts) -> Any:
-        """The samples at consecutive places."""
+        """Make the samples at consecutive places."""
 
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
@@ -78,7 +78,7 @@ class Copies(InOrder):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What contestants learn from, and who judges their dictionaries on these samples and on others."""
+    """The samples that contestants learn from, and who judges their dictionaries on these and on others."""
 
     source: Source
     divergence: str
@@ -89,7 +89,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trial:
-    """A contestant solves a problem, starting from a uniformly random dictionary."""
+    """A contestant that solves a problem, starting from a uniformly random dictionary."""
 
     problem: Problem
     contestant: str
@@ -99,7 +99,7 @@ class Trial:
 
     @property
     def task(self) -> Task:
-        """The same for all contestants."""
+        """Return the task, which is the same for all contestants."""
         W0 = uniform_start(self.problem.K, self.problem.source.n_features, self.start)
         return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start, threads=1)
 
@@ -147,7 +147,9 @@ class Trial:
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
         contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]
-        marks = timed_run(contestant, scratch, look=lambda samples, W, H: step(samples / (MOST_ITERATIONS * n)))
+        marks = timed_run(
+            contestant, scratch, look=lambda samples, W, H: step(samples / (contestant.most_iterations * n))
+        )
         H, facts = contestant.model.coefficients_, {"n": n} | contestant.notes()
         if copies is not None:
             timed = Batch(self.task, {"max_iter": TIMED_ITERATIONS, "tol": 0.0})
@@ -159,7 +161,7 @@ class Trial:
 
 
 def empirical_losses(task: Task, passes: int, H: Array, dictionaries: Sequence[tuple[int, Array]]) -> list[float]:
-    """1/t sum over the first t samples of d(v_i || h_i W), for every (t, W), in one pass over the samples."""
+    """Return 1/t sum over the first t samples of d(v_i || h_i W) for every (t, W), in one pass over the samples."""
     divergence, sums, first = divergences.get(task.divergence), np.zeros(len(dictionaries)), 0
     for seen, batch in task.batches(passes):
         V, h = dense(batch), np.asarray(H[first:seen])

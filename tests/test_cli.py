@@ -347,6 +347,14 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["inverse", "model.safetensors", "x.npy", "--out", "new.npy", "--on-error", "ignore"],
         "Invalid value for '--on-error': 'ignore' is not one of 'raise', 'skip'. See onmf inverse",
     ),
+    "unknown format of sound": (
+        ["separate", "model.safetensors", "x.npy", "--out", "new", "--format", "mp3"],
+        "Invalid value for '--format': 'mp3' is not one of 'wav', 'flac'. See onmf separate",
+    ),
+    "unknown order of words": (
+        ["topics", "model.safetensors", "--by", "length"],
+        "Invalid value for '--by': 'length' is not one of 'weight', 'lift', 'specificity'. See onmf topics",
+    ),
     "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
     "unknown init": ([*FIT, "--init", "nonsense"], "'nonsense' is not one of 'kmeans++', 'uniform', 'samples'"),
     "NaN in npy": (["fit", "nan.npy", "--out", "new"], "NaN in the data at row 41, column 2"),

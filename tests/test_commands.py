@@ -259,7 +259,6 @@ def completed(run: Run, monkeypatch: pytest.MonkeyPatch, shell: str, line: str, 
         ("onmf fit x.npy --implicit ", ["zero", "missing"]),
         ("onmf rank x.npy --coefficients s", ["simplex"]),
         ("onmf transform m x.npy --on-error ", ["raise", "skip"]),
-        ("onmf experiments sy", ["synthetic"]),
         ("onmf fit x", []),  # which a shell takes for: complete files
         ("onmf info m", []),
         ("onmf fit x --module my", []),

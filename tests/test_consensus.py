@@ -129,14 +129,14 @@ def test_coefficients_on_the_simplex_keep_the_units_of_their_atoms() -> None:
 # Data
 
 
-def test_data_that_can_be_read_again_are_taken_and_others_refused(tmp_path: Path) -> None:
+def test_data_that_can_be_read_again_are_taken_and_others_raise_an_error(tmp_path: Path) -> None:
     X = SMALL.toarray()
     in_lists = consensus(Batches([X[:80], X[80:]]), 3, **QUICK)
     assert in_lists.model.n_samples_seen_ == 150
     np.save(tmp_path / "x.npy", X)
     from_file = consensus(open_source(tmp_path / "x.npy"), 3, **QUICK)
     assert np.array_equal(from_file.components, consensus(X, 3, **QUICK).components)
-    with pytest.raises(SourceError, match="can be read only once, but every run learns from all of it"):
+    with pytest.raises(SourceError, match="can be read only once, but every fit learns from all of it"):
         consensus(iter([X[:80], X[80:]]), 3, **QUICK)
 
 
@@ -175,12 +175,12 @@ def test_the_result_can_be_read() -> None:
         ({"n_components": 1}, "one component alone has no others to be told from"),
         ({"n_components": 0}, "n_components must be a whole number of at least 1"),
         ({"seeds": 1}, "seeds must be a whole number of at least 2"),
-        ({"threshold": 0}, "threshold is a distance between atoms of length 1, above 0; got 0"),
+        ({"threshold": 0}, "threshold is a distance between components of length 1, above 0; got 0"),
         ({"random_state": "x"}, "random_state must be None, a whole number"),
         ({"divergence": "magic"}, "unknown divergence 'magic'"),
     ],
 )
-def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_bad_settings_raise_an_error(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         consensus(SMALL, **{"n_components": 3} | settings)
 

@@ -1,4 +1,4 @@
-"""The contest of experiments and races: what the clock counts, where marks are set, and when a run ends."""
+"""The contest of experiments and benchmarks: what the clock counts, where marks are set, and when a run ends."""
 
 from __future__ import annotations
 

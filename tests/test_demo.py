@@ -77,7 +77,7 @@ def test_the_median_filter_removes_a_single_wrong_pixel() -> None:
     picture[4, 4] = 1.0
     result = demo.median(picture)
     assert (result.picture == 0.5).all()
-    assert result.atoms is None
+    assert result.components is None
     assert result.seconds >= 0
 
 
@@ -102,8 +102,8 @@ def test_denoising_reports_its_progress_and_is_repeatable(photograph: np.ndarray
     same = demo.denoise(noisy, "squared l2", 0)
     assert seen[-1] == len(demo.patches(noisy))
     assert one.picture.shape == noisy.shape
-    assert one.atoms is not None
-    assert one.atoms.shape == (demo.COMPONENTS, demo.SIDE**2)
+    assert one.components is not None
+    assert one.components.shape == (demo.COMPONENTS, demo.SIDE**2)
     assert np.array_equal(one.picture, same.picture)
 
 

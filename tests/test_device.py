@@ -45,7 +45,7 @@ from onmf.device.descent import descend  # noqa: E402
 from onmf.device.device_state import state_of, twin_of  # noqa: E402
 from onmf.device.namespace import xp  # noqa: E402
 from onmf.device.surrogate import SurrogateTwin  # noqa: E402
-from onmf.learner import on_device  # noqa: E402
+from onmf.learner import device_engine as on_device  # noqa: E402
 from onmf.learner.exchange_on_device import SamplesThere  # noqa: E402
 
 SEPARABLE = [each for each in examples() if each.separable]

@@ -1,4 +1,4 @@
-"""The paper's experiments from the command line, end to end, at their small size; the reports in a real browser."""
+"""The paper's experiments from the command line, end to end, at a tiny size; the reports in a real browser."""
 
 from __future__ import annotations
 
@@ -12,18 +12,41 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from reproduction import __main__ as cli
-from reproduction import faces, synthetic, topics
+from reproduction import contestants, faces, synthetic, topics
 from reproduction.datasets.files import VARIABLE
+from reproduction.sensitivity import Sensitivity
+from reproduction.synthetic import Synthetic
+from reproduction.trial import Trial
 
-REPRODUCTION = [sys.executable, "-m", "reproduction"]
+# Sizes at which a run takes seconds; a process of its own is told the same.
+TINY = """
+from reproduction import contestants, faces, sensitivity, synthetic, topics
+synthetic.Synthetic.SIZES["small"] = (400, 12, 3, 8)
+sensitivity.Sensitivity.SIZES["small"] = (400, 6, 3, 8)
+topics.SIZES["small"] = (120, 400, 500, 20)
+faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6, 1
+contestants.MOST_ITERATIONS = 60
+"""
+TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contestants, "MOST_ITERATIONS", contestants.MOST_ITERATIONS)
+        for sizes in (Synthetic.SIZES, Sensitivity.SIZES, topics.SIZES, faces.COPIES, faces.COMPONENTS, faces.SUBJECTS):
+            patch.setitem(sizes, "small", sizes["small"])
+        exec(TINY)  # noqa: S102 - so that both processes have the same
+        yield
 
 
 def invoke(*arguments: object) -> str:
@@ -55,11 +78,11 @@ def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
 @pytest.fixture(scope="module")
 def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiments") / "synthetic"
-    assert "report.html" in invoke("synthetic", "--samples", 400, "--features", 20, "--out", out)
+    assert "report.html" in invoke("synthetic", "--out", out)
     return out
 
 
-OURS = ("--methods", "ours", "--samples", "400", "--features", "12")
+OURS = ("--methods", "ours")
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +113,14 @@ def test_synthetic(synthetic_run: Path) -> None:
 def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic, "NAMES", {"huber": "Huber"})  # test_synthetic has all of them
     out = tmp_path / "run"
-    invoke("sensitivity", "--features", 6, "--out", out)
+    invoke("sensitivity", "--out", out)
     both = [f"{parameter}-{method}" for parameter in ("tau", "K") for method in ("ol", "ol-adaptive", "ours")]
     require_whole(out, [*both, "a-ol", "b-ol-adaptive", "c-ol-adaptive"], ["curves", "summary"])
     assert len(rows(out / "summary.csv")) == 9
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(topics.SIZES, "small", (300, 800, 900, 60))
+    monkeypatch.setitem(topics.SIZES, "small", (300, 600, 900, 20))
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
     name = "stand-in-standard-library-docstrings"
@@ -109,11 +132,10 @@ def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "Stand-in: standard library docstrings" in page
 
 
-def test_faces_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(faces.COPIES, "small", 3)
+def test_faces_of_the_stand_in(tmp_path: Path) -> None:
     out = tmp_path / "run"
     invoke("faces", "--stand-in", "--initialisations", 1, "--out", out)
-    require_whole(out, ["patch-1-then", "patch-1-now", "patch-2-then", "patch-2-now"], ["summary", "curves"])
+    require_whole(out, ["patch-1-then", "patch-1-now"], ["summary", "curves"])
     found = {(row["subject"], row["method"]): float(row["psnr"].split()[0]) for row in rows(out / "summary.csv")}
     assert found["patch 1", "onmf"] > found["patch 1", "noisy"] + 6
 
@@ -129,8 +151,7 @@ needs_data = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} 
 
 
 @needs_data
-def test_topics_of_the_public_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(topics.SIZES, "small", (300, 1000, 900, 60))
+def test_topics_of_the_public_collections(tmp_path: Path) -> None:
     out = tmp_path / "run"
     invoke("topics", "--methods", "ours", "--initialisations", 1, "--out", out)
     assert [row["category"] for row in rows(out / "bbc-news-keywords.csv")][:2] == ["business", "entertainment"]
@@ -145,8 +166,8 @@ def test_faces_of_yale(tmp_path: Path) -> None:
     assert float(ours["psnr"].split()[0]) > float(noisy["psnr"]) + 6
 
 
-def test_a_killed_run_goes_on_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
-    command = [*REPRODUCTION, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
+def test_a_killed_run_resumes_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
+    command = [sys.executable, "-c", TINY_PROGRAM, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
     parts = tmp_path / "killed" / "parts"
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -174,30 +195,21 @@ def test_a_finished_run_takes_more_methods(tmp_path: Path, our_run: Path) -> Non
     out = tmp_path / "more"
     shutil.copytree(our_run, out)
     before = {path.name: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
-    invoke("synthetic", "--methods", "ol-adaptive,ours", *OURS[2:], "--out", out)
+    invoke("synthetic", "--methods", "ol-adaptive,ours", "--out", out)
     after = {path.name: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
     assert len(after) == 2 * len(before)
     assert {name: after[name] for name in before} == before
     assert {row["method"] for row in rows(out / "summary.csv")} == {"OL, adaptive step", "onmf"}
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    command = [*REPRODUCTION, "sensitivity", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
-    )
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "run" / "parts").glob("*.json")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Interrupted; run the same command again to continue" in errors
-    assert "Traceback" not in errors
+def test_ctrl_c_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trial, "run", interrupted)
+    result = CliRunner().invoke(cli.app, ["synthetic", *OURS, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 130
+    assert "Interrupted; run the same command again to continue" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,25 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf import OnlineNMF, divergences
+from onmf import OnlineNMF, Progress, divergences
 from onmf.data import Rows
-from onmf.estimators.base import Progress
 from onmf.methods import Canonical, Paper
 from reproduction import contestants
 from reproduction.contest import Task
-from reproduction.contestants import MOST_ITERATIONS, canonical
+from reproduction.contestants import canonical
 from reproduction.folder import Result
 from reproduction.judge import Scorer
 from reproduction.synthetic import Data
 from reproduction.trial import Copies, Problem, Trial, empirical_losses
 
 
-def small_problem(divergence: str = "kl", n: int = 400, judged: int = 60) -> Problem:
+def small_problem(divergence: str = "kl", n: int = 400, judged: int = 20) -> Problem:
     return Data.draw(divergence, n, 8, K=3, judged=judged, seed=2)
+
+
+@pytest.fixture(autouse=True)
+def _few_iterations(monkeypatch):
+    monkeypatch.setattr(contestants, "MOST_ITERATIONS", 60)
 
 
 @pytest.fixture
@@ -80,13 +84,14 @@ def test_earlier_methods_take_part(name, divergence, method, compete):
 
 def test_batch_reports_its_own_objective_and_its_end(tmp_path):
     shares: list[float] = []
-    result = Trial(small_problem(judged=400), "batch", 0).run(tmp_path, shares.append)  # judged on all it learnt from
+    problem = small_problem(n=200, judged=200)  # judged on all it learnt from
+    result = Trial(problem, "batch", 0).run(tmp_path, shares.append)
     points = result.facts["points"]
     objectives = [point["objective"] for point in points]
     assert objectives == sorted(objectives, reverse=True)
-    assert result.facts["converged"] == (result.facts["iterations"] < MOST_ITERATIONS)
+    assert result.facts["converged"] == (result.facts["iterations"] < contestants.MOST_ITERATIONS)
     assert points[-1]["seconds"] == result.facts["seconds"]
-    assert points[-1]["samples"] == 400 * result.facts["iterations"]
+    assert points[-1]["samples"] == 200 * result.facts["iterations"]
     assert 0.5 * points[-1]["objective"] <= points[-1]["train"] <= points[-1]["objective"]
     assert shares[-1] <= 1
 

@@ -437,7 +437,7 @@ def model(tmp_path: Path, command: Command) -> Path:
 def test_from_goes_on_with_the_settings_of_the_model(tmp_path: Path, model: Path, command: Command) -> None:
     fit = ["fit", tmp_path / "new.npy", "--from", model, "--out", tmp_path / "out"]
     status, errors = command(*fit)
-    assert (status, f"Going on from {model}, which has learnt from 500 samples" in errors) == (0, True)
+    assert (status, f"Continuing {model}, which has learnt from 500 samples" in errors) == (0, True)
     onward = OnlineNMF(**FIXED).fit(Rows(X[500:]), resume_from=model)
     require_same_learning(onmf.load(tmp_path / "out"), onward)
     assert command(*fit, "--passes", "2", "--batch-size", "50", "--method", "surrogate")[0] == 0  # these may change
@@ -538,7 +538,7 @@ def test_a_stream_from_standard_input_goes_on_by_from_and_says_so(
     begin = ["-k", "2", "--seed", "0", "--batch-size", "20", "--checkpoint", run]
     status, errors = fit(text, *begin, interrupted=True)
     out = tmp_path / "out"
-    assert (status, f"what was learnt is in {out}; --from {out} goes on from it" in errors) == (130, True), errors
+    assert (status, f"what was learnt is in {out}; --from {out} continues it" in errors) == (130, True), errors
     status, errors = fit(text, *begin, "--resume")
     assert (status, f"use --from {run} instead of --resume, and another --checkpoint" in errors) == (2, True), errors
     status, errors = fit(text, *begin)

@@ -365,7 +365,7 @@ def test_an_array_with_other_features_and_a_fixed_file_as_output_are_refused(not
     np.save(notes / "x.npy", np.ones((20, 5)))
     status, said = invoke("fit", notes / "x.npy", "-k", 3, "--fixed", notes / "notes", "-o", notes / "both")
     assert status == 2
-    assert "the atoms of --fixed have 12 features, the data 5; read the data as that model's were read" in said
+    assert "the components of --fixed have 12 features, the data 5; read the data as that model's were read" in said
     status, said = invoke("fit", notes / "mixture.csv", "-k", 3, "--fixed", notes / "notes", "-o", notes / "notes")
     assert status == 2
     assert "is an input; give --out another name" in said

@@ -58,8 +58,11 @@ def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
 
 
 BEGUN = {
-    "fit": (["fit", "x.csv", "-k", 1, "-o", "n"], "Learning K = 1 atom under kl from x.csv."),
-    "transform": (["transform", "m", "x.csv", "-o", "h.csv"], "Finding coefficients of x.csv in the 2 atoms of m."),
+    "fit": (["fit", "x.csv", "-k", 1, "-o", "n"], "Learning K = 1 component under kl from x.csv."),
+    "transform": (
+        ["transform", "m", "x.csv", "-o", "h.csv"],
+        "Finding coefficients of x.csv in the 2 components of m.",
+    ),
 }
 
 
@@ -68,7 +71,7 @@ def test_a_silent_pipe_is_said_to_be_waited_for(folder: Path) -> None:
         assert run.stderr is not None
         said = run.stderr.readline()  # while nothing has come
         _, rest = run.communicate(lines(X), timeout=60)
-    assert said == "Learning K = 2 atoms under kl from csv:-.\n"
+    assert said == "Learning K = 2 components under kl from csv:-.\n"
     assert run.returncode == 0
     assert said not in rest
 
@@ -101,10 +104,8 @@ def test_standard_error_that_cannot_be_written_does_not_change_the_exit_status(f
 def test_one_is_not_spoken_of_as_many(folder: Path) -> None:
     Path("one.csv").write_text(lines(X[:1, :1]))
     said = invoke("fit", "one.csv", "-k", 1, "-o", "n").output
-    assert "n: 1 atom of 1 feature from 1 sample in " in said
-    assert (
-        "Going on from n, which has learnt from 1 sample." in invoke("fit", "one.csv", "--from", "n", "-o", "o").output
-    )
+    assert "n: 1 component of 1 feature from 1 sample in " in said
+    assert "Continuing n, which has learnt from 1 sample." in invoke("fit", "one.csv", "--from", "n", "-o", "o").output
     assert "h.csv: coefficients of 1 sample, 1 each." in invoke("transform", "n", "one.csv", "-o", "h.csv").output
     Path("bad.csv").write_text("1\nx\n")
     assert "1 sample or batch was skipped" in invoke("fit", "bad.csv", "-k", 1, "--on-error", "skip", "-o", "n").output
@@ -240,7 +241,7 @@ def test_a_fit_that_is_stopped_has_learnt_what_came_through_a_slow_pipe(folder: 
         run.send_signal(stop)
         _, error = run.communicate(timeout=60)
     assert run.returncode == 128 + stop, error
-    assert "Interrupted after 23 samples; what was learnt is in n; --from n goes on" in error
+    assert "Interrupted after 23 samples; what was learnt is in n; --from n continues it" in error
     assert "Traceback" not in error
     assert onmf.load("n").n_samples_seen_ == 23
 

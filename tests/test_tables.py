@@ -14,7 +14,7 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
-from onmf.data.arrow import Columns
+from onmf.data.arrow import ArrowFiles
 from onmf.data.columns import TableOptions, choose
 from onmf.data.tables import Table
 from onmf.model.validation import DataError, good_rows, refuse_bad_entries
@@ -111,7 +111,7 @@ def test_columns_in_another_order_are_aligned_by_name(tmp_path: Path) -> None:
     source = Table(tmp_path / "x.csv", ",", None, TableOptions(columns=["a", "b", "c"]))
     assert source.feature_names == ["a", "b", "c"]
     np.testing.assert_array_equal(collected(source.batches(4))[1], X)
-    source = Columns(Path(write_parquet(tmp_path)), "parquet", TableOptions(columns=["b", "a"]))
+    source = ArrowFiles(Path(write_parquet(tmp_path)), "parquet", TableOptions(columns=["b", "a"]))
     np.testing.assert_array_equal(collected(source.batches(4))[1], X[:, [1, 0]])
 
 

@@ -303,7 +303,7 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     assert "-0." not in invoke(
         "topics", tmp_path / "x.csv.m", "--by", "specificity"
     )  # what other components have more of
-    assert "--by must be one of weight, lift, specificity" in invoke(
+    assert "is not one of 'weight', 'lift', 'specificity'" in invoke(
         "topics", tmp_path / "x.npy.m", "--by", "x", fails=True
     )
 

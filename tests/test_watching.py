@@ -66,7 +66,7 @@ def test_outside_a_terminal_a_line_is_written_every_interval(folder: Path) -> No
 
 def unannounced(said: str) -> list[str]:
     """The lines without that on what has begun, which a slow machine writes."""
-    return [line for line in said.splitlines() if not line.startswith("Learning K = 3 atoms")]
+    return [line for line in said.splitlines() if not line.startswith("Learning K = 3 components")]
 
 
 @pytest.mark.parametrize("every", ["never", "0", "0s", "30s"])
@@ -117,7 +117,7 @@ def test_a_full_disk_costs_lines_and_one_warning_not_the_run(folder: Path) -> No
     result = fit(folder, "--log-every", "0.02s", "--log-json", "/dev/full")
     assert result.exit_code == 0
     assert (folder / "m.safetensors").exists()
-    assert result.stderr.count("cannot write /dev/full: No space left on device; the run goes on") == 1
+    assert result.stderr.count("cannot write /dev/full: No space left on device; the run continues") == 1
 
 
 def test_a_reader_who_goes_away_does_not_end_the_run(tmp_path: Path) -> None:

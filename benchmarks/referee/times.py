@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -112,8 +113,6 @@ class Comparison:
 
 def compared(pair: tuple[Worker, Worker], name: str, repeats: int) -> Comparison:
     """The times of a task in either process, in turns; the order is reversed with every turn."""
-    for worker in pair:
-        worker.seconds(name, 1)  # imported, compiled, in the caches
     once = min(worker.seconds(name, 1) for worker in pair)
     times = int(np.clip(np.ceil(AT_LEAST / max(once, 1e-6)), 1, MOST))
     found: tuple[list[float], list[float]] = ([], [])
@@ -143,22 +142,22 @@ def times(tree: Path, base: Path | None = None, only: str | None = None, repeats
     if (busy := os.getloadavg()[0]) > 0.75 * (os.cpu_count() or 1):
         print(f"The machine is busy (load {busy:.1f} on {os.cpu_count()} cores): expect much noise.")
     print(COLUMNS, flush=True)
-    suspects = []
+    found: dict[str, Comparison] = {}
     with workers(base, tree) as pair:
         for name in names:
-            found = compared(pair, name, repeats)
-            print(f"{name:26}{found}", flush=True)
-            suspects += [name] if found.suspect else []
-    slower = []
-    if suspects:
+            found[name] = compared(pair, name, repeats)
+            print(f"{name:26}{found[name]}", flush=True)
+    again = dict.fromkeys((name for name in names if found[name].suspect), Comparison(np.empty(0), np.empty(0)))
+    for _ in range(AGAIN if again else 0):
+        with workers(base, tree) as pair:
+            again = {name: before + compared(pair, name, repeats) for name, before in again.items()}
+    if again:
         print(f"\nAgain, in {AGAIN} pairs of fresh processes:\n{COLUMNS}")
-    for name in suspects:
-        found = Comparison(np.empty(0), np.empty(0))
-        for _ in range(AGAIN):
-            with workers(base, tree) as pair:
-                found += compared(pair, name, repeats)
-        print(f"{name:26}{found}", flush=True)
-        slower += [name] if found.verdict == "SLOWER" else []
+    for name, comparison in again.items():
+        print(f"{name:26}{comparison}")
+    slower = [name for name, comparison in again.items() if comparison.verdict == "SLOWER"]
     told = f"slower beyond noise: {', '.join(slower)}" if slower else f"none slower than {SLOWER} beyond noise"
-    print(f"\n{len(names)} tasks against {BASELINE}: {told} ({time.perf_counter() - began:.0f} s).")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = f"{time.perf_counter() - began:.0f} s, {spent.ru_utime + spent.ru_stime:.0f} s of CPU"
+    print(f"\n{len(names)} tasks against {BASELINE}: {told} ({seconds}).")
     return int(bool(slower))

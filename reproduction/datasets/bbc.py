@@ -29,7 +29,7 @@ def load(folder: str | Path | None = None) -> Texts:
 
 
 def _classes(path: Path) -> tuple[Counts, list[str]]:
-    """Lines of a document and its class, both numbered from 0, after a header that names the classes."""
+    """Read lines of a document and its class, both numbered from 0, after a header that names the classes."""
     header = next((line.split(maxsplit=2) for line in read_lines(path) if line.startswith(CLUSTERS)), [])
     if len(header) != 3:
         raise damaged(path, f"no line '{CLUSTERS} NUMBER NAMES' names the classes")
@@ -44,7 +44,7 @@ def _classes(path: Path) -> tuple[Counts, list[str]]:
 
 
 def _counts(path: Path, n_documents: int, n_terms: int) -> Any:
-    """A Matrix Market file of terms x documents: the first line of numbers is the size, the others are entries."""
+    """Read a Matrix Market file of terms x documents: the first line of numbers is the size, the others are entries."""
     kind = read_lines(path)[0].lower().split()
     if kind not in (["%%matrixmarket", "matrix", "coordinate", field, "general"] for field in ("real", "integer")):
         raise damaged(path, "its first line is not that of a Matrix Market file of coordinates")

@@ -1,4 +1,4 @@
-"""Where the files of a public data set are.
+"""Files of public data sets: where they are, and reading them so that an error is a sentence that names the file.
 
 The sets are not part of the library, since most of them are licensed for research only. The user names one folder, as
 an argument or in an environment variable; each set is in a subfolder of it or in the folder itself.
@@ -32,7 +32,7 @@ class PublicSet:
     origin: str
 
     def open(self, folder: str | Path | None) -> Files:
-        """The set's files in a folder, by default that in the environment variable."""
+        """Find the set in a folder, by default that in the environment variable."""
         named = folder if folder is not None else os.environ.get(VARIABLE, "")
         root = Path(named).expanduser()
         if named == "" or not root.is_dir():
@@ -52,13 +52,13 @@ class Files:
     root: Path
 
     def find(self, name: str) -> Path | None:
-        """The file of that name, preferably the plain one; None if it is missing."""
+        """Return the file of that name, preferably the plain one; None if it is missing."""
         places = (self.root / self.owner.subfolder, self.root)
         candidates = (place / each for place in places for each in (name, f"{name}.gz"))
         return next((path for path in candidates if path.is_file()), None)
 
     def path(self, name: str) -> Path:
-        """The file of that name; an error if it is missing."""
+        """Return the file of that name; one that is missing is an error."""
         path = self.find(name)
         if path is None:
             raise DataFolderError(
@@ -73,13 +73,13 @@ class DataFileError(ValueError):
 
 
 def damaged(path: Path, reason: object) -> DataFileError:
-    """The error to raise, with the first line of the reason."""
+    """Make the error to raise, with the first line of the reason."""
     first = str(reason).strip().split("\n")[0].rstrip(".") or type(reason).__name__
     return DataFileError(f"{path} is damaged or not in its public format: {first}.")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, decompressed if its name ends in .gz."""
+    """Return the content of a file, decompressed if its name ends in .gz."""
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
@@ -88,7 +88,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content as UTF-8, with line endings of all systems made the same."""
+    """Return the content as UTF-8, with the line endings of all systems made the same."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The stripped lines, without blank ones at the end."""
+    """Return the stripped lines, without blank ones at the end."""
     text = read_text(path).rstrip()
     if not text:
         raise damaged(path, "it is empty")
@@ -105,7 +105,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_table(path: Path, columns: int, *, delimiter: str | None = None, header: int = 0) -> Array:
-    """The numbers after ``header`` lines; lines that begin with % are comments."""
+    """Return the numbers after ``header`` lines; lines that begin with % are comments."""
     lines = [line for line in read_lines(path)[header:] if line and not line.startswith("%")]
     if not lines:
         raise damaged(path, "it has no numbers")
@@ -119,7 +119,7 @@ def read_table(path: Path, columns: int, *, delimiter: str | None = None, header
 
 
 def whole(path: Path, values: Array, low: int, high: int, what: str) -> Counts:
-    """The values as integers, which must be from ``low`` to ``high``."""
+    """Return the values as integers, which must be from ``low`` to ``high``."""
     bad = ~((values >= low) & (values <= high) & (values == np.floor(values)))
     if bad.any():
         raise damaged(path, f"{values[bad][0]:.15g} is not a {what} from {low} to {high}")

@@ -25,7 +25,7 @@ COMPLEX = 0x0800  # a flag beside the class
 
 
 def read_matrices(path: Path, *names: str) -> list[Array]:
-    """The variables of those names as float64, in that order."""
+    """Read the variables of these names as float64, in this order."""
     content = read_bytes(path)
     order = {b"IM": "<", b"MI": ">"}.get(content[HEADER - 2 : HEADER])
     if order is None or struct.unpack_from(f"{order}H", content, HEADER - 4) != (VERSION,):
@@ -43,7 +43,7 @@ def read_matrices(path: Path, *names: str) -> list[Array]:
 
 
 def _matrices(data: bytes, order: str, names: tuple[str, ...]) -> Iterator[tuple[str, Array]]:
-    """Names and values of the wanted matrices of real numbers; other variables are passed over."""
+    """Yield names and values of the wanted matrices of real numbers; other variables are passed over."""
     for kind, content in _elements(data, order):
         if kind == COMPRESSED:
             kind, content = next(_elements(zlib.decompress(content), order), (0, b""))
@@ -59,7 +59,7 @@ def _matrices(data: bytes, order: str, names: tuple[str, ...]) -> Iterator[tuple
 
 
 def _matrix(order: str, shape: bytes, stored: int, values: bytes) -> Array:
-    """Numbers may be stored in a shorter type than that of the matrix, to save space."""
+    """Return a matrix, whose numbers may be stored in a shorter type than its own, to save space."""
     rows, columns = np.frombuffer(shape, f"{order}i4").tolist()
     if rows < 1 or columns < 1 or stored not in STORED:
         raise ValueError(f"a matrix of {rows} x {columns} with numbers of type {stored}")
@@ -67,7 +67,7 @@ def _matrix(order: str, shape: bytes, stored: int, values: bytes) -> Array:
 
 
 def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each element; those that are not compressed fill up whole groups of eight bytes."""
+    """Yield type and content of each element; those that are not compressed fill up whole groups of eight bytes."""
     place = 0
     while place < len(data):
         kind, size = struct.unpack_from(f"{order}II", data, place)

@@ -45,7 +45,7 @@ def load(folder: str | Path | None = None) -> MovieLens:
 
 
 def _ratings(path: Path) -> tuple[Any, list[int]]:
-    """The matrix, and the film number of each column."""
+    """Read the matrix, and the film number of each column."""
     # By place, not by name: copies differ in how they name the columns.
     user, film, stars, _ = read_table(path, 4, delimiter=",", header=1).T
     if not ((stars > 0) & (stars <= STARS)).all():
@@ -60,7 +60,7 @@ def _ratings(path: Path) -> tuple[Any, list[int]]:
 
 
 def _titles(path: Path) -> dict[int, str]:
-    """Titles by film number; a title with commas is in quotation marks."""
+    """Read titles by film number; a title with commas is in quotation marks."""
     text = read_text(path)
     try:
         rows = list(csv.reader(io.StringIO(text)))[1:]

@@ -17,10 +17,10 @@ MOST_GROUPS = 1000  # where train.map does not name them
 
 
 def load(folder: str | Path | None = None) -> tuple[Texts, Texts]:
-    """The training and the test posts, over one vocabulary; labels are groups.
+    """Read the training and the test posts, over one vocabulary; labels are groups.
 
-    Read from train and test (.data, .label), vocabulary.txt and train.map in the folder, by default $ONMF_DATA. Without
-    train.map, groups are named "group 1", "group 2", ...
+    They are in train and test (.data, .label), vocabulary.txt and train.map in the folder, by default $ONMF_DATA.
+    Without train.map, groups are named "group 1", "group 2", ...
     """
     files = PUBLIC_SET.open(folder)
     vocabulary = read_lines(files.path("vocabulary.txt"))
@@ -31,7 +31,7 @@ def load(folder: str | Path | None = None) -> tuple[Texts, Texts]:
 
 
 def _part(files: Files, name: str, words: list[str], names: list[str]) -> Texts:
-    """One document per label; some may have no words at all."""
+    """Read one document per label; some may have no words at all."""
     path = files.path(f"{name}.label")
     labels = whole(path, read_table(path, 1)[:, 0], 1, len(names), "group") - 1
     path = files.path(f"{name}.data")
@@ -40,7 +40,7 @@ def _part(files: Files, name: str, words: list[str], names: list[str]) -> Texts:
 
 
 def _names(path: Path) -> list[str]:
-    """Lines of a name and its number, from 1."""
+    """Read lines of a name and its number, from 1."""
     pairs = [line.rsplit(maxsplit=1) for line in read_lines(path)]
     if any(len(pair) != 2 for pair in pairs):
         raise damaged(path, "a line is not a name and a number")

@@ -19,9 +19,9 @@ N_FREQUENCIES = 129  # of a window of 256 samples
 
 
 def load(folder: str | Path | None = None) -> Array:
-    """The power spectrogram (frames x 129), strictly positive: the data that Itakura-Saito is made for.
+    """Read the power spectrogram (frames x 129), strictly positive: the data that Itakura-Saito is made for.
 
-    Read from piano_Mary.mat in the folder, by default $ONMF_DATA. The file holds magnitudes (frequencies x frames); the
+    It is in piano_Mary.mat in the folder, by default $ONMF_DATA. The file holds magnitudes (frequencies x frames); the
     noise model of Itakura-Saito is about their squares.
     """
     path = PUBLIC_SET.open(folder).path("piano_Mary.mat")

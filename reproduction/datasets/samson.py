@@ -34,7 +34,7 @@ class Samson:
     names: tuple[str, ...] = NAMES
 
     def image(self, values: Array) -> Array:
-        """One value per pixel, as a picture (rows x columns); MATLAB stores pixels column by column."""
+        """Return one value per pixel as a picture (rows x columns); MATLAB stores pixels column by column."""
         return values.reshape(self.shape, order="F")
 
 

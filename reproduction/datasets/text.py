@@ -15,7 +15,7 @@ MOST = 10**9  # a larger count means damage
 
 
 def count_matrix(path: Path, documents: Array, words: Array, counts: Array, shape: tuple[int, int]) -> Any:
-    """The csr matrix, documents as rows, from entries numbered from 1, which were read from ``path``.
+    """Return the csr matrix, documents as rows, of entries numbered from 1, which were read from ``path``.
 
     ``shape`` comes from other files, so documents without words keep their rows.
     """
@@ -29,7 +29,7 @@ def count_matrix(path: Path, documents: Array, words: Array, counts: Array, shap
 
 
 def tfidf(counts: Any) -> Any:
-    """(1 + log count) * log(documents / documents with the word), as csr; the zeros of ``counts`` stay zeros.
+    """Return (1 + log count) * log(documents / documents with the word) as csr; the zeros of ``counts`` stay zeros.
 
     The logarithm keeps a frequent word from drowning out the others; a word that is in every document gets 0.
     """
@@ -47,7 +47,7 @@ def tfidf(counts: Any) -> Any:
 
 
 def leading_words(counts: Any, n: int) -> Counts:
-    """Indices of the n columns of largest l1 norm, largest first, ties in their order; all if there are fewer."""
+    """Return the indices of the n columns of largest l1 norm, largest first; all if there are fewer."""
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}.")
     norms = np.asarray(abs(counts).sum(axis=0), dtype=np.float64).ravel()

@@ -29,7 +29,7 @@ class YaleB:
 
 
 def upright(images: Array) -> Array:
-    """One or more rows of 1024 pixels as pictures of 32 x 32; MATLAB stores pixels column by column."""
+    """Turn one or more rows of 1024 pixels into pictures of 32 x 32; MATLAB stores pixels column by column."""
     return images.reshape(*images.shape[:-1], SIDE, SIDE).swapaxes(-1, -2)
 
 

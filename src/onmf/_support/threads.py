@@ -7,10 +7,11 @@ nothing breaks when a process forks or several threads learn at once.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
 from threading import Lock
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+
+SMALL = 2**15  # multiplications
 
 _lock = Lock()
 _users = 0  # blocks running now, in any thread: the first takes the threads from BLAS, the last returns them
@@ -38,9 +41,16 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def taken_from_blas(work: float = math.inf) -> AbstractContextManager[None]:
+    """Take as many threads as BLAS was allowed to use (OMP_NUM_THREADS, threadpoolctl), and leave it one.
+
+    ``work`` is the number of multiplications in the largest product: BLAS makes small ones with one thread anyway.
+    """
+    return nullcontext() if work < SMALL else _taken()
+
+
 @contextmanager
-def taken_from_blas() -> Iterator[None]:
-    """Take as many threads as BLAS was allowed to use (OMP_NUM_THREADS, threadpoolctl), and leave it one."""
+def _taken() -> Iterator[None]:
     global _users, _before, _allowed
     with _lock:
         if _users == 0:
@@ -77,6 +87,8 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
     Only idle threads help. Work that waited in the queue of the pool, as that of nested blocks would, might never be
     needed, and would keep its arrays alive.
     """
+    if len(parts) == 1:
+        return [function(parts[0])]
     helpers = _hired(min(_allowed, len(parts)) - 1)
     if not helpers:
         return [function(part) for part in parts]
@@ -112,7 +124,9 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
 
 def blocks(n: int, size: int) -> list[slice]:
     """0..n in blocks of nearly equal length, at most ``size`` each."""
-    count = max(1, -(-n // size))
+    if n <= size:
+        return [slice(0, n)]
+    count = -(-n // size)
     edges = [n * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
 
@@ -120,6 +134,8 @@ def blocks(n: int, size: int) -> list[slice]:
 def by_work(n: int, work: float, enough: float) -> list[slice]:
     """0..n in one, two, four, eight or sixteen blocks that cost at least ``enough`` if each item costs ``work``."""
     count = max(1, min(16, n, int(n * work / enough)))
+    if count == 1:
+        return [slice(0, n)]
     return blocks(n, max(1, -(-n // (1 << (count.bit_length() - 1)))))
 
 

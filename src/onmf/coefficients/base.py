@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -85,7 +86,7 @@ class CoefficientSolver(Registered, kind="solver"):
 
     def stopping(self, tol: float, max_iter: int) -> Self:
         """The same solver with other stopping constants."""
-        return replace(self, tol=tol, max_iter=max_iter)
+        return _stopping(self, tol, max_iter)  # type: ignore[return-value]
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
         """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
@@ -115,6 +116,11 @@ class CoefficientSolver(Registered, kind="solver"):
     @abstractmethod
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         """Solve from the start H, a fresh array that may be overwritten."""
+
+
+@lru_cache(maxsize=64)  # it is asked for with every batch
+def _stopping(solver: CoefficientSolver, tol: float, max_iter: int) -> CoefficientSolver:
+    return replace(solver, tol=tol, max_iter=max_iter)
 
 
 class Work(ABC):

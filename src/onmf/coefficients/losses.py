@@ -12,7 +12,6 @@ import numpy as np
 from onmf._support.arrays import Array, row_sums
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.divergences.separable import Separable
 from onmf.samples import Samples
 
 
@@ -20,7 +19,7 @@ def losses(divergence: Divergence, X: Samples, Y: Array) -> Array:
     """Return d(x || y) per sample: (n,)."""
     if not (X.masked or X.sparse):
         return divergence.value(X.matrix, Y)
-    if isinstance(divergence, Separable) or divergence.separable:
+    if divergence.separable:
         with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
             return X.per_sample(divergence.d(np, X.values, Y))  # type: ignore[attr-defined]
     roots = np.sqrt(X.entry_weights)

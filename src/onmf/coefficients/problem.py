@@ -24,7 +24,6 @@ from onmf.samples import Samples
 CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is discarded, as the gradient may explode near 0
 DEFAULT_BOX = Box()
 ENTRIES = 60_000  # that make a thread worthwhile
-ALL = slice(None)
 MOST = 10.0  # times the mass that a sample is likely to have, in one component
 
 
@@ -48,6 +47,7 @@ class Problem:
         X = X if isinstance(X, Samples) else Samples(X)
         self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
         self.Q: Array | None = None
+        self._few = X.shape[0] * X.shape[1] < 2 * ENTRIES  # too few to share out, as mostly while learning
         self.slope_at_zero = 0.0  # of the loss of a zero that X does not store
         if gram or (X.sparse and not X.masked and _is_squared_l2(divergence)):
             self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
@@ -67,7 +67,7 @@ class Problem:
         if self.Q is not None:
             return H @ self.Q
         if not self.X.sparse:
-            return self._by_rows(lambda rows: H[rows] @ self.W)
+            return H @ self.W if self._few else self._by_rows(lambda rows: H[rows] @ self.W)
         from onmf.coefficients.kernels import sampled_product
 
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)
@@ -79,7 +79,9 @@ class Problem:
         if self.Q is not None:  # d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero
             return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
         if not self.X.sparse:
-            return self._by_rows(lambda rows: losses(self.divergence, self._samples(rows), Y[rows]))
+            if self._few:
+                return losses(self.divergence, self.X, Y)
+            return self._by_rows(lambda rows: losses(self.divergence, self.X[rows], Y[rows]))
         if self.X.masked:
             return losses(self.divergence, self.X, Y)
         # The loss at the non-zeros, and the slope times the fit's sum over the zeros.
@@ -98,7 +100,9 @@ class Problem:
             return Y - self.products
         if self.X.sparse:
             return self._gathered_with_zeros(slopes(self.divergence, self.X, Y))
-        return self._by_rows(lambda rows: slopes(self.divergence, self._samples(rows), Y[rows]) @ self.W.T)
+        if self._few:
+            return slopes(self.divergence, self.X, Y) @ self.W.T
+        return self._by_rows(lambda rows: slopes(self.divergence, self.X[rows], Y[rows]) @ self.W.T)
 
     def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """The same, and the curvatures of ``newton``."""
@@ -119,18 +123,8 @@ class Problem:
         return self._by_rows(block), curvatures
 
     def _by_rows(self, function: Callable[[slice], Array]) -> Array:
-        """function(all rows), by blocks of rows on several threads where there are many entries."""
-        if self._few:
-            return function(ALL)
+        """function(all rows), by blocks of rows on several threads."""
         return np.concatenate(threads.each(function, threads.by_work(self.n, self.X.shape[1], ENTRIES)))
-
-    def _samples(self, rows: slice) -> Samples:
-        return self.X if rows is ALL else self.X[rows]
-
-    @property
-    def _few(self) -> bool:
-        """Are there too few entries to share out, as mostly while learning?"""
-        return self.X.shape[0] * self.X.shape[1] < 2 * ENTRIES
 
     def gathered(self, entries: Array) -> Array:
         """sum_f e_f W_kf per sample and component, of numbers e that lie like ``X.values``: (n, K)."""
@@ -354,6 +348,7 @@ class Problem:
                 part.__dict__[name] = value
             elif not known or name in known:
                 part.__dict__[name] = value[keep]
+        part._few = part.X.shape[0] * part.X.shape[1] < 2 * ENTRIES
         return part
 
 

@@ -72,7 +72,7 @@ class ArrowRows(Sequential):
         return (rows[~bad], samples[~bad]) if bad.any() else (rows, samples)
 
 
-class Columns(ArrowRows):
+class ArrowFiles(ArrowRows):
     """Columns of one or more files of one format, the rows in the order of the files."""
 
     seeks = True
@@ -159,7 +159,7 @@ class Columns(ArrowRows):
         return int(ends[group - 1]) if group else 0, blocks
 
 
-class RecordBatches(ArrowRows):
+class ArrowStream(ArrowRows):
     """Record batches that follow each other in a stream, without an index of where they are."""
 
     def __init__(self, path: Path, options: TableOptions) -> None:
@@ -222,13 +222,13 @@ def _index_columns(schema: Any) -> list[Any]:
 @register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
 def parquet(path: Path, table: TableOptions) -> Source:
     """A Parquet file, or those in a folder or matching a pattern."""
-    return Columns(path, "parquet", table)
+    return ArrowFiles(path, "parquet", table)
 
 
 @register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
 def feather(path: Path, table: TableOptions) -> Source:
     """A Feather file, or those in a folder or matching a pattern."""
-    return Columns(path, "feather", table)
+    return ArrowFiles(path, "feather", table)
 
 
 @register(
@@ -242,8 +242,8 @@ def feather(path: Path, table: TableOptions) -> Source:
 def arrow(path: Path, table: TableOptions) -> Source:
     """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
     if is_pipe(path) or (path.is_file() and _is_stream(path)):
-        return RecordBatches(path, table)
-    return Columns(path, "arrow", table)
+        return ArrowStream(path, table)
+    return ArrowFiles(path, "arrow", table)
 
 
 def _is_stream(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What every source of samples offers, and the helpers that sources share."""
+"""The interface of sources of samples, and the helpers that they share."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Source(ABC):
     batch_size: int | None = None  # of a source that has its own, whatever is asked for
     weighted: bool = False  # do samples come with weights, as ``Samples``?
     seeks: bool = False  # can it begin within a pass, without reading what comes before?
-    sound: bool = False  # has it checked the indices of its sparse batches already?
+    checked: bool = False  # has it checked the indices of its sparse batches already?
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
@@ -88,7 +88,7 @@ class Source(ABC):
 class Sequential(Source):
     """Rows that come in one order, in blocks of any length; ``where`` names them in messages."""
 
-    sound = True
+    checked = True
     where: str | Path
     _begun = False
 
@@ -118,16 +118,16 @@ def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad
     A source that does not seek, perhaps a user's, need not know of ``first``.
     """
     found = source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
-    return found if source.sound else _checked(found, on_bad)
+    return found if source.checked else _each_checked(found, on_bad)
 
 
-def _checked(batches: Numbered, on_bad: OnBad | None) -> Numbered:
+def _each_checked(batches: Numbered, on_bad: OnBad | None) -> Numbered:
     for rows, batch in batches:
-        if (sound := sound_batch(batch, len(rows), on_bad)) is not None:
-            yield rows, sound
+        if (checked := checked_batch(batch, len(rows), on_bad)) is not None:
+            yield rows, checked
 
 
-def sound_batch(batch: Any, rows: int, on_bad: OnBad | None) -> Any:
+def checked_batch(batch: Any, rows: int, on_bad: OnBad | None) -> Any:
     """Return a batch that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
     try:
         return native(batch)
@@ -180,9 +180,9 @@ def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int, on_bad: On
     """Yield the same rows, checked and with their numbers, in batches of ``size``; only the last may be shorter."""
     cutter = Cutter(size)
     for rows, batch in batches:
-        if (sound := sound_batch(batch, len(rows), on_bad)) is None:
+        if (checked := checked_batch(batch, len(rows), on_bad)) is None:
             continue
-        cutter.add(rows, sound)
+        cutter.add(rows, checked)
         while (cut := cutter.cut()) is not None:
             yield cut
     if (cut := cutter.rest()) is not None:
@@ -316,7 +316,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
-    """Raise an error if a matrix, sparse or in chunks of which few are there, has next to nothing but empty rows.
+    """Raise an error if a matrix, sparse or in chunks of which few are there, has hardly any but empty rows.
 
     Each row and column takes memory all the same, so that a few bytes can ask for all there is.
     """

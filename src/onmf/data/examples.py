@@ -46,13 +46,13 @@ class Planted:
 
     @classmethod
     def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> Planted:
-        """W with entries from the shifted half-normal distribution."""
+        """Draw W with entries from the shifted half-normal distribution."""
         if noise not in NOISES:
             raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")
         return cls(_half_normal(rng, (n_components, n_features)), noise)
 
     def sample(self, n: int, rng: np.random.Generator) -> Batch:
-        """The next n samples, clipped to the paper's compact set [0, 4000]."""
+        """Draw the next n samples, clipped to the paper's compact set [0, 4000]."""
         clean = _half_normal(rng, (n, len(self.W))) @ self.W
         if self.noise == "outliers":
             V = with_outliers(clean, OUTLIER_MAGNITUDE, rng)
@@ -65,13 +65,13 @@ class Planted:
         return Batch(np.clip(V, *CLIP), clean)
 
     def stream(self, n: int, batch_size: int, rng: np.random.Generator) -> Iterator[Array]:
-        """N samples in batches, never more than one batch in memory."""
+        """Yield n samples in batches, never more than one batch in memory."""
         for first in range(0, n, batch_size):
             yield self.sample(min(batch_size, n - first), rng).V
 
 
 def with_outliers(clean: Array, magnitude: float, rng: np.random.Generator) -> Array:
-    """Uniform noise from [-magnitude, magnitude] added to 30 % of the entries of every sample."""
+    """Add uniform noise from [-magnitude, magnitude] to 30 % of the entries of every sample."""
     n, F = clean.shape
     hit = rng.permuted(np.tile(np.arange(F) < round(OUTLIER_SHARE * F), (n, 1)), axis=1)
     return clean + hit * rng.uniform(-magnitude, magnitude, clean.shape)
@@ -100,7 +100,7 @@ class Cells:
     cells: tuple[str, ...]
 
     def anndata(self) -> Any:
-        """As an AnnData object, with the true usages in ``obsm["usages"]``."""
+        """Return an AnnData object, with the true usages in ``obsm["usages"]``."""
         from anndata import AnnData
 
         obs, var = {"obs_names": list(self.cells)}, {"var_names": list(self.genes)}
@@ -108,7 +108,7 @@ class Cells:
 
 
 def cells(n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 500.0, seed: Any = 0) -> Cells:
-    """Poisson counts, about ``depth`` per cell: the smaller, the more noise.
+    """Simulate Poisson counts, about ``depth`` per cell: the smaller, the more noise.
 
     All programmes express all genes, at levels that genes have in common; each raises a tenth of them about sevenfold,
     some of which others raise too. The first programme is the most used, the last the rarest.
@@ -145,7 +145,7 @@ LEAST_WORDS = 8  # shorter texts say too little
 
 
 def docstrings() -> Texts:
-    """The docstrings of a few packages' modules, classes and functions, as counts of words of three or more letters."""
+    """Return the docstrings of a few packages of Python's library, as counts of words of three or more letters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     library = Path(sysconfig.get_path("stdlib"))

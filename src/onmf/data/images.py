@@ -17,10 +17,10 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".
 MOST_PIXELS = 50_000_000
 
 
-class Pictures(Source):
+class ImageFiles(Source):
     """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
 
-    any_order = seeks = sound = True
+    any_order = seeks = checked = True
     files: dict[str, Path]
 
     def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
@@ -87,4 +87,4 @@ def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Sourc
         shape = int(width), int(height)
         if shape[0] * shape[1] > MOST_PIXELS:
             raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
-    return Pictures(named(path, matching(path, SUFFIXES)), shape, colour)
+    return ImageFiles(named(path, matching(path, SUFFIXES)), shape, colour)

@@ -20,7 +20,7 @@ BUCKETS = 256
 class Rows(Source):
     """The rows of a 2-D array or a sparse matrix."""
 
-    any_order = seeks = sound = True
+    any_order = seeks = checked = True
 
     def __init__(self, X: Any) -> None:
         require_matrix("the argument of Rows", X, empty=True)

@@ -1,4 +1,4 @@
-"""What users pass as X, made into what scikit-learn's checks can take; all else raises an error with the cure."""
+"""Turn what users pass as X into what scikit-learn's checks can take; all else raises an error with the cure."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class ArraysFromPipe(Sequential):
         return (shape[0], shape[1]), dtype
 
     def _bytes(self, wanted: int) -> bytearray:
-        """Return how many bytes are wanted, or all that are left."""
+        """Return the bytes that are wanted, or fewer at the end."""
         content = bytearray()
         with reading(self.where, "to the end"):
             while len(content) < wanted:

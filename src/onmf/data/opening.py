@@ -1,4 +1,4 @@
-"""From ``SCHEME:PATH?OPTION=VALUE``, or a path whose suffix tells the scheme, to a source."""
+"""Open the source that ``SCHEME:PATH?OPTION=VALUE`` names, or a path whose suffix tells the scheme."""
 
 from __future__ import annotations
 

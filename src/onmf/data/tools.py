@@ -17,7 +17,7 @@ from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recu
 from onmf.samples import Samples
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = Source.__annotations__.keys() - {"resident", "sound", "edges", "chosen", "opened"}  # which a tool may change
+FACTS = Source.__annotations__.keys() - {"resident", "checked", "edges", "chosen", "opened"}  # which a tool may change
 
 
 class Derived(Source):
@@ -26,7 +26,7 @@ class Derived(Source):
     ``again`` makes the same of a source that has some of the other's files.
     """
 
-    sound = True  # as every tool reads through ``read_from``
+    checked = True  # as every tool reads through ``read_from``
 
     def __init__(self, source: Source, batches: Read, again: Callable[[Source], Source], **facts: Any) -> None:
         for fact in FACTS:

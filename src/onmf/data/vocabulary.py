@@ -1,4 +1,4 @@
-"""Which words of texts become features: all of them, hashed, or those of a vocabulary.
+"""Choose the words of texts that become features: all of them, hashed, or those of a vocabulary.
 
 A vocabulary is chosen after one pass that counts words in bounded memory.
 """
@@ -26,7 +26,7 @@ MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The options of texts.
+    """The options that texts take.
 
     ``words`` is how many words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; ``hashed``
     does without a vocabulary. ``ngrams=2`` also counts pairs of words, ``stop=english`` leaves the commonest English
@@ -64,7 +64,7 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class Words:
-    """What is counted in a text: the words of a vocabulary, perhaps weighted, or all words, hashed."""
+    """The words that are counted in a text: those of a vocabulary, perhaps weighted, or all, hashed."""
 
     hashed: int = HASHED  # features, where there is no vocabulary
     stop: str | None = None

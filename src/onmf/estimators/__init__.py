@@ -1,1 +1,1 @@
-"""The scikit-learn skin: ``OnlineNMF`` and ``BatchNMF``."""
+"""The estimators, by scikit-learn's conventions: ``OnlineNMF`` and ``BatchNMF``."""

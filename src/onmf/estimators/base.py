@@ -110,13 +110,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, computed when it is asked
         for.
         """
-        if is_distributed(X):
-            find, K = Sent(self).coefficients, self.n_components_
-            return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
-        if isinstance(X, Source):
-            return streaming.transform_source(self, X)
-        if is_stream(X):
-            return streaming.transform_batches(self, X)
+        if not isinstance(X, np.ndarray):
+            if is_distributed(X):
+                find, K = Sent(self).coefficients, self.n_components_
+                return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
+            if isinstance(X, Source):
+                return streaming.transform_source(self, X)
+            if is_stream(X):
+                return streaming.transform_batches(self, X)
         return like(X, _Frames.transform(self, X, self._inference().coefficients(self._checked(X, weights))))
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
@@ -260,13 +261,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     @property
     def _spec(self) -> Spec:
-        """How the features were made."""
+        """Return how the features were made."""
         return getattr(self._fitted, "source", None) or Spec(names=self._fitted.features.names)
 
     def _inference(self) -> Inference:
         fitted = self._fitted
-        # Coefficients under absolute deviations are found by the processor, as linear programmes.
-        device = None if fitted.divergence.absolute_deviations else device_of(self.device)
+        device = None
+        if self.device is not None and not fitted.divergence.absolute_deviations:  # those are linear programmes
+            device = device_of(self.device)
         return Inference(fitted, self.sets, self.transform_tol, self.transform_max_iter, device)
 
     # Checks
@@ -286,16 +288,16 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         require_seed(self.random_state)
 
     def _listeners(self) -> list[Callable[[Progress], Any]]:
-        """The user's callbacks, and the printer that ``verbose`` asks for."""
+        """Return the user's callbacks, and the printer that ``verbose`` asks for."""
         listeners = [] if self.callbacks is None else list(self.callbacks)
         return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
     def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
-        """Samples to use the model on: with their weights, and without bad entries."""
-        check_is_fitted(self)
+        """Return samples to use the model on, with their weights; bad ones are an error."""
+        learnt = self._fitted.features
         if is_tensor(X):
             device = device_of(self.device)
-            require_samples(X, device, self.n_features_in_)
+            require_samples(X, device, learnt.number)
             if device is not None and weights is None and sample_weight is None and self.missing is None:
                 low, high = (float(each) for each in X.detach().aminmax())
                 if not (low >= 0 and high < np.inf):
@@ -306,14 +308,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return self._meant(X, features, sample_weight, weights)
 
     def _meant(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
-        """X as the settings and the weights mean it, without bad entries."""
+        """Return X as the settings and the weights mean it; bad entries are an error."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_samples(weighted(X, sample_weight, weights, implicit), missing, implicit)
         refuse_bad_entries(X, given_rows(sample_weight), features.names)
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
-        """Shape, type and feature names by scikit-learn's rules; ``refuse_bad_entries`` checks the entries."""
+        """Check shape, type and feature names by scikit-learn's rules; ``_meant`` checks the entries."""
         learnt = None if reset else self._fitted.features
         if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
             if learnt is None:

@@ -1,4 +1,4 @@
-"""What a fitted model tells others about itself: AnnData objects, the files of its coefficients, and reports."""
+"""Descriptions of a fitted model: for AnnData objects, for files of coefficients, and for reports."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Inference:
         """The set H that coefficients lie in."""
         return self._both_sets[1]
 
-    @property
+    @cached_property
     def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
         return (self.sets or Sets()).where("simplex" if self.fitted.shares else "nonnegative")
 

@@ -42,6 +42,7 @@ from onmf.samples import Samples, as_samples, given_rows, weighted
 
 log = logging.getLogger("onmf")
 
+NAMES = [each.name for each in ONLINE]
 Weights = tuple[Any, Any]  # of samples, and of entries, as the user gave them
 
 
@@ -285,7 +286,7 @@ class OnlineNMF(NMF):
         self, X: Any, weights: Weights, configured: _Configured, keep: Checkpoint | None, resume: bool, resume_from: Any
     ) -> Self:
         """Learn, and write checkpoints that nobody else writes."""
-        recipe, reading = configured.recipe, configured.reading
+        recipe, reading, configured.learned = configured.recipe, configured.reading, None
         if keep is not None:
             reading = replace(reading, marked=True, verify=keep.verify)
         settings = self.get_params(deep=False) | {"divergence": model_file.lasting(self.divergence, recipe.divergence)}
@@ -379,7 +380,7 @@ class OnlineNMF(NMF):
     def _course(
         self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
     ) -> Iterator[tuple[Learned, Progress | None]]:
-        """What is learnt, batch by batch or round by round."""
+        """Learn batch by batch or round by round."""
         given = reading, features, generators(self.random_state), begun
         if isinstance(data, Source):
             return learner.run(recipe, data, *given)
@@ -412,16 +413,15 @@ class OnlineNMF(NMF):
     # Settings
 
     def _configured(self) -> _Configured:
-        """The settings as the learner takes them, checked; made anew when one of them has been replaced."""
-        given = [getattr(self, each.name) for each in ONLINE]
+        """Return the settings as the learner takes them, checked; they are made anew when one has been replaced."""
+        given = [getattr(self, name) for name in NAMES]
         found = self._configuration
         if found is not None and all(map(operator.is_, given, found.given)):
             return found
         self._check_settings()
         if self.shards is not None:
             require_whole(1, shards=self.shards)
-        settings = {each.name: value for each, value in zip(ONLINE, given, strict=True)}
-        settings["device"] = device_of(self.device)
+        settings = dict(zip(NAMES, given, strict=True)) | {"device": device_of(self.device)}
         reading = Reading.of(settings)
         found = _Configured(given, Recipe.of(settings), reading)
         if isinstance(self.init, str) and self.fixed is None:  # arrays may be changed in place
@@ -435,7 +435,7 @@ class OnlineNMF(NMF):
     # Data
 
     def _source(self, X: Any, weights: Weights, device: str | None) -> tuple[Source | Partitions, Features]:
-        """X as a source of batches, or as partitions, and its features."""
+        """Return X as a source of batches, or as partitions, and its features."""
         if is_distributed(X):
             partitions = partitions_of(X, *weights, self.implicit)
             return partitions, Features.of(partitions.n_features, partitions.feature_names)
@@ -465,7 +465,7 @@ class OnlineNMF(NMF):
         return Rows(X), features
 
     def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Samples, Features]:
-        """One batch as it is learnt from, a tensor on the device that was named, and its features."""
+        """Return one batch as it is learnt from, a tensor on the device that was named, and its features."""
         if is_tensor(X):
             require_samples(X, device, None if known is None else known.state.W.shape[1])
             if device is not None and self._stays(weights):
@@ -477,7 +477,7 @@ class OnlineNMF(NMF):
         return as_samples(samples, self.missing, self.implicit, learning=True), features
 
     def _stays(self, weights: Weights) -> bool:
-        """Can data be learnt from where they are, or is there more to look at than their entries?"""
+        """Tell whether data can be learnt from where they are: there is nothing to look at but their entries."""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
 

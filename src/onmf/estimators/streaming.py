@@ -166,7 +166,7 @@ def _follow(rows: Any, expected: int, missing: int) -> bool:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a pass over data has shown of a model's components."""
+    """Usage and coherence of a model's components, as one pass over data has shown them."""
 
     samples: int
     usage: Array  # (K,), shares that sum to one

@@ -1,4 +1,4 @@
-"""How a source is read in batches, and where in a leg of it each batch begins."""
+"""Read a source in batches, and tell where in a leg of it each batch begins."""
 
 from __future__ import annotations
 

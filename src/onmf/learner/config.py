@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from onmf import divergences, methods
@@ -90,12 +91,12 @@ class Recipe:
         """The set of the dictionaries, with the known atoms."""
         return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
 
-    @property
+    @cached_property
     def H(self) -> Box | Simplex:
         """The set of the coefficients."""
         return self.sets.where(self.coefficients)[1]
 
-    @property
+    @cached_property
     def shares(self) -> bool:
         """Do the coefficients of a sample sum to one?"""
         return isinstance(self.H, Simplex)

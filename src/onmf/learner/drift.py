@@ -37,7 +37,8 @@ class Drift:
     statistic: float = 0.0  # S / LIMIT: a change from 1 on, and 1 for the batch that shows it
     changes: int = 0  # found so far
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
+        """Raise an error for numbers that no run could have, as a damaged file may hold."""
         require_whole(0, batches=self.batches, changes=self.changes)
         for name in ("weight", "mean", "variance", "statistic"):
             require_at_least(0, **{name: getattr(self, name)})

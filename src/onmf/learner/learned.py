@@ -203,3 +203,4 @@ class Learned(Fitted):
         if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
         self.usage.require_sound(len(self.state.W))
+        self.drift.require_sound()

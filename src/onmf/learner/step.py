@@ -54,8 +54,8 @@ def step(
     """
     started = time.perf_counter()
     lesson = learnt(recipe, learned, batch, rows, repeated=position is not None and position.repeats)
-    learned = replace(learned, loss_to_beat=lesson.loss_to_beat)
-    after = taught(learned, lesson.state, lesson.divergence, lesson.news, time.perf_counter() - started, position)
+    seconds = time.perf_counter() - started
+    after = taught(learned, lesson.state, lesson.divergence, lesson.news, seconds, position, lesson.loss_to_beat)
     return after, told(learned, after, lesson.news, total, rows, lesson.H)
 
 
@@ -66,6 +66,7 @@ def taught(
     news: News,
     seconds: float,
     position: Position | Standing | None,
+    loss_to_beat: float | None = None,
 ) -> Learned:
     """What was learnt, with what samples have made of it; ``divergence`` is in internal units."""
     units, method, history = learned.units, learned.method, learned.history
@@ -80,6 +81,7 @@ def taught(
         divergence=divergence.in_units(1 / units.scale) if adapted else learned.divergence,
         history=history.after(news.samples, seconds, loss),
         position=position,
+        loss_to_beat=learned.loss_to_beat if loss_to_beat is None else loss_to_beat,
         passes=passes,
         pass_began=began,
         raised=learned.raised or news.raised > 0,

@@ -76,7 +76,7 @@ def learnt(
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
     if recipe.device is not None:
-        from onmf.learner.on_device import learnt_on_device  # PyTorch is there, but not for everybody
+        from onmf.learner.device_engine import learnt_on_device  # PyTorch is there, but not for everybody
 
         return learnt_on_device(recipe, learned, batch, rows, repeated=repeated, shards=shards)
     divergence, units, method = learned.divergence, learned.units, learned.method
@@ -85,7 +85,8 @@ def learnt(
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     internal, X, raised = inside(learned, batch, rows)
-    with threads.taken_from_blas(), faults_of_batch(rows):
+    K = len(learned.state.W)
+    with threads.taken_from_blas(internal.values.size * K * K), faults_of_batch(rows):
         engine = HostEngine(
             method.on_shard(shards),
             learned.inside,

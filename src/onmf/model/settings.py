@@ -6,6 +6,7 @@ so that ``onmf --help`` can read it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -279,7 +280,7 @@ def setting(name: str) -> Setting:
     return next(each for each in ONLINE if each.name == name)
 
 
-def defaults(table: tuple[Setting, ...]) -> dict[str, Any]:
+def defaults(table: Iterable[Setting]) -> dict[str, Any]:
     """Return the default values of a table by name."""
     return {each.name: each.default for each in table}
 

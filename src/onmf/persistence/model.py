@@ -21,14 +21,14 @@ from onmf.learner.position import restored
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.model.sets import DictionarySet, Sets
-from onmf.model.settings import ONLINE
+from onmf.model.settings import ONLINE, Setting, defaults
 from onmf.model.state import State
 from onmf.model.units import Units
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
 
 STORED = [each for each in ONLINE if each.stored not in ("never", "divergence")]  # the divergence is stored apart
-USUAL = {each.name: each.default for each in STORED}
+USUAL = defaults(STORED)
 ARRAYS = [each.name for each in STORED if each.stored == "array"]
 
 
@@ -90,15 +90,16 @@ def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
     """Return the settings that ``stored`` was given."""
     if facts.keys() != USUAL.keys():
         raise ValueError(f"its settings are {', '.join(map(str, facts))}")
-    return {each.name: _read_setting(each.name, each.stored, facts[each.name], arrays) for each in STORED}
+    return {each.name: _read_setting(each, facts[each.name], arrays) for each in STORED}
 
 
-def _read_setting(name: str, how: str, fact: Any, arrays: Mapping[str, Any]) -> Any:
-    match how:
-        case "array" if fact is not None and not isinstance(fact, str):
-            if len(arrays[name]) != fact:
-                raise ValueError(f"{name} has {len(arrays[name])} rows, not {fact!r}")
-            return arrays[name]
+def _read_setting(setting: Setting, fact: Any, arrays: Mapping[str, Any]) -> Any:
+    match setting.stored:
+        case "array" if not isinstance(fact, str) and fact is not setting.default:
+            array = arrays[setting.name]
+            if len(array) != fact:
+                raise ValueError(f"{setting.name} has {len(array)} rows, not {fact!r}")
+            return array
         case "method":
             return _method(fact, Choice)
         case "sets":
@@ -152,7 +153,7 @@ def _restored(
     arrays: Mapping[str, Any], facts: Mapping[str, Any], own: Divergence | None
 ) -> tuple[dict[str, Any], Learned]:
     given, divergence = _divergences(arrays, facts["divergence"], own)
-    settings = _settings(arrays, facts["settings"]) | {"divergence": given, "callbacks": None, "verbose": 0}
+    settings = defaults(ONLINE) | _settings(arrays, facts["settings"]) | {"divergence": given}
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
     C, source = DictionarySet(state["eps"], state["fixed"], read_back(state["high"])), facts["source"]
@@ -181,9 +182,9 @@ def _restored(
         drift=Drift(**facts["drift"]),
     )
     learned.require_sound()
-    divergence.for_data(learned.units.mean, W.shape[1])  # refuses a matrix that does not fit the features
+    divergence.for_data(learned.units.mean, W.shape[1])  # raises an error for a matrix that does not fit the features
     _require_statistics(learned, recipe)
-    continued(recipe, learned)  # refuses settings that do not fit what was learnt
+    continued(recipe, learned)  # raises an error for settings that do not fit what was learnt
     return settings, learned
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.known import Known, as_dense
 from onmf.insight import noise
 from onmf.insight.convergence import Course
 from onmf.insight.features import frame_seconds
@@ -171,8 +170,8 @@ def residuals(subject: Subject, found: Assessment) -> Chart | None:
 def _entries(subject: Subject, found: Assessment) -> tuple[Array, Array]:
     """Return known entries and their positive fits, of features drawn from those that are not all zero."""
     columns = np.sort(np.random.default_rng(0).permutation(subject.F)[: 4 * COLUMNS])
-    whole = as_dense(found.X)
-    X, known = (whole.X, whole.present > 0) if isinstance(whole, Known) else (whole, np.ones(whole.shape, dtype=bool))
+    whole = found.X.densified()
+    X, known = whole.matrix, whole.entry_weights > 0 if whole.masked else np.ones(whole.shape, dtype=bool)
     columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
     fits = np.asarray(found.H @ subject.W[:, columns], dtype=np.float64)
     usable = known[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)

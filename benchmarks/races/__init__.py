@@ -1,4 +1,0 @@
-"""Races against other libraries: one file per contestant, one per data set, one scorer.
-
-``make bench`` runs them all; ``python -m benchmarks.races.run --help`` says how to run some.
-"""
