@@ -18,11 +18,12 @@ import scipy.sparse
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
+from onmf.coefficients.losses import scales
 from onmf.coefficients.problem import Problem
 from onmf.data import Batches
 from onmf.device import choose_device as placing
 from onmf.device.choose_device import device_of
-from onmf.divergences import Divergence, Partial
+from onmf.divergences import Divergence
 from onmf.learner import batching as cuts
 from onmf.learner import exchange
 from onmf.methods import Surrogate, quadratics
@@ -32,6 +33,7 @@ from onmf.model.state import State
 from onmf.samples import Samples
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
+from tests.learning import updated
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
@@ -91,7 +93,7 @@ def test_formulas_give_the_same_numbers_on_tensors(divergence: Divergence, devic
     Y = X + np.random.default_rng(1).uniform(0.1, 1.0, X.shape)
     Y[0] = np.maximum(X[0], 1e-3)  # where the chord has no length
     x, y = (torch.as_tensor(each, device=device) for each in (X, Y))
-    np.testing.assert_allclose(divergence.valued(xp, x, y).sum(dim=1).cpu(), divergence.value(X, Y), rtol=1e-9)
+    np.testing.assert_allclose(divergence.d(xp, x, y).sum(dim=1).cpu(), divergence.value(X, Y), rtol=1e-9)
     for newton in (False, True):
         expected = divergence.newton_model(X, Y) if newton else divergence.model(X, Y)
         for one, other in zip(divergence.modelled(xp, x, y, newton), expected, strict=True):
@@ -104,7 +106,7 @@ def test_a_divergence_in_other_units_too(device: str) -> None:
     inside = LogCosh().in_units(3.0)
     X, Y = data(n=20) + 0.5, data(n=20)[::-1] + 1.0
     x, y = (torch.as_tensor(np.ascontiguousarray(each), device=device) for each in (X, Y))
-    np.testing.assert_allclose(inside.valued(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
+    np.testing.assert_allclose(inside.d(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
     for one, other in zip(inside.modelled(xp, x, y), inside.model(X, Y), strict=True):
         np.testing.assert_allclose(one.cpu(), other, rtol=1e-8)
 
@@ -119,7 +121,7 @@ def test_precise_coefficients_are_as_good_as_those_of_the_processor(divergence: 
     loss = model.loss(X)
     alike = divergence.convex and divergence.smooth
     assert model.set_params(device=device).loss(X) <= loss * (1.002 if alike else 1.01)
-    scale = float(divergence.scale(X).mean())
+    scale = float(scales(divergence, Samples(X)).mean())
     H, other = (model.set_params(device=each).transform(X) for each in (device, None))
     if alike:
         fits = (each @ model.components_ for each in (H, other))
@@ -139,10 +141,9 @@ def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
 # The dictionary step
 
 
-def one_step(divergence: Divergence, method: Surrogate, state: State, X: Any, H: Any, weights: Any) -> State:
+def one_step(divergence: Divergence, method: Surrogate, state: State, X: Samples, H: Any) -> State:
     """As the processor makes it."""
-    problem = Problem(divergence, X, state.W, Box(), Penalty(), weights)
-    return method.apply(divergence, state.copy(), method.local(problem, H))
+    return updated(method, state.copy(), Problem(divergence, X, state.W, Box(), Penalty()), H)
 
 
 @pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:1", "beta:1.5"])
@@ -152,29 +153,29 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
 ) -> None:
     monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 300)  # until nothing moves
     monkeypatch.setattr(surrogates, "SWEEPS", 300)
-    inner, rng = divergences.get(name), np.random.default_rng(2)
-    divergence: Divergence = Partial(inner) if kind == "known" else inner
-    X: Any = data(inner, 80) + 0.1
+    divergence, rng = divergences.get(name), np.random.default_rng(2)
+    X: Any = data(divergence, 80) + 0.1
     penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "priced" else Penalties()
     method = Surrogate(tau=40, max_memory=0 if kind == "diagonal" else 2**30, sparse=False)
     C = DictionarySet(fixed=1 if kind == "fixed" else 0)
-    state = replace(method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C), penalties=penalties)
+    start = method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C, masked=kind == "known")
+    state = replace(start, penalties=penalties)
     weights = rng.uniform(0.5, 2.0, 40) if kind == "weighted" else None
     present = rng.uniform(0.0, 2.0, (80, F)) * (rng.random((80, F)) < 0.8) if kind == "known" else None
     for part in (slice(0, 40), slice(40, 80)):
         H = rng.uniform(0.1, 2.0, (40, K))
-        some = X[part] if present is None else Samples(X[part], present[part], absent="missing")
-        expected = one_step(divergence, method, state, some, H, weights)
+        some = Samples(X[part], None if present is None else present[part], weights)
+        expected = one_step(divergence, method, state, some, H)
         twin = twin_of(SurrogateTwin, state, device)
         there = torch.as_tensor(H, device=device)
         held = None if present is None else torch.as_tensor(present[part], device=device)
-        problem = problems.Problem(inner, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
+        problem = problems.Problem(divergence, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
         n = 40.0 if weights is None else float(weights.sum())
         count = None if weights is None else torch.as_tensor(weights, device=device)[:, None]
         clock = state.clock + n
         rho = method.weight(divergence, clock, n)
         fit = problem.fit(there)
-        after = twin.after(inner, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
+        after = twin.after(divergence, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
         found = state_of(after, state, n, clock, 1)
         for entry in expected.memory:
             wanted = expected.memory[entry]
@@ -216,18 +217,16 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
         X = X * (rng.random(X.shape) < 0.4)
     present = rng.uniform(0.5, 1.5, X.shape) * (rng.random(X.shape) < 0.8) if kind == "known" else None
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
-    given: Any = X if present is None else Samples(X, present, absent="missing")
-    given = scipy.sparse.csr_matrix(X) if kind == "sparse" else given
-    inside = Partial(divergence) if kind == "known" else divergence
+    given = Samples(scipy.sparse.csr_matrix(X) if kind == "sparse" else X, present)
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
     some = SamplesThere(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
     coefficients = torch.as_tensor(H, device=device)
-    for found, expected in zip(some.grams(coefficients, W), exchange._grams(inside, given, H, W), strict=True):
+    for found, expected in zip(some.grams(coefficients, W), exchange._grams(divergence, given, H, W), strict=True):
         np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)
     rows = slice(0, None, 2)
     worst = int(np.argmax(X[rows].sum(axis=1)))  # some fit is too small there
     new = some.lacking(rows, coefficients, W, worst)
-    wanted = exchange._lacking(inside, given[rows], H[rows], W, worst)
+    wanted = exchange._lacking(divergence, given[rows], H[rows], W, worst)
     assert new is not None
     assert wanted is not None
     np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-12)
@@ -373,6 +372,16 @@ def test_tensors_are_taken_and_given(device: str) -> None:
     on_processor = quick(None).fit(torch.as_tensor(X))  # tensors of the processor are arrays
     np.testing.assert_array_equal(on_processor.components_, quick(None).fit(X).components_)
     assert isinstance(on_processor.transform(torch.as_tensor(X)), torch.Tensor)
+
+
+def test_tensors_whose_coefficients_the_processor_finds_are_taken_and_given(device: str) -> None:
+    X = data(n=200)
+    there = torch.as_tensor(X, device=device)
+    model = quick(device, divergence="l1").fit(there)
+    H = model.transform(there)
+    assert H.device == there.device
+    np.testing.assert_array_equal(H.cpu().numpy(), model.transform(X))
+    assert model.loss(there) == model.loss(X)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_a_coefficient_solver_is_one_new_file(added: Callable[[str], ModuleType]
     )
     assert fast.converged.all()
     assert fast.iterations.mean() < 0.5 * plain.iterations.mean()
-    with pytest.raises(ValueError, match=r"Accelerated refuses kl: .* use armijo"):
+    with pytest.raises(ValueError, match=r"Accelerated cannot solve kl: .* use armijo"):
         OnlineNMF(3, divergence="kl", method="paper:solver=accelerated").fit(X)
 
 
@@ -213,6 +213,6 @@ def test_a_command_is_one_new_file(added: Callable[[str], ModuleType]) -> None:
     runner = CliRunner()
     assert "List the heaviest features" in runner.invoke(cli.app, ["--help"], env={"COLUMNS": "200"}).stdout
     assert runner.invoke(cli.app, ["fit", "x.csv", "-k", "3", "-o", "m"]).exit_code == 0
-    said = runner.invoke(cli.app, ["atoms", "m", "--top", "2"]).stdout.splitlines()
+    said = runner.invoke(cli.app, ["components", "m", "--top", "2"]).stdout.splitlines()
     W = onmf.load("m").components_
     assert said == [f"{k}: {', '.join(np.array(list('abcdefghij'))[np.argsort(-W[k])[:2]])}" for k in range(3)]
