@@ -493,10 +493,10 @@ def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
         em.set_params(method="surrogate").partial_fit(X)
     assert em.set_params(method="auto").partial_fit(X).method_.name == "em"
     holes = np.where(X == 0, np.nan, X)
-    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
+    with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
         quick("cpu", method="em", missing="nan").fit(holes)
     begun = quick(None, method="em", missing="nan").fit(holes).set_params(device="cpu")
-    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
+    with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
         begun.partial_fit(holes)
     shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="solved by the processor only: set_params"):
@@ -564,7 +564,7 @@ def test_where_memory_runs_out_chunks_become_smaller_once(
     with caplog.at_level(logging.WARNING, "onmf"):
         model = quick("cpu", method="auto", init="uniform").fit(X)
     assert (sizes[0], max(sizes[1:]) <= 100, model.n_samples_seen_) == (256, True, 1000)
-    assert caplog.messages == ["The memory of cpu is full; going on with chunks of a quarter of their size."]
+    assert caplog.messages == ["The memory of cpu is full; continuing with chunks of a quarter of their size."]
     most = 10
     before = model.components_.copy()
     with pytest.raises(MemoryError, match="the memory of cpu is full, even with small chunks; free some of it"):

@@ -64,7 +64,7 @@ class Solver:
                     ) from None
                 size, scarce = max(1, size // 8), True
                 torch.cuda.empty_cache()
-                log.warning("The memory of %s is full; going on with an eighth of the samples at a time.", device)
+                log.warning("The memory of %s is full; continuing with an eighth of the samples at a time.", device)
                 continue
             yield found
             first = rows.stop
