@@ -16,8 +16,7 @@ from onmf import OnlineNMF, Progress, load, methods, save
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
-from onmf.methods.adaptive import FACTORS
-from onmf.methods.averages import SHARE, WIDEST, WINDOW, Averages, Slopes
+from onmf.methods.adaptive import FACTORS, SHARE, WIDEST, WINDOW, Averages, Slopes
 from onmf.methods.steps import Step
 from onmf.model.sets import DictionarySet
 from onmf.persistence import file as model_file

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reproduction import __main__ as cli
-from reproduction import contestants, faces, synthetic, topics
+from reproduction import contest, faces, synthetic, topics
 from reproduction.datasets.files import VARIABLE
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Synthetic
@@ -27,12 +27,12 @@ from reproduction.trial import Trial
 
 # Sizes at which a run takes seconds; a process of its own is told the same.
 TINY = """
-from reproduction import contestants, faces, sensitivity, synthetic, topics
+from reproduction import contest, faces, sensitivity, synthetic, topics
 synthetic.Synthetic.SIZES["small"] = (400, 12, 3, 8)
 sensitivity.Sensitivity.SIZES["small"] = (400, 6, 3, 8)
 topics.SIZES["small"] = (120, 400, 500, 20)
 faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6, 1
-contestants.MOST_ITERATIONS = 60
+contest.MOST_ITERATIONS = 60
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
 CHROMIUM = shutil.which("chromium")
@@ -42,7 +42,7 @@ DRIVER = shutil.which("chromedriver")
 @pytest.fixture(scope="module", autouse=True)
 def _tiny() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contestants, "MOST_ITERATIONS", contestants.MOST_ITERATIONS)
+        patch.setattr(contest, "MOST_ITERATIONS", contest.MOST_ITERATIONS)
         for sizes in (Synthetic.SIZES, Sensitivity.SIZES, topics.SIZES, faces.COPIES, faces.COMPONENTS, faces.SUBJECTS):
             patch.setitem(sizes, "small", sizes["small"])
         exec(TINY)  # noqa: S102 - so that both processes have the same

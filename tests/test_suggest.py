@@ -18,8 +18,13 @@ from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf.cli import main as cli
 from onmf.data.examples import Planted
+<<<<<<< HEAD
 from onmf.selection.divergence import Suggestion
 from reproduction.datasets import bbc, piano, yaleb
+=======
+from onmf.selection.divergence.suggestion import Suggestion
+from reproduction.datasets import matlab, texts
+>>>>>>> repro
 
 Noise = Callable[[Array, np.random.Generator], Array]
 
@@ -297,9 +302,9 @@ def test_the_command_refuses_a_picture_that_cannot_be_written_before_it_reads(tm
 
 
 REAL: dict[str, tuple[str, Callable[[], Any]]] = {
-    "BBC": ("kl", lambda: bbc.load().counts),
-    "piano": ("is", piano.load),
-    "Yale B": ("huber", lambda: yaleb.load().images),
+    "BBC": ("kl", lambda: texts.load_bbc().counts),
+    "piano": ("is", matlab.load_piano),
+    "Yale B": ("huber", lambda: matlab.load_yaleb().images),
 }
 
 

@@ -18,7 +18,7 @@ from onmf.device.entries import Entries, MultiplicativeSteps
 from onmf.device.problem import positive, xp
 from onmf.divergences import Divergence
 from onmf.methods.em import EM, order_of
-from onmf.methods.evidence import ENOUGH_EVIDENCE, FLOOR, RARE
+from onmf.methods.floors import ENOUGH_EVIDENCE, FLOOR, RARE
 from onmf.methods.penalised import divided
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
-from onmf._support.checks import require_whole
-from onmf._support.seeds import generators
+from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream

@@ -15,9 +15,8 @@ from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.initial_dictionary import initial_dictionary
-from onmf.learner.learned import Coverage, Learned
+from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.update import faults_of_batch
-from onmf.learner.usage import Usage
 from onmf.model.fixed import beside, known_atoms, require_fittable
 from onmf.model.units import Units
 from onmf.samples import Samples

@@ -17,7 +17,7 @@ from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped
 from onmf.learner.position import Marks, Position
 from onmf.learner.resume import Leg, legs, require_same_past
-from onmf.learner.step import Progress, step
+from onmf.learner.update import Progress, step
 from onmf.model.validation import DataError, refuse_bad_entries
 
 

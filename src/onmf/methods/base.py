@@ -14,7 +14,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
-from onmf._support.constants import Constants
+from onmf._support.registry import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence

@@ -17,7 +17,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
-from onmf.methods.scales import carried, falling, resized
+from onmf.methods.penalised import carried, falling, resized
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 

@@ -26,7 +26,7 @@ from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import PENALISED_EFFORT, Method
-from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
+from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.penalised import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.model.penalty import NO_PENALTIES, Penalties

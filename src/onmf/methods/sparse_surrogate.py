@@ -28,8 +28,8 @@ from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.em import EM, coefficient_sums, order_of, ratios, square_sums, visits_worth
-from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
-from onmf.methods.scales import carried, falling, resized
+from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
+from onmf.methods.penalised import carried, falling, resized
 from onmf.methods.schedules import Growing
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
