@@ -16,18 +16,11 @@ from pathlib import Path
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.data import repeat
-<<<<<<< HEAD
-from onmf.methods import EM, floors as evidence
-from reproduction.contestants import MOST_ITERATIONS
-from reproduction.datasets import bbc
-from reproduction.documents import documents
-from reproduction.topics import PASSES, SIZES
-=======
-from onmf.methods import EM, evidence
+from onmf.methods import EM
+from onmf.methods import floors as evidence
 from reproduction.contest import MOST_ITERATIONS
 from reproduction.datasets import texts
 from reproduction.topics import PASSES, SIZES, documents
->>>>>>> repro
 from reproduction.trial import uniform_start
 
 

@@ -18,13 +18,8 @@ from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf.cli import main as cli
 from onmf.data.examples import Planted
-<<<<<<< HEAD
 from onmf.selection.divergence import Suggestion
-from reproduction.datasets import bbc, piano, yaleb
-=======
-from onmf.selection.divergence.suggestion import Suggestion
 from reproduction.datasets import matlab, texts
->>>>>>> repro
 
 Noise = Callable[[Array, np.random.Generator], Array]
 
