@@ -22,7 +22,7 @@ from onmf import Checkpoint, OnlineNMF, divergences
 from onmf.coefficients.losses import scales
 from onmf.coefficients.problem import Problem
 from onmf.data import Batches
-from onmf.device import choose_device as placing
+from onmf.device import choose_device
 from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence
 from onmf.learner import batching as cuts
@@ -128,7 +128,7 @@ def test_precise_coefficients_are_as_good_as_those_of_the_processor(divergence: 
         assert abs(one - two) <= 2e-4 * scale
 
 
-def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
+def test_penalties_and_missing_entries_are_those_of_the_processor(device: str) -> None:
     X = data()
     X[::3, ::4] = np.nan
     model = quick(None, missing="nan", l1_coefficients=0.1, l2_coefficients=0.1).fit(X)
@@ -146,7 +146,7 @@ def one_step(divergence: Divergence, method: Surrogate, state: State, X: Samples
 
 
 @pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:1", "beta:1.5"])
-@pytest.mark.parametrize("kind", ["plain", "weighted", "known", "fixed", "priced", "diagonal"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "known", "fixed", "penalised", "diagonal"])
 def test_a_step_of_the_dictionary_is_that_of_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
     monkeypatch.setattr(surrogates, "SWEEPS", 300)
     divergence, rng = divergences.get(name), np.random.default_rng(2)
     X: Any = data(divergence, 80) + 0.1
-    penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "priced" else Penalties()
+    penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "penalised" else Penalties()
     method = Surrogate(tau=40, max_memory=0 if kind == "diagonal" else 2**30, sparse=False)
     C = DictionarySet(fixed=1 if kind == "fixed" else 0)
     start = method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C, masked=kind == "known")
@@ -320,19 +320,19 @@ def test_weights_count_as_repetitions(device: str) -> None:
     )
 
 
-def test_holes_fixed_atoms_and_penalties_are_learnt_with(device: str) -> None:
+def test_missing_entries_fixed_components_and_penalties_are_learnt_with(device: str) -> None:
     X = data(n=800)
-    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
-    losses = [quick(each, missing="nan").fit(holes).set_params(missing=None).loss(X) for each in (None, device)]
+    missing_some = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
+    losses = [quick(each, missing="nan").fit(missing_some).set_params(missing=None).loss(X) for each in (None, device)]
     assert losses[1] <= 1.03 * losses[0]
-    atom = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
-    atom /= atom.max()
-    model = quick(device, fixed=atom).fit(X)
-    np.testing.assert_array_equal(model.components_[0], atom[0])
-    prices: dict[str, Any] = dict.fromkeys(
+    component = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
+    component /= component.max()
+    model = quick(device, fixed=component).fit(X)
+    np.testing.assert_array_equal(model.components_[0], component[0])
+    penalties: dict[str, Any] = dict.fromkeys(
         ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"), 0.02
     )
-    both = [quick(each, **prices).fit(X) for each in (None, device)]
+    both = [quick(each, **penalties).fit(X) for each in (None, device)]
     assert both[1].loss(X) == pytest.approx(both[0].loss(X), rel=0.02)
     assert both[1].components_.sum() == pytest.approx(both[0].components_.sum(), rel=0.05)
 
@@ -347,7 +347,7 @@ def test_sparse_data_are_learnt_as_dense_ones(device: str) -> None:
     np.testing.assert_allclose(streamed.components_, dense.components_, rtol=1e-9)
 
 
-def test_a_sparse_matrix_whose_indices_point_outside_is_refused(device: str) -> None:
+def test_a_sparse_matrix_whose_indices_point_outside_raises_an_error(device: str) -> None:
     X = scipy.sparse.csr_matrix(data(n=50))
     X.indices[7] = 99
     with pytest.raises(ValueError, match="The sparse matrix is damaged"):
@@ -415,7 +415,7 @@ def test_tensors_whose_coefficients_the_processor_finds_are_taken_and_given(devi
     ],
     ids=["deep", "empty", "sparse", "negative"],
 )
-def test_bad_tensors_are_refused(given: Any, sentence: str, device: str) -> None:
+def test_bad_tensors_raise_an_error(given: Any, sentence: str, device: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quick(device).fit(given)
 
@@ -478,7 +478,7 @@ def test_batches_do_not_depend_on_whether_data_stay_on_the_device(device: str, m
     assert told[0] == told[1]
 
 
-def test_a_tensor_with_other_features_is_refused(device: str) -> None:
+def test_a_tensor_with_other_features_raises_an_error(device: str) -> None:
     model = quick(device).fit(data())
     with pytest.raises(ValueError, match="X has 5 features, but the model was learnt from 12"):
         model.transform(torch.ones((3, 5)))
@@ -498,7 +498,7 @@ def test_a_tensor_with_other_features_is_refused(device: str) -> None:
     ],
     ids=["method", "divergence", "simplex", "reservoir", "name"],
 )
-def test_what_runs_on_the_processor_only_is_refused(settings: dict[str, Any], sentence: str) -> None:
+def test_what_runs_on_the_processor_only_raises_an_error(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         OnlineNMF(K, **({"device": "cpu"} | settings)).fit(data())
 
@@ -513,12 +513,12 @@ def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
     with pytest.raises(ValueError, match="begun with method 'em' and cannot continue with 'surrogate'"):
         em.set_params(method="surrogate").partial_fit(X)
     assert em.set_params(method="auto").partial_fit(X).method_.name == "em"
-    holes = np.where(X == 0, np.nan, X)
+    missing_some = np.where(X == 0, np.nan, X)
     with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
-        quick("cpu", method="em", missing="nan").fit(holes)
-    begun = quick(None, method="em", missing="nan").fit(holes).set_params(device="cpu")
+        quick("cpu", method="em", missing="nan").fit(missing_some)
+    begun = quick(None, method="em", missing="nan").fit(missing_some).set_params(device="cpu")
     with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
-        begun.partial_fit(holes)
+        begun.partial_fit(missing_some)
     shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="solved by the processor only: set_params"):
         shares.transform(X)
@@ -530,7 +530,7 @@ def test_without_pytorch_or_a_gpu_the_cure_is_said(monkeypatch: pytest.MonkeyPat
     def missing(name: str) -> Any:
         return None if name == gone else real(name)
 
-    monkeypatch.setattr(placing.importlib.util, "find_spec", missing)
+    monkeypatch.setattr(choose_device.importlib.util, "find_spec", missing)
     gone = "torch"
     with pytest.raises(ImportError, match=r"^device='cpu' needs PyTorch; install it with pip install 'onmf\[gpu\]'"):
         device_of("cpu")

@@ -29,7 +29,7 @@ torch.set_num_threads(1)  # processes share the cores
 
 
 def rounding(device: str) -> float:
-    """How far a result may be off: kernels in Triton take plain numbers, such as prices, in single precision."""
+    """How far a result may be off: kernels in Triton take plain numbers, such as penalties, in single precision."""
     return 1e-9 if device == "cpu" else 1e-6
 
 
@@ -74,7 +74,7 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
 
 
 @pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:1.7"])
-@pytest.mark.parametrize("kind", ["sparse", "dense", "weighted", "fixed", "priced", "clipped"])
+@pytest.mark.parametrize("kind", ["sparse", "dense", "weighted", "fixed", "penalised", "clipped"])
 def test_em_learns_what_it_learns_on_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +83,7 @@ def test_em_learns_what_it_learns_on_the_processor(
     settings: dict[str, Any] = {"divergence": name, "method": "em", "batch_size": 400, "max_passes": 2}
     if kind == "fixed":
         settings["fixed"] = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
-    elif kind == "priced":
+    elif kind == "penalised":
         settings |= dict.fromkeys(("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"), 0.02)
     elif kind == "clipped":
         settings["clip"] = (0.01, 20.0)
@@ -100,7 +100,7 @@ def test_em_learns_what_it_learns_on_the_processor(
     assert states[1].method == states[0].method
 
 
-def test_a_model_from_a_file_exchanges_the_same_atoms(device: str, tmp_path: Path) -> None:
+def test_a_model_from_a_file_exchanges_the_same_components(device: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = scipy.sparse.csr_matrix(
         rng.poisson(rng.gamma(0.3, 1, (3000, 6)) @ rng.gamma(0.3, 1, (6, 200)) * 0.1).astype(np.float32)

@@ -56,7 +56,7 @@ def relative(W: Any, divergence: str) -> float:
 
 
 def sweeps() -> None:
-    """What so many sweeps of coordinate descent leave of the loss, under squared l2."""
+    """Print what sweeps of coordinate descent leave of the loss, under squared l2, by their number."""
     drawn = Synthetic("squared_l2")
     model = OnlineNMF(K, divergence="squared_l2", **SETTINGS).fit(drawn.on_host(40_000))
     W = torch.as_tensor(model.components_)
@@ -70,7 +70,7 @@ def sweeps() -> None:
 
 
 def delays(samples: int) -> None:
-    """The loss after so many samples in chunks of 1,024, by the delay of the weights."""
+    """Print the loss after some numbers of samples in chunks of 1,024, by the delay of the weights."""
     for divergence in ("kl", "squared_l2"):
         X = Synthetic(divergence).on_host(samples)
         for delay in (2.0, 10.0, 30.0, 100.0):
@@ -107,7 +107,7 @@ class Large(EM):
 
 
 def sparse(samples: int) -> None:
-    """em on sparse counts of 20,000 genes: the mean loss by its chunks and by when atoms are exchanged."""
+    """Print the mean loss of em on sparse counts of 20,000 genes, by its chunks and when components are exchanged."""
     usual = exchange.due
     for entries in (230, 800):
         X = cells(samples + 500, entries)

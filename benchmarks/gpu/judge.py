@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
-from onmf.device.solver import DeviceSolver
+from onmf.device.problem import DeviceSolver
 from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 from onmf.model.units import Units

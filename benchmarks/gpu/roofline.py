@@ -1,4 +1,4 @@
-"""What share of the chip each part of a step reaches: its operations and bytes over its time, against the ceilings."""
+"""The share of the chip that each part of a step reaches: operations and bytes over its time, and the ceilings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ceilings() -> tuple[float, float]:
 
 
 def parts(n: int, F: int, K: int, divergence: str = "kl") -> list[Part]:
-    """Of a chunk of n samples, one round of the coefficients and the dictionary's step."""
+    """Time, for a chunk of n samples, one round of the coefficients and the dictionary's step."""
     draw = torch.Generator("cuda").manual_seed(0)
     W = torch.rand((K, F), generator=draw, device="cuda")
     H = torch.rand((n, K), generator=draw, device="cuda")
@@ -121,7 +121,7 @@ def _targets(problem: DeviceProblem, Y: Any) -> Any:
 
 
 def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[Part]:
-    """Of a chunk of n samples with so many entries each, as em learns from it."""
+    """Time a chunk of n samples with that many entries each, as em learns from it."""
     draw = torch.Generator("cuda").manual_seed(0)
     columns = torch.rand((2 * n, F), generator=draw, device="cuda").topk(entries, dim=1).indices.sort(dim=1).values
     starts = torch.arange(0, 2 * n * entries + 1, entries, device="cuda")
@@ -131,7 +131,7 @@ def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[
     X, m, big = stored.entries(some), n * entries, 4.0
     Wt, H = (torch.rand(shape, generator=draw, device="cuda") for shape in ((F, K), (n, K)))
     mass, made = Wt.sum(dim=0), MultiplicativeSteps(1.0, 0.0, 0.0, 1e-8, 1e8, steps)
-    gathered = big * m * (K + 2)  # atoms, or coefficients, that mostly lie in the cache
+    gathered = big * m * (K + 2)  # components, or coefficients, that mostly lie in the cache
     return [
         Part("sorting entries by features", seconds_of(lambda: torch.sort(X.columns, stable=True)), 0, 32.0 * m),
         Part(
@@ -145,12 +145,12 @@ def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[
 
 
 def sparse_table(n: int, F: int, K: int, entries: int) -> list[str]:
-    """As Markdown."""
+    """Return the table as Markdown."""
     return _table(sparse_parts(n, F, K, entries), f"{n} samples with {entries} of F = {F} entries, K = {K}")
 
 
 def table(n: int, F: int, K: int) -> list[str]:
-    """As Markdown."""
+    """Return the table as Markdown."""
     return _table(parts(n, F, K), f"{n} samples, F = {F}, K = {K}")
 
 

@@ -58,7 +58,7 @@ def with_enough_memory(learning: Callable[[int], Learnt], device: str) -> Learnt
             if device in _smaller:
                 raise MemoryError(_too_large(device)) from None
         _smaller[device] = SMALLER
-        recordings.forget()
+        recordings.clear()
         torch.cuda.empty_cache()
         log.warning("The memory of %s is full; continuing with chunks of a quarter of their size.", device)
         try:
@@ -117,10 +117,12 @@ class DeviceEngine(ABC):
         self.device_state: Any = self.keeps.of(state, str(samples.rows.device))
         there = {"dtype": samples.dtype, "device": samples.rows.device}
         self.H = torch.zeros((len(samples), len(state.W)), **there)
-        self.filled = samples.filled if divergence.domain.x.closed else None  # zeros that stay zeros say nothing
-        if self.filled is not None:
-            samples = replace(samples, numbers=samples.numbers[self.filled])
-            weights = None if weights is None else weights[self.filled.cpu().numpy()]
+        self.filled: Any = slice(None)
+        if divergence.domain.x.closed and not (samples.units.clip and samples.units.clip[0]):
+            filled = samples.filled  # zeros that stay zeros say nothing
+            if len(filled) < len(samples):
+                self.filled, samples = filled, replace(samples, numbers=samples.numbers[filled])
+                weights = None if weights is None else weights[filled.cpu().numpy()]
         self.samples = replace(samples)  # which counts what is raised
         self.counts = None if weights is None else weights.astype(state.W.dtype)
         self.seen, self.clock, self.steps = state.samples, state.clock, 0
@@ -181,7 +183,7 @@ class DeviceEngine(ABC):
 
     def keep(self, chunk: ChunkOnDevice, found: tuple[Any, Any]) -> None:
         """Note the coefficients, and advance the clock."""
-        self.H[chunk.rows if self.filled is None else self.filled[chunk.rows]] = found[0]
+        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = found[0]
         self.seen, self.clock = self.seen + chunk.weight, self.clock + chunk.weight
 
     def result(self) -> BatchResult:

@@ -24,7 +24,7 @@ BLOCK = 512  # numbers that a program has before it at a time
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Those that are stored of samples (n, F), sorted by rows."""
+    """The stored entries of samples (n, F), sorted by rows."""
 
     values: Any  # (m,)
     columns: Any
@@ -34,7 +34,7 @@ class Entries:
 
     @classmethod
     def of_rows(cls, values: Any, columns: Any, starts: Any, some: Any, shape: tuple[int, int]) -> Entries:
-        """Those of some of the compressed rows of a matrix of this shape."""
+        """Return the entries of some of the compressed rows of a matrix of this shape."""
         first = starts[:-1][some]
         lengths = starts[1:][some] - first
         begins = torch.cat([torch.zeros_like(lengths[:1]), torch.cumsum(lengths, 0)])
@@ -45,31 +45,31 @@ class Entries:
 
     @classmethod
     def of_dense(cls, X: Any) -> Entries:
-        """The entries of X (n, F) that are not zero."""
+        """Return the entries of X (n, F) that are not zero."""
         rows, columns = torch.nonzero(X, as_tuple=True)
         starts = torch.searchsorted(rows, torch.arange(X.shape[0] + 1, device=X.device))
         return cls(X[rows, columns], columns, rows, starts, (X.shape[0], X.shape[1]))
 
     @cached_property
     def _by_features(self) -> tuple[Any, Any]:
-        """Where the entries of the first feature are, of the second and so on, and the starts of these."""
+        """The places of the entries, those of the first feature first, and where each feature's start."""
         columns, order = torch.sort(self.columns, stable=True)
         return order, torch.searchsorted(columns, torch.arange(self.shape[1] + 1, device=columns.device))
 
     def summed(self, values: Any, H: Any) -> Any:
-        """V'H (F, K) of a V that has these values where the entries are."""
+        """Return V'H (F, K) of a V that has these values where the entries are."""
         order, starts = self._by_features
         return sums(starts, self.rows[order], values[order], H)
 
     @cached_property
     def totals(self) -> Any:
-        """The sum of each sample's: (n,)."""
+        """The sums of the samples: (n,)."""
         one = torch.ones((1, 1), dtype=self.values.dtype, device=self.values.device)
         return sums(self.starts, torch.zeros_like(self.rows), self.values, one)[:, 0]
 
 
 def sums(starts: Any, places: Any, values: Any, V: Any) -> Any:
-    """sum of v V_p over the values v and places p from a start to the next: (len(starts) - 1, K)."""
+    """Return the sums of v V_p over the values v and places p from a start to the next: (len(starts) - 1, K)."""
     out = torch.empty((len(starts) - 1, V.shape[1]), dtype=V.dtype, device=V.device)
     V = V.contiguous()
     if V.is_cuda:
@@ -79,7 +79,7 @@ def sums(starts: Any, places: Any, values: Any, V: Any) -> Any:
 
 
 def width(K: int) -> int:
-    """Of the block that holds K numbers."""
+    """Return the width of the block that holds K numbers."""
     return int(triton.next_power_of_2(K))
 
 
@@ -112,21 +112,21 @@ class MultiplicativeSteps:
     count: int
 
     def made(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:
-        """The coefficients after them, from H (n, K), and their fits at the entries.
+        """Return the coefficients after the steps, from H (n, K), and their fits at the entries.
 
         Wt is (F, K), and ``mass`` the sums of its columns.
         """
         return self._on_gpu(X, Wt, mass, H) if H.is_cuda else self._plainly(X, Wt, mass, H)
 
     def _plainly(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:
-        atoms = Wt[X.columns]
+        weights = Wt[X.columns]
         for _ in range(self.count):
-            ratio = (X.values / (atoms * H[X.rows]).sum(dim=1)) ** self.order
+            ratio = (X.values / (weights * H[X.rows]).sum(dim=1)) ** self.order
             pull = self.l2 * H
             below = mass + self.l1 + pull
             factor = (sums(X.starts, X.columns, ratio, Wt) / below) ** (below / (self.order * below + pull))
             H = torch.clamp(H * factor, self.low, self.high)
-        return H, (atoms * H[X.rows]).sum(dim=1)
+        return H, (weights * H[X.rows]).sum(dim=1)
 
     def _on_gpu(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:
         H, fits, K = H.clone(memory_format=torch.contiguous_format), torch.empty_like(X.values), H.shape[1]

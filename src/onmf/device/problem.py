@@ -10,22 +10,31 @@ rest.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
 from onmf.device.quadratic_programmes import solve
+from onmf.device.samples import Chunks
+from onmf.device.transfer import moved, to_device
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
+from onmf.model.units import Units
+
+log = logging.getLogger("onmf")
 
 ROUNDS = 2  # of a chunk while it is learnt from
 MOST = 10.0  # times the mass that a sample with missing entries is likely to have, that one component may have
 HALVINGS = 30
 STIFFER = 4.0
 SUFFICIENT = 1e-4  # of the decrease that the slope promises
+BLOCK, MOST_ENTRIES = 8192, 2**27  # samples solved side by side, and numbers of them or of their matrices
 
 
 class _Namespace:
@@ -145,7 +154,7 @@ class DeviceProblem:
 
     @property
     def high(self) -> Any:
-        """What coefficients may not exceed; where entries are missing, what a component can carry."""
+        """The upper bounds of the coefficients; where entries are missing, as much as a component can carry."""
         if self.present is None:
             return self.box.high
         mass, weight = self.W.sum(dim=1), self.present.sum(dim=1)
@@ -238,6 +247,63 @@ def _remaining_gain(problem: DeviceProblem, H: Any, G: Any) -> Any:
     down = torch.clamp(G, min=0) * (H - problem.box.low)
     up = torch.clamp(-G, min=0) * torch.minimum(torch.maximum(reach - H, H), problem.box.high - H)
     return (down + up).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class SolvedBlock:
+    """The coefficients H (n, K) and losses of a block of samples."""
+
+    rows: slice
+    H: Any
+    losses: Any
+    unsolved: int  # samples that have not converged
+    raised: int  # entries outside the domain
+
+
+@dataclass(frozen=True)
+class DeviceSolver:
+    """A dictionary and all else that the coefficients of samples depend on."""
+
+    W: Any  # (K, F)
+    divergence: Divergence  # in the data's units
+    inside: Divergence  # in internal ones
+    units: Units
+    box: Box
+    penalty: Penalty
+    tol: float
+    max_iter: int
+
+    def solved(self, X: Any, device: str) -> Iterator[SolvedBlock]:
+        """Yield precise coefficients of samples or of a tensor, block by block."""
+        K, F = self.W.shape
+        size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
+        W = to_device(self.W, device)
+        first, scarce = 0, False
+        while first < X.shape[0]:
+            rows = slice(first, min(first + size, X.shape[0]))
+            try:
+                found = self._block(X[rows], rows, W)
+            except torch.cuda.OutOfMemoryError:
+                if scarce:
+                    raise MemoryError(
+                        f"the memory of {device} is full; free some of it, or leave device out to compute on the "
+                        "processor."
+                    ) from None
+                size, scarce = max(1, size // 8), True
+                torch.cuda.empty_cache()
+                log.warning("The memory of %s is full; continuing with an eighth of the samples at a time.", device)
+                continue
+            yield found
+            first = rows.stop
+
+    def _block(self, X: Any, rows: slice, W: Any) -> SolvedBlock:
+        there = moved(X, W.device, W.dtype)
+        chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), self.units, self.divergence, W.dtype)
+        V, present = chunks[:]
+        problem = DeviceProblem(self.inside, V, W, self.box, self.penalty, present)
+        H, converged = precise(problem, self.tol, self.max_iter)
+        losses = problem.losses(problem.fit(H))
+        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(chunks.raised))
 
 
 def positive(x: Any) -> Any:

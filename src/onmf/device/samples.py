@@ -127,15 +127,8 @@ class Chunks:
 
     @property
     def filled(self) -> Any:
-        """The places of samples that are not empty; None if all of them are learnt from."""
-        empty = self.rows.empty[self.numbers]
-        if (self.units.clip is not None and self.units.clip[0]) or not bool(empty.any()):
-            return None
-        return torch.nonzero(~empty)[:, 0]
-
-    def first_filled(self, n: int) -> Any:
-        """Return the places of the first samples that are not empty, n at most, as an array."""
-        return torch.nonzero(~self.rows.empty[self.numbers])[:n, 0].cpu().numpy()
+        """The places of the samples that are not empty."""
+        return torch.nonzero(~self.rows.empty[self.numbers])[:, 0]
 
     def entries(self, part: slice) -> Entries:
         """Return samples by their entries above zero, for divergences whose data may contain zeros."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import Array
-from onmf.device.cuda_graphs import Recorded, recordings
+from onmf.device.cuda_graphs import Recorded, recorded
 from onmf.device.device_state import DeviceState, Tensors, feasible
 from onmf.device.engine import ChunkOnDevice, DeviceEngine
 from onmf.device.problem import DeviceProblem, hurried, packed, pairs, positive, unpacked
@@ -283,18 +283,18 @@ class SurrogateEngine(DeviceEngine):
         if not (usual and self.records and present is None and weights is None):
             H, loss, self.device_state = self._step(self.divergence, self.device_state, X, old, new, present, weights)
             return H, loss
-        recorded = recordings.get(self._key(X), lambda: self._record(X))
-        if recorded is not self._recorded:
+        recording = recorded(self._key(X), lambda: self._record(X))
+        if recording is not self._recorded:
             divergence, state = self.divergence, self.device_state
-            recorded.load(2 + self._parameters, [state.W, *state.memory.values()])
-            for place, name in zip(recorded.inputs[2:], divergence.scaled_parameters, strict=False):
+            recording.load(2 + self._parameters, [state.W, *state.memory.values()])
+            for place, name in zip(recording.inputs[2:], divergence.scaled_parameters, strict=False):
                 place.fill_(getattr(divergence, name))
-            self._recorded = recorded
-        recorded.inputs[0].copy_(X)
-        factors = recorded.inputs[1]
+            self._recorded = recording
+        recording.inputs[0].copy_(X)
+        factors = recording.inputs[1]
         factors[0].fill_(old)
         factors[1].fill_(new)
-        H, loss, *_ = recorded.run()
+        H, loss, *_ = recording.run()
         return H, loss
 
     def update(self, chunk: ChunkOnDevice, problem: tuple[ChunkOnDevice, Any, Any], found: tuple[Any, Any]) -> None:

@@ -128,11 +128,8 @@ def _learnt_on_device(
     recipe: Recipe, learned: Learned, batch: Samples, rows: Any, repeated: bool, shards: int
 ) -> Lesson:
     """Learn from one batch with PyTorch; what is checked of coefficients is looked at there first."""
-    from onmf.device.engine import (  # PyTorch is there, but not for everybody
-        DeviceEngine,
-        engine_of,
-        with_enough_memory,
-    )
+    # PyTorch is there, but not for everybody.
+    from onmf.device.engine import DeviceEngine, engine_of, with_enough_memory
     from onmf.device.transfer import chunks_of
 
     device, units, method, weights = str(recipe.device), learned.units, learned.method, batch.sample_weight
@@ -163,13 +160,14 @@ def _learnt_on_device(
         engine, result = with_enough_memory(learning, device)
     unit = learned.divergence.loss_unit(units.scale)
     require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
-    if not np.isfinite(engine.largest) or (recipe.sets == Sets() and engine.largest >= 0.5 * recipe.H.high):
+    largest = engine.largest
+    if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
         given, H = batch.on_host(), result.H.cpu().numpy()
         refuse_infinite(H, given, units.mean, rows)
         refuse_bounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
-        some = batch[samples.first_filled(FEW)].on_host().densified().astype(learned.state.W.dtype)
+        some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified().astype(learned.state.W.dtype)
         internal, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
     weight = len(samples) if weights is None else float(weights.sum(dtype=np.float64))
