@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,8 +26,7 @@ from onmf.device import choose_device as placing
 from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence
 from onmf.learner import batching as cuts
-from onmf.learner import exchange
-from onmf.methods import Surrogate, quadratics
+from onmf.methods import Surrogate, exchange, quadratics
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.model.state import State
@@ -37,16 +37,15 @@ from tests.learning import updated
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
-from onmf.device import problem as problems  # noqa: E402 - they import PyTorch
-from onmf.device import samples  # noqa: E402
-from onmf.device import step as steps  # noqa: E402
+from onmf.device import engine as engines  # noqa: E402 - they import PyTorch
+from onmf.device import problem as problems  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
-from onmf.device.descent import descend  # noqa: E402
-from onmf.device.device_state import state_of, twin_of  # noqa: E402
-from onmf.device.namespace import xp  # noqa: E402
-from onmf.device.surrogate import SurrogateTwin  # noqa: E402
-from onmf.learner import device_engine as on_device  # noqa: E402
-from onmf.learner.exchange_on_device import SamplesThere  # noqa: E402
+from onmf.device import transfer  # noqa: E402
+from onmf.device.device_state import HostCopy  # noqa: E402
+from onmf.device.engine import JudgesOnDevice  # noqa: E402
+from onmf.device.problem import xp  # noqa: E402
+from onmf.device.quadratic_programmes import descend  # noqa: E402
+from onmf.device.surrogate import SurrogateState  # noqa: E402
 
 SEPARABLE = [each for each in examples() if each.separable]
 
@@ -166,17 +165,17 @@ def test_a_step_of_the_dictionary_is_that_of_the_processor(
         H = rng.uniform(0.1, 2.0, (40, K))
         some = Samples(X[part], None if present is None else present[part], weights)
         expected = one_step(divergence, method, state, some, H)
-        twin = twin_of(SurrogateTwin, state, device)
         there = torch.as_tensor(H, device=device)
         held = None if present is None else torch.as_tensor(present[part], device=device)
-        problem = problems.Problem(divergence, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
+        chunk, before = torch.as_tensor(X[part], device=device), SurrogateState.of(state, device)
+        problem = problems.DeviceProblem(divergence, chunk, before.W, Box(), Penalty(), held)
         n = 40.0 if weights is None else float(weights.sum())
         count = None if weights is None else torch.as_tensor(weights, device=device)[:, None]
         clock = state.clock + n
         rho = method.weight(divergence, clock, n)
         fit = problem.fit(there)
-        after = twin.after(divergence, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
-        found = state_of(after, state, n, clock, 1)
+        after = before.after(divergence, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
+        found = after.after_batch(state, clock, 1)
         for entry in expected.memory:
             wanted = expected.memory[entry]
             np.testing.assert_allclose(found.memory[entry], wanted, rtol=1e-6, atol=1e-9 * np.abs(wanted).max())
@@ -194,17 +193,39 @@ def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_p
     divergence = "squared_l2" if kind == "shared" else "kl"
     model = quick(None, method=f"surrogate:max_memory={0 if kind == 'diagonal' else 2**30}", divergence=divergence)
     learned: Any = model.fit(X)._learned
-    twin = twin_of(SurrogateTwin, learned.state, device)
-    back = state_of(twin, learned.state, 0, learned.state.clock, 0)
+    there = SurrogateState.of(learned.state, device)
+    back = there.after_batch(learned.state, learned.state.clock, 0)
     for name, array in learned.state.memory.items():
         np.testing.assert_array_equal(back.memory[name], array)
     np.testing.assert_array_equal(back.W, learned.state.W)
-    assert twin_of(SurrogateTwin, back, device) is twin  # which need not be sent again
+    assert SurrogateState.of(back, device).W is there.W  # which need not be sent again
+    assert SurrogateState.of(replace(back, W=back.W + 1), device).W is not there.W
     T, W = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)), np.random.default_rng(4).uniform(0.1, 1.0, (K, F))
     expected = quadratics.recombined(learned.state.memory, T)
-    changed = state_of(twin.recombined(learned.inside, W, T), learned.state, 0, learned.state.clock, 0)
+    changed = there.recombined(learned.inside, W, T).after_batch(learned.state, learned.state.clock, 0)
     for name, array in expected.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
+
+
+def test_statistics_come_to_the_host_when_somebody_asks_for_them(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[SurrogateState] = []
+    real = SurrogateState.on_host
+
+    def noted(state: SurrogateState) -> Any:
+        copied.append(state)
+        return real(state)
+
+    monkeypatch.setattr(SurrogateState, "on_host", noted)
+    model: Any = quick(device, batch_size=100).fit(data(n=600))
+    memory = model._learned.state.memory
+    assert isinstance(memory, HostCopy)
+    assert not copied
+    kept = pickle.loads(pickle.dumps(model))._learned.state.memory  # noqa: S301 - our own
+    assert (type(kept), len(copied)) == (dict, 1)
+    assert list(kept) == list(memory)
+    for name, array in memory.items():
+        np.testing.assert_array_equal(kept[name], array)
+    assert len(copied) == 1
 
 
 @pytest.mark.parametrize(
@@ -219,7 +240,7 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
     given = Samples(scipy.sparse.csr_matrix(X) if kind == "sparse" else X, present)
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
-    some = SamplesThere(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
+    some = JudgesOnDevice(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
     coefficients = torch.as_tensor(H, device=device)
     for found, expected in zip(some.grams(coefficients, W), exchange._grams(divergence, given, H, W), strict=True):
         np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)
@@ -442,7 +463,7 @@ def test_upper_bounds_on_coefficients_lead_no_step_up(device: str) -> None:
     rng = np.random.default_rng(1)
     W, divergence = torch.as_tensor(rng.uniform(0.0, 1.0, (5, 30)), device=device), divergences.get("huber:0.3")
     X = torch.as_tensor(rng.gamma(0.7, 1.0, (200, 5)) @ rng.uniform(0.0, 1.0, (5, 30)), device=device)
-    problem = problems.Problem(divergence, X, W, Box(0.0, 0.5), Penalty())
+    problem = problems.DeviceProblem(divergence, X, W, Box(0.0, 0.5), Penalty())
     H, _, losses = problems.hurried(problem)
     assert float(H.max()) <= 0.5
     assert bool((losses <= problem.losses(problem.fit(problem.start())) + 1e-9).all())
@@ -550,7 +571,7 @@ def test_this_machine_has_no_gpu_and_says_so(run_main: Run, tmp_path: Path) -> N
 def test_where_memory_runs_out_chunks_become_smaller_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, sizes = steps.hurried, list[int]()
+    real, sizes = surrogates.hurried, list[int]()
 
     def scarce(problem: Any, *arguments: Any, **settings: Any) -> Any:
         sizes.append(len(problem.X))
@@ -558,8 +579,8 @@ def test_where_memory_runs_out_chunks_become_smaller_once(
             raise torch.cuda.OutOfMemoryError
         return real(problem, *arguments, **settings)
 
-    monkeypatch.setattr(steps, "hurried", scarce)
-    monkeypatch.setattr(on_device, "_smaller", {})
+    monkeypatch.setattr(surrogates, "hurried", scarce)
+    monkeypatch.setattr(engines, "_smaller", {})
     X, most = data(n=1000), 100
     with caplog.at_level(logging.WARNING, "onmf"):
         model = quick("cpu", method="auto", init="uniform").fit(X)
@@ -621,9 +642,9 @@ def test_partitions_of_dask_are_learnt_on_the_devices_of_workers() -> None:
 
 @GPU
 def test_large_arrays_go_through_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "STAGE", 10_000)
+    monkeypatch.setattr(transfer, "STAGE", 10_000)
     X = np.random.default_rng(0).random((777, 13))
-    np.testing.assert_array_equal(samples.to_device(X, "cuda:0").cpu(), X)
+    np.testing.assert_array_equal(transfer.to_device(X, "cuda:0").cpu(), X)
 
 
 @GPU

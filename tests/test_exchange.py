@@ -11,8 +11,7 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF, load, save
-from onmf.learner import exchange
-from onmf.methods import quadratics
+from onmf.methods import exchange, quadratics
 from tests.conftest import mahalanobis
 from tests.learning import assert_same_bits, get, memory
 

@@ -17,9 +17,8 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
-from onmf.learner import exchange
 from onmf.learner.initial_dictionary import INITS, initial_dictionary
-from onmf.methods import Paper
+from onmf.methods import Paper, exchange
 from onmf.model.fixed import aligned
 from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.samples import Samples

@@ -156,7 +156,7 @@ class Inference:
         self._warn(raised, unsolved, X.shape[0])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
-        from onmf.device.solving import Solver  # PyTorch is there, but not for everybody
+        from onmf.device.solver import DeviceSolver  # PyTorch is there, but not for everybody
 
         fitted, box = self.fitted, self.box
         if not fitted.divergence.separable or not isinstance(box, Box):
@@ -165,7 +165,7 @@ class Inference:
             require_weighs_entries(fitted.divergence)
         W = fitted.state.W.astype(_precision(X), copy=False)
         sets = fitted.units, box, self.penalty
-        solver = Solver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
+        solver = DeviceSolver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
         raised = unsolved = 0
         for block in solver.solved(X, device):
             found, numbers = block.H, _numbers(block.rows)

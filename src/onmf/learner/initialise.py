@@ -68,7 +68,7 @@ def begin(
         problem = Problem(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
     if recipe.remembered:
-        state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
+        state = replace(state, memory=dict(state.memory) | recipe.remembered.start(state.W))
     adaptive = recipe.divergence.adaptive
     return Learned(
         state=state,

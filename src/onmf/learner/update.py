@@ -16,15 +16,17 @@ from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.learner.algorithm import BatchResult, learn
+from onmf.learner.algorithm import learn
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.engine import HostEngine
 from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.position import Position, Standing
 from onmf.model.sets import Sets
-from onmf.model.state import State
+from onmf.model.state import BatchResult, State
 from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
 from onmf.samples import Samples
+
+FEW = 256  # samples on a device that tell what any dictionary should beat
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,7 @@ def learnt(
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
     if recipe.device is not None:
-        from onmf.learner.device_engine import learnt_on_device  # PyTorch is there, but not for everybody
-
-        return learnt_on_device(recipe, learned, batch, rows, repeated=repeated, shards=shards)
+        return _learnt_on_device(recipe, learned, batch, rows, repeated, shards)
     divergence, units, method = learned.divergence, learned.units, learned.method
     refuse_bad_entries(batch, rows, learned.features.names)
     batch = as_begun(learned, batch)
@@ -102,7 +102,9 @@ def learnt(
         )
         result = learn(engine)
     unit = divergence.loss_unit(units.scale)
-    require_finite(result, rows, unit)
+    state = result.state
+    finite = all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
+    require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
     H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
     refuse_infinite(H, X, units.mean, rows)
     if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
@@ -120,6 +122,61 @@ def learnt(
         Coverage.of(batch) if learned.masked else None,
     )
     return Lesson(result.state, result.divergence, news, H, to_beat)
+
+
+def _learnt_on_device(
+    recipe: Recipe, learned: Learned, batch: Samples, rows: Any, repeated: bool, shards: int
+) -> Lesson:
+    """Learn from one batch with PyTorch; what is checked of coefficients is looked at there first."""
+    from onmf.device.engine import (  # PyTorch is there, but not for everybody
+        DeviceEngine,
+        engine_of,
+        with_enough_memory,
+    )
+    from onmf.device.transfer import chunks_of
+
+    device, units, method, weights = str(recipe.device), learned.units, learned.method, batch.sample_weight
+    if learned.masked or batch.masked:
+        batch = as_begun(learned, batch.on_host())
+    if weights is not None:
+        require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
+    samples = chunks_of(batch, device, units, learned.divergence, learned.state.W.dtype)
+    if not samples.rows.sound:
+        refuse_bad_entries(batch.on_host(), rows, learned.features.names)
+
+    def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
+        engine = engine_of(method)(
+            method.on_shard(shards),
+            learned.inside,
+            learned.state.on_shard(shards),
+            samples,
+            weights=weights,
+            box=recipe.H,
+            adapt=method.adapts and learned.adaptive,
+            repeated=repeated,
+            exchanges=shards == 1,
+            smaller=smaller,
+        )
+        return engine, learn(engine)
+
+    with faults_of_batch(rows):
+        engine, result = with_enough_memory(learning, device)
+    unit = learned.divergence.loss_unit(units.scale)
+    require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
+    if not np.isfinite(engine.largest) or (recipe.sets == Sets() and engine.largest >= 0.5 * recipe.H.high):
+        given, H = batch.on_host(), result.H.cpu().numpy()
+        refuse_infinite(H, given, units.mean, rows)
+        refuse_bounded(H, recipe.H.high, given, units.scale, rows)
+    to_beat = learned.loss_to_beat
+    if not learned.history.entries and shards == 1:
+        some = batch[samples.first_filled(FEW)].on_host().densified().astype(learned.state.W.dtype)
+        internal, _ = units.inside(some, learned.divergence, rows)
+        to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
+    weight = len(samples) if weights is None else float(weights.sum(dtype=np.float64))
+    covered = Coverage.of(batch) if learned.masked else None
+    raised, zeros = int(engine.samples.raised), samples.rows.zeros
+    news = News(len(samples), result.loss, weight, Usage(engine.usage), raised, zeros, covered)
+    return Lesson(result.state, result.divergence, news, None, to_beat)
 
 
 def inside(learned: Learned, batch: Samples, rows: Any = None) -> tuple[Samples, Samples, int]:
@@ -142,15 +199,14 @@ def as_begun(learned: Learned, batch: Samples) -> Samples:
     return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
 
 
-def require_finite(result: BatchResult, rows: Any, unit: float) -> None:
-    """Raise an error for a dictionary that is no longer made of numbers, or a loss that is not one.
+def require_finite(finite: bool, loss: float, rows: Any) -> None:
+    """Raise an error for a state that is no longer made of finite numbers, or a loss, in the data's units, that is not.
 
-    ``unit`` is that of the loss: what is finite inside may be beyond the range of numbers in the data's units.
+    A loss that is finite inside may be beyond the range of numbers in the data's units.
     """
-    state = result.state
-    if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+    if not finite:
         raise unlearnable("makes the dictionary infinite or NaN", rows)
-    if result.loss and not np.isfinite(result.loss * unit):
+    if not np.isfinite(loss):
         raise unlearnable("has a loss beyond the range of numbers", rows)
 
 

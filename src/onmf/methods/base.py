@@ -32,6 +32,7 @@ class Choice(Constants, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
+    masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
 
     @abstractmethod
     def chosen(
@@ -198,7 +199,7 @@ class Method(Choice):
 
     def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
         """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
-        return self.start(divergence, state.W, state.C, masked).memory
+        return dict(self.start(divergence, state.W, state.C, masked).memory)
 
     def require_sound(self, divergence: Divergence, state: State) -> None:
         """Refuse statistics that the method could not have made, as a damaged file may hold."""

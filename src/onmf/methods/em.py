@@ -220,7 +220,7 @@ class EM(Accumulating, name="em"):
         D = state.memory["D"] @ T.T
         N = np.ascontiguousarray(W.T ** order_of(divergence) * D)
         squares = np.square(T) @ state.memory["squares"]
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
+        return replace(state, W=W, memory=dict(state.memory) | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""

@@ -83,7 +83,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         if X.sample_weight is not None:  # slopes have the weights by h, of which curvatures have two
             Y = Y * X.spread(X.sample_weight)
         rho = self.weight(problem.divergence, state.clock + n, n)
-        memory = state.memory | evidence_with(state, X, new)
+        memory = dict(state.memory) | evidence_with(state, X, new)
         unit = memory["unit"]
         memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, counted)
         memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(X, counted)
@@ -145,7 +145,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         return pull, stiffness
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
-        memory, unit = state.memory, state.memory["unit"]
+        memory, unit = dict(state.memory), state.memory["unit"]
         T = T * unit / unit[:, None]
         A, (j, k), K = np.empty_like(memory["A"]), np.triu_indices(len(T)), len(T)
         for f in threads.blocks(len(A), BLOCK):

@@ -1,4 +1,4 @@
-"""Precise coefficients on a device, block by block."""
+"""Precise coefficients on a device, block by block of samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from onmf.device.problem import Problem, precise
-from onmf.device.samples import Chunks, moved, to_device
+from onmf.device.problem import DeviceProblem, precise
+from onmf.device.samples import Chunks
+from onmf.device.transfer import moved, to_device
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -23,19 +24,19 @@ MOST_ENTRIES = 2**27
 
 
 @dataclass(frozen=True)
-class Solved:
-    """Of a block of samples: H (n, K), their losses and whether they have converged."""
+class SolvedBlock:
+    """What was found for a block of samples: coefficients H (n, K) and losses."""
 
     rows: slice
     H: Any
     losses: Any
-    unsolved: int
-    raised: int
+    unsolved: int  # samples that have not converged
+    raised: int  # entries outside the domain
 
 
 @dataclass(frozen=True)
-class Solver:
-    """What coefficients are found by, whatever the samples."""
+class DeviceSolver:
+    """What the coefficients of samples are found by."""
 
     W: Any  # (K, F)
     divergence: Divergence  # in the data's units
@@ -46,8 +47,8 @@ class Solver:
     tol: float
     max_iter: int
 
-    def solved(self, X: Any, device: str) -> Iterator[Solved]:
-        """The coefficients of samples or of a tensor, block by block."""
+    def solved(self, X: Any, device: str) -> Iterator[SolvedBlock]:
+        """Yield precise coefficients of samples or of a tensor, block by block."""
         K, F = self.W.shape
         size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
         W = to_device(self.W, device)
@@ -69,11 +70,11 @@ class Solver:
             yield found
             first = rows.stop
 
-    def _block(self, X: Any, rows: slice, W: Any) -> Solved:
+    def _block(self, X: Any, rows: slice, W: Any) -> SolvedBlock:
         there = moved(X, W.device, W.dtype)
         chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), self.units, self.divergence, W.dtype)
         V, present = chunks[:]
-        problem = Problem(self.inside, V, W, self.box, self.penalty, present)
+        problem = DeviceProblem(self.inside, V, W, self.box, self.penalty, present)
         H, converged = precise(problem, self.tol, self.max_iter)
         losses = problem.losses(problem.fit(H))
-        return Solved(rows, H, losses, int((~converged).sum()), int(chunks.raised))
+        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(chunks.raised))
