@@ -6,6 +6,7 @@ Here that is Dask's scheduler in this process; tests/test_cluster.py has a real 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -25,17 +26,18 @@ from hypothesis import strategies as st
 import onmf
 from onmf import BatchNMF, Checkpoint, DataError, OnlineNMF
 from onmf.data import Rows, SourceError, open_source
-from onmf.distributed import partitioned, tasks
-from onmf.distributed.blocks import Facts
-from onmf.distributed.partitions import Sealed
-from onmf.distributed.pieces import Open, heads, pieces_of_round
-from onmf.distributed.rounds import START
-from onmf.distributed.sources import starts
+from onmf.distributed import partitioned, worker
+from onmf.distributed.cluster import Sealed
+from onmf.distributed.driver import START
+from onmf.distributed.partitions import starts
+from onmf.distributed.window import Open, cuts_of_round, cuts_of_start
+from onmf.distributed.worker import Facts
 from onmf.learner.config import Recipe
-from onmf.learner.rounds import SHARE, Setting, alone, finished, shard, size_of_round, together
+from onmf.learner.rounds import SHARE, RoundStart, finish_round, learn_shard, size_of_round
 from onmf.learner.update import learnt
 from onmf.methods import EM, SparseSurrogate, Surrogate
 from onmf.persistence import file
+from onmf.samples import Samples
 from tests.conftest import mahalanobis, require_same_learning
 
 F, K = 12, 3
@@ -91,16 +93,15 @@ lengths = st.lists(st.integers(0, 3000), min_size=1, max_size=12)
 def test_every_row_is_learnt_from_once_whatever_the_partitions(rows: list[int], shards: int, size: int) -> None:
     window = [Open(number, None, Facts(n)) for number, n in enumerate(rows)]
     met: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(rows))}
-    begun = heads(window, 500)
-    for piece in begun:
-        met[piece.of.number].append((piece.first, piece.last))
-    while pieces := pieces_of_round(window, shards, size):
-        assert len(pieces) <= shards
-        for each in pieces:
-            number = sum(piece.last - piece.first for piece in each)
+    for cut in cuts_of_start(window, 500):
+        met[cut.number].append((cut.first, cut.last))
+    while round_of := cuts_of_round(window, shards, size):
+        assert len(round_of) <= shards
+        for each in round_of:
+            number = sum(cut.last - cut.first for cut in each)
             assert number <= 2 * size or number < 2
-            for piece in each:
-                met[piece.of.number].append((piece.first, piece.last))
+            for cut in each:
+                met[cut.number].append((cut.first, cut.last))
     for number, cuts in met.items():
         assert [place for first, last in sorted(cuts) for place in range(first, last)] == list(range(rows[number]))
 
@@ -349,6 +350,18 @@ def test_numbers_that_a_shard_cannot_compute_with_cost_its_part_of_the_round() -
         quick(shards=3).fit(da.from_array(large, chunks=(900, F)))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("row", [700, START - 100], ids=["in the midst", "at the end"])
+def test_a_bad_batch_of_the_start_is_an_error_or_costs_itself(row: int) -> None:
+    large = X.copy()
+    large[row] = 1e300
+    data, given = da.from_array(large, chunks=(900, F)), {"shuffle": False, "shards": 1, "batch_size": 500}
+    model = quick(on_error="skip", **given).fit(data)
+    assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - 500)
+    with pytest.raises(DataError, match="too large"):
+        quick(**given).fit(data)
+
+
 def test_a_first_batch_of_zeros_is_an_error_or_skipped() -> None:
     zeros = da.concatenate([da.zeros((4000, F), chunks=(4000, F)), D])
     with pytest.raises(DataError, match="The first batch is all zeros"):
@@ -453,27 +466,33 @@ def stopped(after: int) -> Any:
     return lambda progress: progress.samples >= after
 
 
-@pytest.mark.parametrize("after", [START, 5000, 9000, 12000, 18000])
-def test_a_run_that_stops_after_any_round_and_is_resumed_ends_with_the_same_bits(after: int, tmp_path: Path) -> None:
+def test_a_run_that_stops_after_any_round_and_is_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
     given = {"max_passes": 2, "divergence": "huber", "on_error": "skip"}
     data = da.from_array(spoilt(), chunks=(900, F))
-    whole = quick(**given).fit(data)
-    keep = tmp_path / "run"
-    part = quick(**given, callbacks=[stopped(after)]).fit(data, checkpoint=Checkpoint(keep, every=0))
-    assert part.n_samples_seen_ >= after or after == 18000
-    resumed = quick(**given).fit(data, checkpoint=Checkpoint(keep, every=0, verify=after == 12000), resume=True)
-    require_same_learning(resumed, whole)
-    assert (resumed.n_skipped_, resumed.n_iter_) == (whole.n_skipped_, 2)
-    np.testing.assert_array_equal(onmf.load(keep).components_, whole.components_)
+    keep, kept = tmp_path / "run", list[Path]()
+
+    def keep_checkpoint(progress: onmf.Progress) -> None:
+        for after in (START, 5000, 9000, 12000):
+            if progress.samples >= after and keep.exists() and not (path := tmp_path / f"{after}").exists():
+                kept.append(Path(shutil.copy(keep, path)))
+
+    whole = quick(**given, callbacks=[keep_checkpoint]).fit(data, checkpoint=Checkpoint(keep, every=0))
+    assert len({onmf.load(path).n_samples_seen_ for path in (*kept, keep)}) == len(kept) + 1 == 5
+    for path in (*kept, keep):
+        verify = path.name == "12000"
+        resumed = quick(**given).fit(data, checkpoint=Checkpoint(path, every=0, verify=verify), resume=True)
+        require_same_learning(resumed, whole)
+        assert (resumed.n_skipped_, resumed.n_iter_) == (whole.n_skipped_, 2)
+        np.testing.assert_array_equal(onmf.load(path).components_, whole.components_)
 
 
 def test_a_run_is_not_resumed_with_other_data_settings_or_without_dask(tmp_path: Path) -> None:
     keep = tmp_path / "run"
-    quick(callbacks=[stopped(4000)], max_passes=2).fit(D, checkpoint=keep)
-    model = quick(max_passes=2)
+    quick(callbacks=[stopped(4000)]).fit(D, checkpoint=keep)
+    model = quick()
 
     def resume(data: Any, verify: bool = False, **settings: Any) -> None:
-        quick(**{"max_passes": 2} | settings).fit(data, checkpoint=Checkpoint(keep, verify=verify), resume=True)
+        quick(**settings).fit(data, checkpoint=Checkpoint(keep, verify=verify), resume=True)
 
     with pytest.raises(ValueError, match="the data have 5 partitions, those of the checkpoint 10"):
         resume(D.rechunk((1800, F)))
@@ -486,7 +505,7 @@ def test_a_run_is_not_resumed_with_other_data_settings_or_without_dask(tmp_path:
     plain = tmp_path / "plain"
     model.set_params(callbacks=[stopped(1000)], batch_size=500).fit(X, checkpoint=plain)
     with pytest.raises(ValueError, match="this run was learnt without Dask"):
-        quick(max_passes=2, batch_size=500).fit(D, checkpoint=plain, resume=True)
+        quick(batch_size=500).fit(D, checkpoint=plain, resume=True)
     resume(D)
 
 
@@ -702,18 +721,21 @@ def test_arrays_at_odd_addresses_give_the_same_bits(method: str) -> None:
     state = learned.state
     memory = {name: misaligned(array) for name, array in state.memory.items()}
     odd_state = replace(state, W=misaligned(state.W), memory=memory)
-    setting, odd = (
-        Setting.of(recipe, replace(learned, state=each), repeated=False).received() for each in (state, odd_state)
+    start, odd = (
+        RoundStart.of(recipe, replace(learned, state=each), repeated=False, shards=2).received()
+        for each in (state, odd_state)
     )
-    parts = [X[3000:4000], X[4000:5000]]
-    found = [shard(setting, part, None, 2) for part in parts]
+    parts = [Samples(X[3000:4000]), Samples(X[4000:5000])]
+    found = [learn_shard(start, part, None) for part in parts]
     moved = []
-    for each in (shard(odd, part, None, 2) for part in parts):
+    for each in (learn_shard(odd, part, None) for part in parts):
         assert each.sums is not None
         arrays = {name: misaligned(array) for name, array in each.sums.arrays.items()}
         moved.append(Sealed(replace(each, sums=replace(each.sums, arrays=arrays))))
-    one = finished(setting, together(found)).state
-    other = tasks.finished(Sealed(odd), tasks.merged(*moved)).state
+    one = finish_round(start, found[0] + found[1]).state
+    other = worker.finish(Sealed(odd), worker.merge(*moved)).state
+    assert one is not None
+    assert other is not None
     np.testing.assert_array_equal(one.W, other.W)
     for name, array in one.memory.items():
         np.testing.assert_array_equal(array, other.memory[name], err_msg=name)
@@ -723,10 +745,12 @@ def test_a_shard_is_sent_no_history_and_a_round_of_one_is_plain_learning() -> No
     model = quick().fit(X[:6000])
     recipe, learned = Recipe.of(vars(model)), model._learned
     assert learned is not None
-    setting = Setting.of(recipe, learned, repeated=False)
-    assert len(setting.learned.history.entries) == 1
-    outcome = alone(setting, X[6000:7000], np.arange(1000))
-    np.testing.assert_array_equal(outcome.state.W, learnt(recipe, learned, X[6000:7000]).state.W)
+    start = RoundStart.of(recipe, learned, repeated=False, shards=1)
+    assert len(start.learned.history.entries) == 1
+    batch = Samples(X[6000:7000])
+    result = worker.finish(Sealed(start), Sealed(learn_shard(start, batch, np.arange(1000))))
+    assert result.state is not None
+    np.testing.assert_array_equal(result.state.W, learnt(recipe, learned, batch).state.W)
 
 
 @pytest.fixture(scope="module")
