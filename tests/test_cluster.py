@@ -274,7 +274,7 @@ def peak():
     return int(re.findall(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[0])
 
 def block(block_id=None):
-    return np.random.default_rng(block_id[0]).gamma(1.0, 1.0, (1500, 100))
+    return np.random.default_rng(block_id[0]).gamma(1.0, 1.0, (500, 300))
 
 @dataclass(frozen=True)
 class Mine(SquaredL2):
@@ -288,7 +288,7 @@ if __name__ == "__main__":
     found = []
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         for partitions in (12, 120):
-            data = da.map_blocks(block, chunks=((1500,) * partitions, (100,)), dtype=float, meta=np.empty((0, 0)))
+            data = da.map_blocks(block, chunks=((500,) * partitions, (300,)), dtype=float, meta=np.empty((0, 0)))
             model = OnlineNMF(5, divergence=Mine(), method=Own(tau=20), random_state=0, shards=8).fit(data)
             assert type(model.divergence_) is Mine
             assert type(model.method_) is Own
@@ -302,7 +302,7 @@ def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_a
     done = subprocess.run([sys.executable, tmp_path / "memory.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (driver, worker), (later_driver, later_worker) = json.loads(done.stdout.replace("(", "[").replace(")", "]"))
-    all_of_it = 108 * 1500 * 100 * 8 / 1024  # kilobytes of the partitions that were more
+    all_of_it = 108 * 500 * 300 * 8 / 1024  # kilobytes of the partitions that were more
     assert later_driver - driver < 0.1 * all_of_it
     assert later_worker - worker < 0.2 * all_of_it
 
