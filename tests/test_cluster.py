@@ -323,7 +323,7 @@ def test_onmf_fit_and_transform_run_on_the_cluster_that_is_named(
     address = client.scheduler.address  # type: ignore[union-attr]
     common = ["fit", "x.npy", "-k", K, "--seed", 0, "--out", "m"]
     status, out, err = run_main(*common, "--dask", address, "--shards", 4, "--checkpoint", "run", "--log-json", "log")
-    assert (status, out[:17]) == (0, "m: 3 atoms of 12 "), err
+    assert (status, out[:22]) == (0, "m: 3 components of 12 "), err
     assert f"Dask: 2 workers at {address}" in err
     phases = json.loads(Path("log").read_text().splitlines()[-1])["phases"]
     assert list(phases) == ["read", "learn", "merge"]
@@ -427,7 +427,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     assert words in said[0]
 
 
-def test_options_that_do_not_go_with_dask_are_refused(folder: Path, run_main: Run) -> None:
+def test_options_that_do_not_go_with_dask_raise_an_error(folder: Path, run_main: Run) -> None:
     assert run_main("fit", folder / "x.npy", "-k", K, "--out", folder / "m")[0] == 0
     common = ["transform", folder / "m", folder / "x.npy", "--dask"]
     for more, sentence in [

@@ -190,7 +190,7 @@ def test_shards_learn_whatever_a_sequence_learns(case: str) -> None:
         np.testing.assert_allclose(model.transform(HELD_OUT).sum(axis=1), 1)
 
 
-def test_known_atoms_stay_to_the_bit() -> None:
+def test_fixed_components_stay_bit_for_bit() -> None:
     known = np.random.default_rng(3).random((2, F)) + 0.1
     model = quick(fixed=known / known.max(axis=1, keepdims=True)).fit(D)
     np.testing.assert_array_equal(model.components_[:2], known / known.max(axis=1, keepdims=True))
@@ -232,7 +232,7 @@ def test_partitions_that_are_empty_or_short_are_no_hindrance() -> None:
     assert few.n_samples_seen_ == 150
 
 
-# Weights, holes
+# Weights, missing values
 
 
 def test_weights_of_samples_are_those_of_one_machine() -> None:
@@ -248,7 +248,7 @@ def test_weights_of_samples_are_those_of_one_machine() -> None:
     assert quick().fit(frame.drop(columns=["w"]), sample_weight=frame["w"]).n_samples_seen_ == np.count_nonzero(weights)
 
 
-def test_weights_of_entries_and_holes_are_those_of_one_machine() -> None:
+def test_weights_of_entries_and_missing_values_are_those_of_one_machine() -> None:
     present = (np.random.default_rng(2).random(X.shape) < 0.7).astype(float)
     holes = np.where(present > 0, X, np.nan)
     model = quick().fit(D, weights=da.from_array(present, chunks=(2000, 5)))
@@ -278,12 +278,12 @@ def test_what_is_never_known_is_said_as_on_one_machine() -> None:
         ({"weights": np.ones((9000, 5))}, "weights must have the shape of X"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(weights: dict[str, Any], words: str) -> None:
+def test_weights_that_do_not_fit_raise_an_error(weights: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         quick(shuffle=False).fit(D, **weights)
 
 
-def test_weights_of_unknown_partitions_are_refused_unless_they_come_in_the_same() -> None:
+def test_weights_of_unknown_partitions_raise_an_error_unless_they_come_in_the_same() -> None:
     unknown = D[D[:, 0] >= 0]
     with pytest.raises(ValueError, match="how many rows each partition of X has is not known"):
         quick().fit(unknown, sample_weight=np.ones(len(X)))
@@ -384,7 +384,7 @@ def test_a_first_batch_of_zeros_is_an_error_or_skipped() -> None:
         ({}, dd.from_pandas(pd.DataFrame({"a": [1.0], "name": ["x"]}), npartitions=1), "the column 'name' of the data"),
     ],
 )
-def test_what_cannot_be_learnt_on_shards_is_refused_before_anything_is_read(
+def test_what_cannot_be_learnt_on_shards_raises_an_error_before_anything_is_read(
     settings: dict[str, Any], data: Any, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -443,10 +443,10 @@ def test_a_stream_that_changes_is_noticed_and_zeros_are_told_once(caplog: pytest
         quick(divergence="is").fit(zeros)
 
 
-# Going on
+# Resuming
 
 
-def test_partial_fit_goes_on_in_one_pass_and_an_error_leaves_the_model_as_it_was() -> None:
+def test_partial_fit_learns_in_one_pass_and_an_error_leaves_the_model_as_it_was() -> None:
     model = quick(max_passes=3).partial_fit(D[:4500]).partial_fit(D[4500:])
     assert (model.n_samples_seen_, model.n_iter_) == (len(X), 1)
     assert model.loss(HELD_OUT) <= 1.01 * quick().fit(X).loss(HELD_OUT)
@@ -522,7 +522,7 @@ def test_verify_compares_partitions_that_were_finished_too(tmp_path: Path) -> No
         quick(**given).fit(other, checkpoint=Checkpoint(tmp_path / "run", verify=True), resume=True)
 
 
-def test_a_model_goes_on_with_new_data_of_dask_or_without(tmp_path: Path) -> None:
+def test_a_model_learns_from_new_data_of_dask_or_without(tmp_path: Path) -> None:
     model = quick().fit(D)
     onmf.save(model, tmp_path / "m")
     more = quick().fit(D, resume_from=tmp_path / "m")
@@ -611,7 +611,7 @@ def test_weights_and_names_of_rows_come_with_tables(files: Path, tmp_path: Path)
         ("csv:none/*.csv", "matches no files"),
     ],
 )
-def test_what_cannot_be_read_in_parts_is_refused_with_a_cure(
+def test_what_cannot_be_read_in_parts_raises_an_error_with_a_cure(
     data: Any, words: str, files: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(files)
@@ -784,9 +784,7 @@ OPENED = (
 
 
 @pytest.mark.parametrize("name", [*NONSENSE, "opened"])
-def test_where_a_run_stands_is_refused_if_no_run_could_stand_there(
-    name: str, stopped_run: Path, tmp_path: Path
-) -> None:
+def test_a_position_where_no_run_could_stand_raises_an_error(name: str, stopped_run: Path, tmp_path: Path) -> None:
     arrays, facts = file.read(stopped_run)
     for value in NONSENSE.get(name, OPENED):
         changed, opened = dict(facts["position"]), arrays["position.opened"]
@@ -828,7 +826,7 @@ def test_files_of_a_folder_are_cut_into_ranges_of_rows_and_one_that_is_gone_beco
         model.set_params(on_error="raise").transform(data).compute(scheduler="sync")
 
 
-def test_what_workers_cannot_share_is_refused_with_the_cure() -> None:
+def test_what_workers_cannot_share_raises_an_error_with_the_cure() -> None:
     with pytest.raises(SourceError, match="workers cannot share standard input"):
         partitioned("csv:-")
     with pytest.raises(TypeError, match=r"partitioned opens files, and got ndarray; .* dask.array.from_array"):
