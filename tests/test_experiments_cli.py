@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from onmf import plots
 from reproduction import __main__ as cli
 from reproduction import contest, faces, synthetic, topics
 from reproduction.datasets.files import VARIABLE
@@ -28,13 +29,14 @@ from reproduction.trial import Trial
 # Sizes at which a run takes seconds; a process of its own is told the same.
 TINY = """
 from reproduction import contest, faces, sensitivity, synthetic, topics
-synthetic.Synthetic.SIZES["small"] = (400, 12, 3, 8)
-sensitivity.Sensitivity.SIZES["small"] = (400, 6, 3, 8)
+synthetic.Synthetic.SIZES["small"] = (400, 20, 12, 12)
+sensitivity.Sensitivity.SIZES["small"] = (200, 6, 3, 8)
 topics.SIZES["small"] = (120, 400, 500, 20)
 faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6, 1
-contest.MOST_ITERATIONS = 60
+contest.MOST_ITERATIONS = 30
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
+PANELS = plots.panels
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 
@@ -46,6 +48,8 @@ def _tiny() -> Iterator[None]:
         for sizes in (Synthetic.SIZES, Sensitivity.SIZES, topics.SIZES, faces.COPIES, faces.COMPONENTS, faces.SUBJECTS):
             patch.setitem(sizes, "small", sizes["small"])
         exec(TINY)  # noqa: S102 - so that both processes have the same
+        # Charts take seconds each; one run draws them, and the others only look for the files.
+        patch.setattr(plots, "panels", lambda *_: plots.new_figure(2, 2))
         yield
 
 
@@ -78,7 +82,9 @@ def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
 @pytest.fixture(scope="module")
 def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiments") / "synthetic"
-    assert "report.html" in invoke("synthetic", "--out", out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "panels", PANELS)
+        assert "report.html" in invoke("synthetic", "--out", out)
     return out
 
 
@@ -120,7 +126,7 @@ def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(topics.SIZES, "small", (300, 600, 900, 20))
+    monkeypatch.setitem(topics.SIZES, "small", (200, 400, 500, 20))
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
     name = "stand-in-standard-library-docstrings"
