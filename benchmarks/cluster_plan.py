@@ -86,15 +86,15 @@ def overhead() -> tuple[float, float]:
     from distributed import Client, LocalCluster
 
     from onmf.distributed.cluster import Cluster
-    from onmf.distributed.rounds import ARITY
+    from onmf.distributed.driver import ARITY
 
     def round_of(cluster: Cluster, P: int) -> float:
         started = time.perf_counter()
-        state = cluster.task("state", abs, 1)
-        found = [cluster.task("learn", max, state, shard) for shard in range(P)]
+        state = cluster.task(abs, 1)
+        found = [cluster.task(max, state, shard) for shard in range(P)]
         while len(found) > 1:
-            found = [cluster.task("merge", max, state, *found[i : i + ARITY]) for i in range(0, len(found), ARITY)]
-        cluster.value(cluster.task("finish", max, state, found[0]))
+            found = [cluster.task(max, state, *found[i : i + ARITY]) for i in range(0, len(found), ARITY)]
+        cluster.value(cluster.task(max, state, found[0]))
         return time.perf_counter() - started
 
     found = {}

@@ -21,7 +21,7 @@ import numpy as np
 
 from onmf import OnlineNMF
 from onmf.data.examples import NOISE_OF, Planted
-from onmf.distributed import partitioned, rounds
+from onmf.distributed import driver, partitioned
 
 SAMPLES, SHARDS, ENOUGH = 200_000, 8, 0.7  # seconds of a round that counts
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -32,7 +32,7 @@ class Plain:
 
     reads_ahead = False
 
-    def task(self, what: str, function: Any, *inputs: Any) -> Any:
+    def task(self, function: Any, *inputs: Any) -> Any:
         return function(*inputs)
 
     def hold(self, tasks: list[Any]) -> list[Any]:
@@ -76,9 +76,9 @@ def main() -> None:
             plain, worker = [], []
             with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
                 for number in range(arguments.repeats + 1):
-                    usual, rounds.Cluster = rounds.Cluster, Plain
+                    usual, driver.Cluster = driver.Cluster, Plain
                     alone = seconds_of_rounds(divergence, path)
-                    rounds.Cluster = usual
+                    driver.Cluster = usual
                     with Client(cluster):
                         shared = seconds_of_rounds(divergence, path)
                     if number:  # the first loads compiled code

@@ -25,43 +25,61 @@ from distributed.utils import get_mp_context
 import onmf
 from onmf import Checkpoint, OnlineNMF
 from onmf.data import SourceError
-from onmf.distributed import partitioned, tasks, window
+from onmf.distributed import partitioned, window, worker
 from tests.conftest import Run, require_same_learning
 from tests.test_rounds import F, K, samples, spoilt
 
 ROWS = 900
 X = samples(9000)
-PHASES = ("opened", "facts", "setting", "exchanged", "learnt", "merged", "finished", "begun", "alone")
+PHASES = ("read", "facts", "start", "state", "exchange", "learn", "merge", "finish")
 
 
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
     get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf", "onmf.distributed.tasks", "onmf.coefficients.kernels"]
+        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels"]
     )
+USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
 
 
 @contextmanager
-def cluster(workers: int, **settings: Any) -> Iterator[Client]:
-    """A cluster of so many processes of one thread; ``settings`` are Dask's."""
-    usual = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
+def cluster(workers: int, processes: bool = True) -> Iterator[Client]:
+    """A cluster of so many workers of one thread, each a process or all in this one."""
+    settings = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with (
-        dask.config.set(usual | FORKED | settings),
-        LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
-        ) as found,
+        dask.config.set(USUAL | FORKED),
+        LocalCluster(n_workers=workers, processes=processes, **settings) as found,
         Client(found) as client,
     ):
         yield client
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """Two workers that serve all tests which kill none of them."""
+def processes() -> Iterator[Client]:
+    """Two processes that serve all tests; those that are killed are started anew."""
     with cluster(2) as found:
         yield found
     gc.collect()  # a client that never connected restores, when it goes, what it had found: that this cluster computes
     dask.config.config.pop("scheduler", None)
+
+
+@pytest.fixture
+def client(processes: Client) -> Client:
+    """The two workers, both alive."""
+    processes.cluster.scale(2)  # type: ignore[union-attr]
+    processes.wait_for_workers(2, timeout=60)
+    return processes
+
+
+@contextmanager
+def bearing(client: Client, failures: int) -> Iterator[None]:
+    """The scheduler gives a task up when more workers than these have died of it."""
+    scheduler = client.cluster.scheduler  # type: ignore[union-attr]
+    usual, scheduler.allowed_failures = scheduler.allowed_failures, failures
+    try:
+        yield
+    finally:
+        scheduler.allowed_failures = usual
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +102,12 @@ class Deadly:
     """A task that kills its process the first so many times that it is called, wherever that is."""
 
     def __init__(self, name: str, folder: Path, times: int = 1) -> None:
-        self.name, self.folder, self.times, self.real = name, folder, times, getattr(tasks, name)
+        self.__name__, self.folder, self.times, self.real = name, folder, times, getattr(worker, name)
 
     def __call__(self, *arguments: Any) -> Any:
         for number in range(self.times):
             try:
-                os.close(os.open(self.folder / f"{self.name}-{number}", os.O_CREAT | os.O_EXCL))
+                os.close(os.open(self.folder / f"{self.__name__}-{number}", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 continue
             os.kill(os.getpid(), signal.SIGKILL)
@@ -97,32 +115,14 @@ class Deadly:
 
 
 class Slow:
-    """A task that takes its time on every other call."""
+    """A task that takes its time on one of two workers."""
 
     def __init__(self, name: str) -> None:
-        self.calls, self.real = 0, getattr(tasks, name)
+        self.__name__, self.real = name, getattr(worker, name)
 
     def __call__(self, *arguments: Any) -> Any:
-        self.calls += 1
         time.sleep(0.2 * (os.getpid() % 2) + 0.02)
         return self.real(*arguments)
-
-
-def test_the_number_of_workers_does_not_change_a_bit(data: Any, expected: OnlineNMF) -> None:
-    with cluster(1) as client:
-        for workers in (1, 2, 4):
-            client.cluster.scale(workers)  # type: ignore[union-attr]
-            client.wait_for_workers(workers)
-            require_same_learning(quick().fit(data), expected)
-            assert len(client.nthreads()) == workers
-        require_same_learning(quick().fit(data.persist()), expected)
-
-
-def test_slow_workers_and_two_threads_each_do_not_change_a_bit(
-    data: Any, expected: OnlineNMF, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "learnt", Slow("learnt"))
-    require_same_learning(quick(max_passes=1, shards=3).fit(data), quick_here(data, max_passes=1, shards=3))
 
 
 def quick_here(data: Any, **settings: Any) -> OnlineNMF:
@@ -130,66 +130,81 @@ def quick_here(data: Any, **settings: Any) -> OnlineNMF:
         return quick(**settings).fit(data)
 
 
+def test_the_number_of_workers_and_slow_ones_do_not_change_a_bit(
+    data: Any, expected: OnlineNMF, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_same_learning(quick().fit(data.persist()), expected)
+    monkeypatch.setattr(worker, "learn", Slow("learn"))
+    require_same_learning(quick().fit(data), expected)
+    monkeypatch.undo()
+    for workers in (1, 4):
+        with cluster(workers, processes=False) as here:
+            require_same_learning(quick().fit(data), expected)
+            assert len(here.nthreads()) == workers
+
+
 @pytest.mark.parametrize(
-    ("workers", "failures", "phases"),
-    [(2, 3, PHASES), (2, 0, ("facts", "learnt", "finished")), (1, 3, ("opened", "learnt"))],
-    ids=["in every phase", "beyond what the scheduler bears", "the only one"],
+    ("failures", "phases"),
+    [(3, PHASES), (0, ("facts", "learn", "finish"))],
+    ids=["in every phase", "beyond what the scheduler bears"],
 )
 def test_workers_that_are_killed_do_not_change_a_bit(
-    workers: int,
     failures: int,
     phases: tuple[str, ...],
     data: Any,
     expected: OnlineNMF,
+    client: Client,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in phases:
-        monkeypatch.setattr(tasks, name, Deadly(name, tmp_path))
-    with cluster(workers, **{"distributed.scheduler.allowed-failures": failures}):
+        monkeypatch.setattr(worker, name, Deadly(name, tmp_path))
+    with bearing(client, failures):
         require_same_learning(quick().fit(data), expected)
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}-0" for name in phases}
 
 
 def test_a_task_that_kills_whoever_touches_it_ends_the_fit_with_a_sentence(
-    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Any, expected: OnlineNMF, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(window, "ATTEMPTS", 2)
-    monkeypatch.setattr(tasks, "learnt", Deadly("learnt", tmp_path, times=100))
+    monkeypatch.setattr(worker, "learn", Deadly("learn", tmp_path, times=100))
     keep = tmp_path / "run"
-    with cluster(2, **{"distributed.scheduler.allowed-failures": 0}):
-        with pytest.raises(OSError, match=r"workers died again and again during a round .*smaller partitions"):
-            quick().fit(data, checkpoint=keep)
-        monkeypatch.undo()
-        resumed = quick().fit(data, checkpoint=keep, resume=True)  # nothing is lost
-    require_same_learning(resumed, quick_here(data))
+    with (
+        bearing(client, 0),
+        pytest.raises(OSError, match=r"workers died again and again during a round .*smaller partitions"),
+    ):
+        quick().fit(data, checkpoint=keep)
+    monkeypatch.undo()
+    require_same_learning(quick().fit(data, checkpoint=keep, resume=True), expected)  # nothing is lost
 
 
 DRIVER = """
 import os, signal, sys, dask.array as da, numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 from onmf import Checkpoint, OnlineNMF
-if __name__ == "__main__":
-    data = da.from_array(np.load(sys.argv[1]), chunks=(int(sys.argv[2]), -1))
-    def die(progress):
-        if progress.samples > 5000:
-            os.kill(os.getpid(), signal.SIGKILL)
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
-        model = OnlineNMF(int(sys.argv[4]), random_state=0, max_passes=2, callbacks=[die])
-        model.fit(data, checkpoint=Checkpoint(sys.argv[3], every=0))
+data = da.from_array(np.load(sys.argv[1]), chunks=(int(sys.argv[2]), -1))
+def die(progress):
+    if progress.samples > 5000:
+        os.kill(os.getpid(), signal.SIGKILL)
+with Client(sys.argv[5]):
+    model = OnlineNMF(int(sys.argv[4]), random_state=0, max_passes=2, callbacks=[die])
+    model.fit(data, checkpoint=Checkpoint(sys.argv[3], every=0))
 """
 
 
-def test_a_driver_that_is_killed_is_resumed_on_another_cluster_to_the_bit(
+def test_a_driver_that_is_killed_is_resumed_on_another_cluster_bit_for_bit(
     data: Any, expected: OnlineNMF, client: Client, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "x.npy", X)
     (tmp_path / "driver.py").write_text(DRIVER)
-    arguments = [tmp_path / "driver.py", tmp_path / "x.npy", ROWS, tmp_path / "run", K]
+    address = client.scheduler.address  # type: ignore[union-attr]
+    arguments = [tmp_path / "driver.py", tmp_path / "x.npy", ROWS, tmp_path / "run", K, address]
     done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert 3000 <= onmf.load(tmp_path / "run").n_samples_seen_ <= 5000
-    resumed = quick().fit(data, checkpoint=Checkpoint(tmp_path / "run"), resume=True)
+    with cluster(1, processes=False):
+        resumed = quick().fit(data, checkpoint=Checkpoint(tmp_path / "run"), resume=True)
     require_same_learning(resumed, expected)
 
 
@@ -206,29 +221,6 @@ def test_files_are_read_by_the_workers_and_one_that_vanishes_is_named_or_skipped
         quick().fit(data)
     model = quick(on_error="skip", max_passes=1).fit(data)
     assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - ROWS)
-
-
-def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(10):
-        np.save(tmp_path / f"{number}.npy", X[number * ROWS : (number + 1) * ROWS])
-    (tmp_path / "deaths").mkdir()
-    monkeypatch.setattr(tasks, "learnt", Deadly("learnt", tmp_path / "deaths"))
-    data, rounds = partitioned(f"npy:{tmp_path}"), 0
-
-    def tamper(_: onmf.Progress) -> None:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 1:  # all partitions are held by the one worker, which is about to die
-            for number in range(10):
-                np.save(tmp_path / f"{number}.npy", X[:ROWS] + number)
-
-    with (
-        cluster(1),
-        pytest.raises(SourceError, match=r"Partition \d had to be read again, since a worker was lost, and is not"),
-    ):
-        quick(callbacks=[tamper]).fit(data)
 
 
 def test_bad_rows_are_skipped_counted_and_named_by_workers(client: Client) -> None:
@@ -282,7 +274,7 @@ def peak():
     return int(re.findall(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[0])
 
 def block(block_id=None):
-    return np.random.default_rng(block_id[0]).gamma(1.0, 1.0, (1500, 100))
+    return np.random.default_rng(block_id[0]).gamma(1.0, 1.0, (500, 300))
 
 @dataclass(frozen=True)
 class Mine(SquaredL2):
@@ -296,7 +288,7 @@ if __name__ == "__main__":
     found = []
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         for partitions in (12, 120):
-            data = da.map_blocks(block, chunks=((1500,) * partitions, (100,)), dtype=float, meta=np.empty((0, 0)))
+            data = da.map_blocks(block, chunks=((500,) * partitions, (300,)), dtype=float, meta=np.empty((0, 0)))
             model = OnlineNMF(5, divergence=Mine(), method=Own(tau=20), random_state=0, shards=8).fit(data)
             assert type(model.divergence_) is Mine
             assert type(model.method_) is Own
@@ -310,7 +302,7 @@ def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_a
     done = subprocess.run([sys.executable, tmp_path / "memory.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (driver, worker), (later_driver, later_worker) = json.loads(done.stdout.replace("(", "[").replace(")", "]"))
-    all_of_it = 108 * 1500 * 100 * 8 / 1024  # kilobytes of the partitions that were more
+    all_of_it = 108 * 500 * 300 * 8 / 1024  # kilobytes of the partitions that were more
     assert later_driver - driver < 0.1 * all_of_it
     assert later_worker - worker < 0.2 * all_of_it
 
@@ -331,7 +323,7 @@ def test_onmf_fit_and_transform_run_on_the_cluster_that_is_named(
     address = client.scheduler.address  # type: ignore[union-attr]
     common = ["fit", "x.npy", "-k", K, "--seed", 0, "--out", "m"]
     status, out, err = run_main(*common, "--dask", address, "--shards", 4, "--checkpoint", "run", "--log-json", "log")
-    assert (status, out[:17]) == (0, "m: 3 atoms of 12 "), err
+    assert (status, out[:22]) == (0, "m: 3 components of 12 "), err
     assert f"Dask: 2 workers at {address}" in err
     phases = json.loads(Path("log").read_text().splitlines()[-1])["phases"]
     assert list(phases) == ["read", "learn", "merge"]
@@ -396,7 +388,7 @@ def test_a_loss_of_your_own_is_sent_to_the_workers(folder: Path, client: Client,
 
 def test_a_cluster_of_this_machine_is_started_for_the_command(folder: Path, run_main: Run) -> None:
     os.chdir(folder)
-    with dask.config.set({"distributed.worker.daemon": True}):
+    with dask.config.set({"distributed.worker.daemon": True} | FORKED):
         status, out, err = run_main("fit", "x.npy", "-k", K, "--seed", 0, "--dask", "local", "--out", "m")
     assert (status, out[:2]) == (0, "m:"), err
     assert "Dask: " in err
@@ -435,7 +427,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     assert words in said[0]
 
 
-def test_options_that_do_not_go_with_dask_are_refused(folder: Path, run_main: Run) -> None:
+def test_options_that_do_not_go_with_dask_raise_an_error(folder: Path, run_main: Run) -> None:
     assert run_main("fit", folder / "x.npy", "-k", K, "--out", folder / "m")[0] == 0
     common = ["transform", folder / "m", folder / "x.npy", "--dask"]
     for more, sentence in [
@@ -444,3 +436,44 @@ def test_options_that_do_not_go_with_dask_are_refused(folder: Path, run_main: Ru
     ]:
         status, _, err = run_main(*common, *more)
         assert (status, sentence in err) == (2, True), err
+
+
+# On a single worker: these tests come last, as the other one has to be started anew after them
+
+
+@pytest.fixture
+def client_of_one(processes: Client) -> Client:
+    processes.cluster.scale(1)  # type: ignore[union-attr]
+    processes.wait_for_workers(1, timeout=60)
+    while len(processes.nthreads()) > 1:
+        time.sleep(0.05)
+    return processes
+
+
+def test_the_only_worker_may_be_killed(
+    data: Any, expected: OnlineNMF, client_of_one: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("read", "learn"):
+        monkeypatch.setattr(worker, name, Deadly(name, tmp_path))
+    require_same_learning(quick().fit(data), expected)
+    assert {path.name for path in tmp_path.iterdir()} == {"read-0", "learn-0"}
+
+
+def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(
+    client_of_one: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        np.save(tmp_path / f"{number}.npy", X[number * ROWS : (number + 1) * ROWS])
+    (tmp_path / "deaths").mkdir()
+    monkeypatch.setattr(worker, "learn", Deadly("learn", tmp_path / "deaths"))
+    data, rounds = partitioned(f"npy:{tmp_path}"), 0
+
+    def tamper(_: onmf.Progress) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:  # all partitions are held by the one worker, which is about to die
+            for number in range(10):
+                np.save(tmp_path / f"{number}.npy", X[:ROWS] + number)
+
+    with pytest.raises(SourceError, match=r"Partition \d had to be read again, since a worker was lost, and is not"):
+        quick(callbacks=[tamper]).fit(data)

@@ -6,6 +6,7 @@ Here that is Dask's scheduler in this process; tests/test_cluster.py has a real 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -25,17 +26,18 @@ from hypothesis import strategies as st
 import onmf
 from onmf import BatchNMF, Checkpoint, DataError, OnlineNMF
 from onmf.data import Rows, SourceError, open_source
-from onmf.distributed import partitioned, tasks
-from onmf.distributed.blocks import Facts
-from onmf.distributed.partitions import Sealed
-from onmf.distributed.pieces import Open, heads, pieces_of_round
-from onmf.distributed.rounds import START
-from onmf.distributed.sources import starts
+from onmf.distributed import partitioned, worker
+from onmf.distributed.cluster import Sealed
+from onmf.distributed.driver import START
+from onmf.distributed.partitions import starts
+from onmf.distributed.window import Open, cuts_of_round, cuts_of_start
+from onmf.distributed.worker import Facts
 from onmf.learner.config import Recipe
-from onmf.learner.rounds import SHARE, Setting, alone, finished, shard, size_of_round, together
+from onmf.learner.rounds import SHARE, RoundStart, finish_round, learn_shard, size_of_round
 from onmf.learner.update import learnt
 from onmf.methods import EM, SparseSurrogate, Surrogate
 from onmf.persistence import file
+from onmf.samples import Samples
 from tests.conftest import mahalanobis, require_same_learning
 
 F, K = 12, 3
@@ -91,16 +93,15 @@ lengths = st.lists(st.integers(0, 3000), min_size=1, max_size=12)
 def test_every_row_is_learnt_from_once_whatever_the_partitions(rows: list[int], shards: int, size: int) -> None:
     window = [Open(number, None, Facts(n)) for number, n in enumerate(rows)]
     met: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(rows))}
-    begun = heads(window, 500)
-    for piece in begun:
-        met[piece.of.number].append((piece.first, piece.last))
-    while pieces := pieces_of_round(window, shards, size):
-        assert len(pieces) <= shards
-        for each in pieces:
-            number = sum(piece.last - piece.first for piece in each)
+    for cut in cuts_of_start(window, 500):
+        met[cut.number].append((cut.first, cut.last))
+    while round_of := cuts_of_round(window, shards, size):
+        assert len(round_of) <= shards
+        for each in round_of:
+            number = sum(cut.last - cut.first for cut in each)
             assert number <= 2 * size or number < 2
-            for piece in each:
-                met[piece.of.number].append((piece.first, piece.last))
+            for cut in each:
+                met[cut.number].append((cut.first, cut.last))
     for number, cuts in met.items():
         assert [place for first, last in sorted(cuts) for place in range(first, last)] == list(range(rows[number]))
 
@@ -189,7 +190,7 @@ def test_shards_learn_whatever_a_sequence_learns(case: str) -> None:
         np.testing.assert_allclose(model.transform(HELD_OUT).sum(axis=1), 1)
 
 
-def test_known_atoms_stay_to_the_bit() -> None:
+def test_fixed_components_stay_bit_for_bit() -> None:
     known = np.random.default_rng(3).random((2, F)) + 0.1
     model = quick(fixed=known / known.max(axis=1, keepdims=True)).fit(D)
     np.testing.assert_array_equal(model.components_[:2], known / known.max(axis=1, keepdims=True))
@@ -231,7 +232,7 @@ def test_partitions_that_are_empty_or_short_are_no_hindrance() -> None:
     assert few.n_samples_seen_ == 150
 
 
-# Weights, holes
+# Weights, missing values
 
 
 def test_weights_of_samples_are_those_of_one_machine() -> None:
@@ -247,7 +248,7 @@ def test_weights_of_samples_are_those_of_one_machine() -> None:
     assert quick().fit(frame.drop(columns=["w"]), sample_weight=frame["w"]).n_samples_seen_ == np.count_nonzero(weights)
 
 
-def test_weights_of_entries_and_holes_are_those_of_one_machine() -> None:
+def test_weights_of_entries_and_missing_values_are_those_of_one_machine() -> None:
     present = (np.random.default_rng(2).random(X.shape) < 0.7).astype(float)
     holes = np.where(present > 0, X, np.nan)
     model = quick().fit(D, weights=da.from_array(present, chunks=(2000, 5)))
@@ -277,12 +278,12 @@ def test_what_is_never_known_is_said_as_on_one_machine() -> None:
         ({"weights": np.ones((9000, 5))}, "weights must have the shape of X"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(weights: dict[str, Any], words: str) -> None:
+def test_weights_that_do_not_fit_raise_an_error(weights: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         quick(shuffle=False).fit(D, **weights)
 
 
-def test_weights_of_unknown_partitions_are_refused_unless_they_come_in_the_same() -> None:
+def test_weights_of_unknown_partitions_raise_an_error_unless_they_come_in_the_same() -> None:
     unknown = D[D[:, 0] >= 0]
     with pytest.raises(ValueError, match="how many rows each partition of X has is not known"):
         quick().fit(unknown, sample_weight=np.ones(len(X)))
@@ -349,6 +350,18 @@ def test_numbers_that_a_shard_cannot_compute_with_cost_its_part_of_the_round() -
         quick(shards=3).fit(da.from_array(large, chunks=(900, F)))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("row", [700, START - 100], ids=["in the midst", "at the end"])
+def test_a_bad_batch_of_the_start_is_an_error_or_costs_itself(row: int) -> None:
+    large = X.copy()
+    large[row] = 1e300
+    data, given = da.from_array(large, chunks=(900, F)), {"shuffle": False, "shards": 1, "batch_size": 500}
+    model = quick(on_error="skip", **given).fit(data)
+    assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - 500)
+    with pytest.raises(DataError, match="too large"):
+        quick(**given).fit(data)
+
+
 def test_a_first_batch_of_zeros_is_an_error_or_skipped() -> None:
     zeros = da.concatenate([da.zeros((4000, F), chunks=(4000, F)), D])
     with pytest.raises(DataError, match="The first batch is all zeros"):
@@ -371,7 +384,7 @@ def test_a_first_batch_of_zeros_is_an_error_or_skipped() -> None:
         ({}, dd.from_pandas(pd.DataFrame({"a": [1.0], "name": ["x"]}), npartitions=1), "the column 'name' of the data"),
     ],
 )
-def test_what_cannot_be_learnt_on_shards_is_refused_before_anything_is_read(
+def test_what_cannot_be_learnt_on_shards_raises_an_error_before_anything_is_read(
     settings: dict[str, Any], data: Any, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -430,10 +443,10 @@ def test_a_stream_that_changes_is_noticed_and_zeros_are_told_once(caplog: pytest
         quick(divergence="is").fit(zeros)
 
 
-# Going on
+# Resuming
 
 
-def test_partial_fit_goes_on_in_one_pass_and_an_error_leaves_the_model_as_it_was() -> None:
+def test_partial_fit_learns_in_one_pass_and_an_error_leaves_the_model_as_it_was() -> None:
     model = quick(max_passes=3).partial_fit(D[:4500]).partial_fit(D[4500:])
     assert (model.n_samples_seen_, model.n_iter_) == (len(X), 1)
     assert model.loss(HELD_OUT) <= 1.01 * quick().fit(X).loss(HELD_OUT)
@@ -453,27 +466,35 @@ def stopped(after: int) -> Any:
     return lambda progress: progress.samples >= after
 
 
-@pytest.mark.parametrize("after", [START, 5000, 9000, 12000, 18000])
-def test_a_run_that_stops_after_any_round_and_is_resumed_ends_with_the_same_bits(after: int, tmp_path: Path) -> None:
+def test_a_run_that_stops_after_any_round_and_is_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
     given = {"max_passes": 2, "divergence": "huber", "on_error": "skip"}
     data = da.from_array(spoilt(), chunks=(900, F))
-    whole = quick(**given).fit(data)
-    keep = tmp_path / "run"
-    part = quick(**given, callbacks=[stopped(after)]).fit(data, checkpoint=Checkpoint(keep, every=0))
-    assert part.n_samples_seen_ >= after or after == 18000
-    resumed = quick(**given).fit(data, checkpoint=Checkpoint(keep, every=0, verify=after == 12000), resume=True)
-    require_same_learning(resumed, whole)
-    assert (resumed.n_skipped_, resumed.n_iter_) == (whole.n_skipped_, 2)
-    np.testing.assert_array_equal(onmf.load(keep).components_, whole.components_)
+    keep, kept = tmp_path / "run", list[Path]()
+
+    def keep_checkpoint(progress: onmf.Progress) -> None:
+        if keep.exists():
+            kept.append(Path(shutil.copy(keep, tmp_path / f"before-{progress.samples}")))
+
+    whole = quick(**given, callbacks=[keep_checkpoint]).fit(data, checkpoint=Checkpoint(keep, every=0))
+    seen = [onmf.load(path).n_samples_seen_ for path in kept]
+    assert seen[0] == START
+    assert any(START < n < 8997 for n in seen)
+    assert any(n > 8997 for n in seen)  # in the second pass
+    for number, path in enumerate((*kept[::2], keep)):
+        verify = number % 2 == 1
+        resumed = quick(**given).fit(data, checkpoint=Checkpoint(path, every=0, verify=verify), resume=True)
+        require_same_learning(resumed, whole)
+        assert (resumed.n_skipped_, resumed.n_iter_) == (whole.n_skipped_, 2)
+        np.testing.assert_array_equal(onmf.load(path).components_, whole.components_)
 
 
 def test_a_run_is_not_resumed_with_other_data_settings_or_without_dask(tmp_path: Path) -> None:
     keep = tmp_path / "run"
-    quick(callbacks=[stopped(4000)], max_passes=2).fit(D, checkpoint=keep)
-    model = quick(max_passes=2)
+    quick(callbacks=[stopped(4000)]).fit(D, checkpoint=keep)
+    model = quick()
 
     def resume(data: Any, verify: bool = False, **settings: Any) -> None:
-        quick(**{"max_passes": 2} | settings).fit(data, checkpoint=Checkpoint(keep, verify=verify), resume=True)
+        quick(**settings).fit(data, checkpoint=Checkpoint(keep, verify=verify), resume=True)
 
     with pytest.raises(ValueError, match="the data have 5 partitions, those of the checkpoint 10"):
         resume(D.rechunk((1800, F)))
@@ -486,7 +507,7 @@ def test_a_run_is_not_resumed_with_other_data_settings_or_without_dask(tmp_path:
     plain = tmp_path / "plain"
     model.set_params(callbacks=[stopped(1000)], batch_size=500).fit(X, checkpoint=plain)
     with pytest.raises(ValueError, match="this run was learnt without Dask"):
-        quick(max_passes=2, batch_size=500).fit(D, checkpoint=plain, resume=True)
+        quick(batch_size=500).fit(D, checkpoint=plain, resume=True)
     resume(D)
 
 
@@ -501,7 +522,7 @@ def test_verify_compares_partitions_that_were_finished_too(tmp_path: Path) -> No
         quick(**given).fit(other, checkpoint=Checkpoint(tmp_path / "run", verify=True), resume=True)
 
 
-def test_a_model_goes_on_with_new_data_of_dask_or_without(tmp_path: Path) -> None:
+def test_a_model_learns_from_new_data_of_dask_or_without(tmp_path: Path) -> None:
     model = quick().fit(D)
     onmf.save(model, tmp_path / "m")
     more = quick().fit(D, resume_from=tmp_path / "m")
@@ -590,7 +611,7 @@ def test_weights_and_names_of_rows_come_with_tables(files: Path, tmp_path: Path)
         ("csv:none/*.csv", "matches no files"),
     ],
 )
-def test_what_cannot_be_read_in_parts_is_refused_with_a_cure(
+def test_what_cannot_be_read_in_parts_raises_an_error_with_a_cure(
     data: Any, words: str, files: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(files)
@@ -702,18 +723,21 @@ def test_arrays_at_odd_addresses_give_the_same_bits(method: str) -> None:
     state = learned.state
     memory = {name: misaligned(array) for name, array in state.memory.items()}
     odd_state = replace(state, W=misaligned(state.W), memory=memory)
-    setting, odd = (
-        Setting.of(recipe, replace(learned, state=each), repeated=False).received() for each in (state, odd_state)
+    start, odd = (
+        RoundStart.of(recipe, replace(learned, state=each), repeated=False, shards=2).received()
+        for each in (state, odd_state)
     )
-    parts = [X[3000:4000], X[4000:5000]]
-    found = [shard(setting, part, None, 2) for part in parts]
+    parts = [Samples(X[3000:4000]), Samples(X[4000:5000])]
+    found = [learn_shard(start, part, None) for part in parts]
     moved = []
-    for each in (shard(odd, part, None, 2) for part in parts):
+    for each in (learn_shard(odd, part, None) for part in parts):
         assert each.sums is not None
         arrays = {name: misaligned(array) for name, array in each.sums.arrays.items()}
         moved.append(Sealed(replace(each, sums=replace(each.sums, arrays=arrays))))
-    one = finished(setting, together(found)).state
-    other = tasks.finished(Sealed(odd), tasks.merged(*moved)).state
+    one = finish_round(start, found[0] + found[1]).state
+    other = worker.finish(Sealed(odd), worker.merge(*moved)).state
+    assert one is not None
+    assert other is not None
     np.testing.assert_array_equal(one.W, other.W)
     for name, array in one.memory.items():
         np.testing.assert_array_equal(array, other.memory[name], err_msg=name)
@@ -723,10 +747,12 @@ def test_a_shard_is_sent_no_history_and_a_round_of_one_is_plain_learning() -> No
     model = quick().fit(X[:6000])
     recipe, learned = Recipe.of(vars(model)), model._learned
     assert learned is not None
-    setting = Setting.of(recipe, learned, repeated=False)
-    assert len(setting.learned.history.entries) == 1
-    outcome = alone(setting, X[6000:7000], np.arange(1000))
-    np.testing.assert_array_equal(outcome.state.W, learnt(recipe, learned, X[6000:7000]).state.W)
+    start = RoundStart.of(recipe, learned, repeated=False, shards=1)
+    assert len(start.learned.history.entries) == 1
+    batch = Samples(X[6000:7000])
+    result = worker.finish(Sealed(start), Sealed(learn_shard(start, batch, np.arange(1000))))
+    assert result.state is not None
+    np.testing.assert_array_equal(result.state.W, learnt(recipe, learned, batch).state.W)
 
 
 @pytest.fixture(scope="module")
@@ -758,9 +784,7 @@ OPENED = (
 
 
 @pytest.mark.parametrize("name", [*NONSENSE, "opened"])
-def test_where_a_run_stands_is_refused_if_no_run_could_stand_there(
-    name: str, stopped_run: Path, tmp_path: Path
-) -> None:
+def test_a_position_where_no_run_could_stand_raises_an_error(name: str, stopped_run: Path, tmp_path: Path) -> None:
     arrays, facts = file.read(stopped_run)
     for value in NONSENSE.get(name, OPENED):
         changed, opened = dict(facts["position"]), arrays["position.opened"]
@@ -802,7 +826,7 @@ def test_files_of_a_folder_are_cut_into_ranges_of_rows_and_one_that_is_gone_beco
         model.set_params(on_error="raise").transform(data).compute(scheduler="sync")
 
 
-def test_what_workers_cannot_share_is_refused_with_the_cure() -> None:
+def test_what_workers_cannot_share_raises_an_error_with_the_cure() -> None:
     with pytest.raises(SourceError, match="workers cannot share standard input"):
         partitioned("csv:-")
     with pytest.raises(TypeError, match=r"partitioned opens files, and got ndarray; .* dask.array.from_array"):

@@ -79,7 +79,7 @@ def total(sums: list[Sums]) -> Sums:
 
 
 def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]:
-    """The statistics as they would be if atoms had no units but those of W."""
+    """The statistics as they would be if components had no units but those of W."""
     memory = dict(state.memory)
     if {"unit", "log_unit"} <= memory.keys():  # those of V = unit W, in which log_unit has been taken up
         u = np.exp(memory.pop("log_unit"))
@@ -165,14 +165,14 @@ def test_shards_merged_are_as_good_as_a_sequence(case: str, P: int) -> None:
     assert merged.steps == before.steps + sum(one.steps for one in sums) + 1
     np.testing.assert_allclose(merged.W, reverse.W, rtol=1e-6, atol=1e-9)
     assert loss(divergence, merged) <= 1.03 * loss(divergence, sequence)
-    # and learning goes on from there
+    # and learning continues from there
     on = learnt(method, divergence, merged, samples(600, 4)).state
     assert on.samples == sequence.samples + 600
     assert loss(divergence, on) <= 1.02 * loss(divergence, merged)
 
 
 def rescaled(method: Method, divergence: Divergence, state: State, powers: np.ndarray) -> State:
-    """The same state after its atoms have had other units: a power of two each."""
+    """The same state after its components have had other units: a power of two each."""
     s, memory = np.exp2(powers), {name: array.copy() for name, array in state.memory.items()}
     if {"unit", "log_unit"} <= memory.keys():
         memory["log_unit"], memory["unit"] = memory["log_unit"] + np.log(s), memory["unit"] / s
@@ -183,7 +183,7 @@ def rescaled(method: Method, divergence: Divergence, state: State, powers: np.nd
         memory["base"] = memory["base"] + powers
         change_units(memory, s)
         return replace(state, memory=memory)
-    # Here the units are those of W itself: other atoms, the same fits.
+    # Here the units are those of W itself: other components, the same fits.
     memory["log_unit"] = memory["log_unit"] + np.log(s)
     if "N" in memory:
         memory["N"] = memory["N"] * s ** (1 - divergence.alpha_order)
@@ -197,7 +197,7 @@ def rescaled(method: Method, divergence: Divergence, state: State, powers: np.nd
 
 
 @additive
-def test_atoms_whose_units_were_changed_differently_in_two_shards_merge_rightly(case: str) -> None:
+def test_components_whose_units_were_changed_differently_in_two_shards_merge_rightly(case: str) -> None:
     method, divergence = ADDITIVE[case]
     before = begun(case)
     one, other = shards(case, before, np.split(samples(600, 3), 2))
@@ -218,7 +218,7 @@ def test_atoms_whose_units_were_changed_differently_in_two_shards_merge_rightly(
 
 @pytest.mark.parametrize("case", ["full kl", "diagonal is", "shared squared_l2", "coupled mahalanobis", "em alpha:2"])
 def test_a_state_whose_units_were_changed_before_the_shards_began_merges_rightly(case: str) -> None:
-    """As after atoms that were long out of use: base, or log_unit, is far from zero when the round begins."""
+    """As after components that were long out of use: base, or log_unit, is far from zero when the round begins."""
     method, divergence = ADDITIVE[case]
     before = begun(case)
     powers = np.array([18.0, -3.0, 0.0, 1.0])[:K]
@@ -265,7 +265,7 @@ def test_summary_and_merged_change_nothing_they_are_given(case: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if small(name).not_additive])
-def test_what_is_not_additive_refuses_with_a_reason(name: str) -> None:
+def test_what_is_not_additive_raises_an_error_with_a_reason(name: str) -> None:
     method: Any = small(name)
     refusal = f"method '{method.name}' cannot learn on shards: {method.not_additive}; use"
     state = method.start(usual(name), np.ones((3, 12)), DictionarySet())

@@ -16,6 +16,8 @@ from onmf.cli.terminal import errors, fail
 
 LOCAL = "local"
 PATIENCE = "10s"  # for a scheduler to answer
+IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # the command ends its workers
+
 
 Dask: TypeAlias = Annotated[
     str | None,
@@ -45,7 +47,7 @@ def running_on(address: str) -> Iterator[Any]:
     try:
         if address == LOCAL:
             settings = {"processes": True, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-            settings["preload"] = "onmf.distributed.uninterrupted"
+            settings["preload"] = IGNORE_CTRL_C
             cluster = distributed.LocalCluster(threads_per_worker=1, **settings)
             client = distributed.Client(cluster)
         else:

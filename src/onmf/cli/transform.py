@@ -158,7 +158,7 @@ def _write_partitions(
 ) -> dict[str, Any]:
     """Write all coefficients, and return the facts of it; the folder appears when all of it is there."""
     from onmf.distributed import partitioned
-    from onmf.distributed.mapped import each
+    from onmf.distributed.mapping import tasks_of
     from onmf.estimators.streaming import Sent
 
     partitions = partitioned(data, like=nmf.source_)
@@ -176,7 +176,7 @@ def _write_partitions(
             write.begin(partitions, dtype)
             find = Sent(nmf).proportions if as_proportions else Sent(nmf).coefficients
             skip = nmf.on_error == "skip"
-            futures = client.compute(each(partitions, find, "write", skip, dtype, write, len(columns)))
+            futures = client.compute(tasks_of(partitions, find, "write", skip, dtype, write, len(columns)))
             for future in as_completed(futures):
                 with failing_machines(client):
                     rows, without = future.result()

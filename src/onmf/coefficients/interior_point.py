@@ -54,18 +54,20 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         X = problem.X.matrix - H.dtype.type(low) * W.sum(axis=0)
         X = X if weights is None else weights * X
         rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
-        kind: type[Scaled] = Scaled
+        scaling: type[Scaled] = Scaled
+        kind: type[Steps] = Steps
         if isinstance(problem.box, Simplex):  # nothing else may have what these leave
-            rows, atoms, kind = np.arange(n), np.arange(len(W)), ScaledOnSimplex
+            rows, atoms = np.arange(n), np.arange(len(W))
+            scaling, kind = ScaledOnSimplex, StepsOnSimplex
         if atoms.size:
-            scaled = kind(problem, W[atoms], self.tol)
+            scaled = scaling(problem, W[atoms], self.tol)
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
                 some = None if weights is None else weights[block]
                 where = np.ix_(block, atoms)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    steps = scaled.steps(X[block], start[where], limit[block], problem.l1[block], some)
+                    steps = kind(scaled, X[block], start[where], limit[block], problem.l1[block], some)
                     part = iterate(steps, self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
@@ -87,10 +89,6 @@ class Scaled:
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
-
-    def steps(self, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None) -> Steps:
-        """The iterates from H; ``weights`` are those of the entries, if they differ."""
-        return Steps(self, X, H, limit, prices, weights)
 
 
 class Steps(Work):
@@ -286,9 +284,6 @@ class ScaledOnSimplex(Scaled):
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
-
-    def steps(self, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None) -> Steps:
-        return StepsOnSimplex(self, X, H, limit, prices, weights)
 
 
 class StepsOnSimplex(Steps):

@@ -4,7 +4,6 @@
 files that the workers read themselves.
 """
 
-from onmf.distributed.partitions import Partitions
-from onmf.distributed.sources import partitioned
+from onmf.distributed.partitions import Partitions, partitioned
 
 __all__ = ["Partitions", "partitioned"]

@@ -1,8 +1,9 @@
-"""Where tasks run: on the workers of the current client or, where there is none, by Dask's default scheduler."""
+"""Send tasks to the workers of the current client or, where there is none, to Dask's default scheduler."""
 
 from __future__ import annotations
 
 import logging
+import pickle
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
+import numpy as np
 from dask.base import get_scheduler
 from dask.delayed import Delayed
 
@@ -22,12 +24,61 @@ LOST = ("error", "cancelled", "lost")
 
 
 class ClusterError(OSError):
-    """Machines failed, not the computation: it may be tried again."""
+    """Raised when machines fail, not the computation: it may be tried again."""
+
+
+class Sealed:
+    """A value that is passed on as it is, and opened where it is needed.
+
+    Dask does not look for tasks in it. Classes of the user's own, from a notebook or a file of --module, travel with
+    it; a worker that lacks what it needs fails at the task, and not while it listens to the scheduler.
+    """
+
+    def __init__(self, content: Any, packed: tuple[bytes, list[Any]] | None = None) -> None:
+        self._content = content
+        self._packed = packed
+
+    @property
+    def content(self) -> Any:
+        """Return the value."""
+        if self._packed is not None:
+            payload, buffers = self._packed
+            self._content, self._packed = pickle.loads(payload, buffers=buffers), None  # noqa: S301 (Dask's own way)
+        return self._content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._packed is not None:
+            payload, given = self._packed
+            return Sealed, (None, (payload, [pickle.PickleBuffer(buffer) for buffer in given]))
+        import cloudpickle
+
+        buffers: list[pickle.PickleBuffer] = []
+        payload = cloudpickle.dumps(self._content, protocol=5, buffer_callback=buffers.append)
+        return Sealed, (None, (payload, buffers))
+
+    def __sizeof__(self) -> int:
+        if self._packed is None:
+            return size_in_bytes(self._content)
+        return sum(memoryview(buffer).nbytes for buffer in self._packed[1])
+
+
+def size_in_bytes(content: Any) -> int:
+    """Return the bytes of the arrays in a value, by which Dask decides what to move."""
+    if isinstance(content, np.ndarray):
+        return content.nbytes
+    if isinstance(content, dict):
+        return sum(map(size_in_bytes, content.values()))
+    if isinstance(content, (list, tuple)):
+        return sum(map(size_in_bytes, content))
+    inside = getattr(content, "__dict__", None)
+    return 64 + (size_in_bytes(inside) if inside else 0)
 
 
 class Cluster:
-    """What the driver asks of Dask. Tasks have names that the dashboard shows, and are tried again by the scheduler
-    when a worker dies; what it has given up is a ``ClusterError``.
+    """All that the driver asks of Dask.
+
+    Tasks have names that the dashboard shows, and the scheduler tries them again when a worker dies; what it has given
+    up raises a ``ClusterError``.
     """
 
     def __init__(self) -> None:
@@ -40,104 +91,89 @@ class Cluster:
 
     @property
     def reads_ahead(self) -> bool:
-        """Can something be computed while the driver goes on?"""
+        """Tell whether something can be computed while the driver does something else."""
         return self.client is not None
 
-    def task(self, what: str, function: Callable[..., Any], *inputs: Any) -> Delayed:
-        """A call to be made somewhere; arguments of our own are ``Sealed``, others are tasks."""
+    def task(self, function: Callable[..., Any], *inputs: Any) -> Delayed:
+        """Return a call to be made somewhere; arguments of our own are ``Sealed``, others are tasks."""
         self._tasks += 1
-        key = f"onmf-{what}-{self.token}-{self._tasks}"
+        key = f"onmf-{function.__name__}-{self.token}-{self._tasks}"
         return dask.delayed(function, pure=False, traverse=False)(*inputs, dask_key_name=key)
 
     def hold(self, tasks: list[Delayed]) -> list[Delayed]:
-        """The tasks, begun and kept where they are computed; without a client, computed."""
+        """Begin tasks, and keep their values where they are computed; without a client, compute them."""
         if self.client is None:
             return list(dask.persist(*tasks))
         held: list[Delayed] = self.client.persist(tasks, priority=-1)  # what rounds wait for comes first
         return held
 
     def value(self, task: Delayed, held: bool = False) -> Any:
-        """What comes of it, brought here; of a task that is ``held``, what it has come to."""
+        """Compute a task, or wait for one that is ``held``, and return its value."""
         if self.client is None:
             return dask.compute(task)[0]
-        from distributed import KilledWorker, futures_of, wait
+        from distributed import wait
 
-        with _large_graphs():
-            future = futures_of(task)[0] if held else self.client.compute(task, priority=1)
+        # A state may be large, and is sent as an argument: what is scattered is lost with the worker that has it.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            future = self._futures(task)[0] if held else self.client.compute(task, priority=1)
         try:
             while True:
                 try:
-                    wait(future, timeout=PATIENCE)
-                    return future.result()
+                    with failing_machines(self.client):
+                        wait(future, timeout=PATIENCE)
+                        return future.result()
                 except TimeoutError:
-                    self._say_if_nobody_works()
-        except (KilledWorker, CancelledError) as error:
-            raise _of_machines(self.client, error) from error
-        except ImportError as error:
-            raise ImportError(
-                f"Dask's workers lack something that this process has: {error}; install the same there."
-            ) from error
+                    if not self.client.nthreads():
+                        log.warning("Dask has no workers now; waiting for some.")
         finally:
             if not held:
                 future.release()
 
     def is_lost(self, held: Delayed) -> bool:
-        """Has the scheduler given up what was held?"""
-        if self.client is None:
-            return False
-        from distributed import futures_of
-
-        return any(future.status in LOST for future in futures_of(held))
+        """Tell whether the scheduler has given up what was held."""
+        return any(future.status in LOST for future in self._futures(held))
 
     def forget(self, *held: Delayed) -> None:
-        """Let go of it, so that what it stood on is tried anew: while somebody wants it, it stays given up.
+        """Release what is held, so that it can be tried anew: while somebody wants it, it stays given up.
 
         It is not cancelled: that breaks the connection to the scheduler where something stands on it in turn.
         """
-        if self.client is not None:
-            from distributed import futures_of
+        for future in self._futures(*held):
+            future.release()
 
-            for future in futures_of(list(held)):
-                future.release()
+    def _futures(self, *held: Delayed) -> list[Any]:
+        if self.client is None:
+            return []
+        from distributed import futures_of
 
-    def _say_if_nobody_works(self) -> None:
-        if self.client is not None and not self.client.nthreads():
-            log.warning("Dask has no workers now; waiting for some.")
-
-
-def _of_machines(client: Any, error: BaseException) -> OSError:
-    """What to raise where a worker or the scheduler is at fault."""
-    if client.status != "running":
-        return ConnectionError(
-            "the connection to Dask's scheduler was lost; what was learnt until then is kept in the checkpoint, if "
-            "there is one."
-        )
-    return ClusterError(str(error).partition(". ")[0] or type(error).__name__)
+        return list(futures_of(list(held)))
 
 
 @contextmanager
 def failing_machines(client: Any) -> Iterator[None]:
-    """What machines do to a result is an OSError, with a sentence."""
+    """Turn what workers and the scheduler do to a result into errors of one sentence."""
     from distributed import KilledWorker
 
     try:
         yield
     except (KilledWorker, CancelledError) as error:
-        raise _of_machines(client, error) from error
+        if client.status != "running":
+            raise ConnectionError(
+                "the connection to Dask's scheduler was lost; what was learnt until then is kept in the checkpoint, if "
+                "there is one."
+            ) from error
+        raise ClusterError(str(error).partition(". ")[0] or type(error).__name__) from error
+    except ImportError as error:
+        raise ImportError(
+            f"Dask's workers lack something that this process has: {error}; install the same there."
+        ) from error
 
 
 def _require_same_version(client: Any) -> None:
-    """Refuse workers that would compute something else, or nothing; those that come later are trusted."""
+    """Raise an error for workers that would compute something else, or nothing; those that come later are trusted."""
     found = client.get_versions(packages=["onmf"])["workers"]
     for worker, versions in sorted(found.items()):
         version = versions["packages"].get("onmf")
         if version != __version__:
             has = "has no onmf" if version is None else f"has onmf {version}"
             raise ImportError(f"the worker {worker} {has}; install onmf {__version__} there, as it is here.")
-
-
-@contextmanager
-def _large_graphs() -> Any:
-    """A state may be large, and is sent as an argument: what is scattered is lost with the worker that has it."""
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-        yield

@@ -384,9 +384,9 @@ class OnlineNMF(NMF):
         if isinstance(data, Source):
             return learner.run(recipe, data, *given)
         require_shards(recipe)
-        from onmf.distributed.rounds import run  # Dask is there, but not for everybody
+        from onmf.distributed.driver import Driver  # Dask is there, but not for everybody
 
-        return run(recipe, data, *given, self.shards)
+        return Driver(recipe, data, *given, self.shards).run()
 
     def _tell(self, learned: Learned, progress: Progress) -> None:
         if progress.raised:

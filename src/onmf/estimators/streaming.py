@@ -22,15 +22,14 @@ from onmf.data.columns import Features
 from onmf.data.in_memory import count_rows
 from onmf.data.inputs import is_dask, likeness, require_same_features
 from onmf.distributed import Partitions
-from onmf.distributed.arrays import DaskData
-from onmf.distributed.partitions import Raw
+from onmf.distributed.partitions import DaskData, Raw
 from onmf.estimators.inference import BLOCK
 from onmf.insight.topics import Coherence
 from onmf.learner import Usage
 from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, refuse_bad_entries
-from onmf.samples import as_samples
+from onmf.samples import Samples, as_samples
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF
@@ -235,7 +234,8 @@ class Sent:
 
     def fit(self, raw: Raw) -> Array:
         """Return H @ W of a partition of coefficients."""
-        return np.asarray(self.model.inverse_transform(raw.batch))
+        H = raw.batch.matrix if isinstance(raw.batch, Samples) else raw.batch
+        return np.asarray(self.model.inverse_transform(H))
 
     def loss(self, raw: Raw) -> tuple[float, float]:
         """Return the mean loss of a partition, and the weight that it has among others."""
@@ -257,22 +257,22 @@ def map_partitions(
     coefficients: bool = False,
 ) -> Any:
     """Return a dask array of what the function makes of samples or, if X holds those, of ``coefficients``."""
-    from onmf.distributed.mapped import mapped  # Dask is there, but not for everybody
+    from onmf.distributed.mapping import lazy_array  # Dask is there, but not for everybody
 
     learnt = Features(model.n_components_) if coefficients else model._fitted.features
     partitions = _alike(X, None, weights, model.implicit, learnt)
     dtype = model.components_.dtype if partitions.dtype is None else partitions.dtype
-    return mapped(partitions, function, width, dtype, what, model.on_error == "skip")
+    return lazy_array(partitions, function, width, dtype, what, model.on_error == "skip")
 
 
 def loss_of_partitions(model: NMF, X: Any, sample_weight: Any, weights: Any) -> float:
     """Return the mean loss over all partitions, by their weights."""
     import dask
 
-    from onmf.distributed.mapped import each
+    from onmf.distributed.mapping import tasks_of
 
     partitions = _alike(X, sample_weight, weights, model.implicit, model._fitted.features)
-    found = dask.compute(*each(partitions, Sent(model).loss, "loss"))
+    found = dask.compute(*tasks_of(partitions, Sent(model).loss, "loss"))
     total = math.fsum(weight for _, weight in found)
     if not total:
         raise ValueError("there are no samples to look at: all partitions are empty.")

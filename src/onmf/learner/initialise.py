@@ -46,7 +46,8 @@ def begin(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
     shape = recipe.n_components, batch.shape[1]
-    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples)
+    on_device = recipe.device is not None
+    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples, on_device)
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")

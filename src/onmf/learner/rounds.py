@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,16 +37,17 @@ SHARE = 0.5  # of the samples seen: the most that a round adds
 
 
 @dataclass(frozen=True)
-class Setting:
+class RoundStart:
     """What the shards of a round begin with: small, but for the state."""
 
     recipe: Recipe
     learned: Learned
     repeated: bool  # were all samples learnt from in an earlier pass?
+    shards: int
 
     @classmethod
-    def of(cls, recipe: Recipe, learned: Learned, repeated: bool) -> Setting:
-        """Without what only the driver needs: not every shard has to be sent the history of the run."""
+    def of(cls, recipe: Recipe, learned: Learned, repeated: bool, shards: int) -> RoundStart:
+        """Leave out what only the driver needs: not every shard has to be sent the history of the run."""
         light = replace(
             learned,
             history=History(learned.history.entries[-1:]),
@@ -57,49 +57,43 @@ class Setting:
             position=None,
             source=None,
         )
-        return cls(replace(recipe, init="kmeans++"), light, repeated)
+        return cls(replace(recipe, init="kmeans++"), light, repeated, shards)
 
-    def received(self) -> Setting:
-        """The same after it has come over a wire."""
+    def received(self) -> RoundStart:
+        """Return the start with its arrays aligned, as they may not be once they have come over a wire."""
         return replace(self, learned=replace(self.learned, state=self.learned.state.aligned()))
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one shard has found, or several together."""
+class RoundResult:
+    """What a shard has found, or several together, or what the round has made of the model."""
 
-    sums: Sums | None = None  # None: nothing could be learnt from
-    news: News | None = None
-    parameters: Mapping[str, float] = field(default_factory=dict)  # of the divergence, each times the samples
+    news: News | None = None  # None: nothing could be learnt from
+    sums: Sums | None = None  # of shards
+    state: State | None = None  # after the round
+    parameters: Mapping[str, float] = field(default_factory=dict)  # of the divergence, in sums each times the samples
     faults: tuple[DataError, ...] = ()  # why shards have learnt nothing
-    seconds: float = 0.0  # of the slowest
-    ended: float = 0.0  # the last of them, by the clock of its machine
+    seconds: float = 0.0  # of the slowest shard
+    ended: float = 0.0  # the last shard, by the clock of its machine
 
-    def __add__(self, other: Found) -> Found:
-        faults, seconds = self.faults + other.faults, max(self.seconds, other.seconds)
-        both = replace(self, faults=faults, seconds=seconds, ended=max(self.ended, other.ended))
-        if other.sums is None or other.news is None:
-            return both
-        if self.sums is None or self.news is None:
-            return replace(both, sums=other.sums, news=other.news, parameters=other.parameters)
-        parameters = {name: value + other.parameters[name] for name, value in self.parameters.items()}
-        return replace(both, sums=self.sums + other.sums, news=self.news + other.news, parameters=parameters)
+    def __add__(self, other: RoundResult) -> RoundResult:
+        both = other if self.sums is None else self
+        if self.sums and self.news and other.sums and other.news:
+            parameters = {name: value + other.parameters[name] for name, value in self.parameters.items()}
+            both = RoundResult(self.news + other.news, self.sums + other.sums, parameters=parameters)
+        seconds, ended = max(self.seconds, other.seconds), max(self.ended, other.ended)
+        return replace(both, faults=self.faults + other.faults, seconds=seconds, ended=ended)
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a round has made of the model."""
-
-    state: State
-    parameters: Mapping[str, float]  # of the divergence in internal units, as far as they follow the residuals
-    news: News | None  # None: nothing could be learnt from
-    faults: tuple[DataError, ...]
-    seconds: float  # of the slowest shard
-    ended: float  # the last shard, by the clock of its machine
+    def aligned(self) -> RoundResult:
+        """Return the result with sums that are aligned: elsewhere NumPy would add them up in another order."""
+        if self.sums is None:
+            return self
+        arrays = {name: np.require(array, requirements="A") for name, array in self.sums.arrays.items()}
+        return replace(self, sums=replace(self.sums, arrays=arrays))
 
 
 def require_shards(recipe: Recipe) -> None:
-    """Refuse, before anything is read, what cannot be learnt on shards."""
+    """Raise an error, before anything is read, for what cannot be learnt on shards."""
     method = recipe.method
     if isinstance(method, Method) and method.not_additive:
         raise ValueError(f"method {method.name!r} cannot learn on shards: {method.not_additive}; use 'auto'.")
@@ -111,7 +105,7 @@ def require_shards(recipe: Recipe) -> None:
 
 
 def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
-    """How many shards the next round has, ``most`` at most, and how many rows each: so many chunks of its clock."""
+    """Return how many shards the next round has, ``most`` at most, and how many rows each: chunks of its clock."""
 
     def rows(shards: int) -> int:
         return method.chunks_per_round * method.usual_chunk(clock / shards)
@@ -122,81 +116,63 @@ def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
     return shards, rows(shards)
 
 
-def exchange_due(recipe: Recipe, learned: Learned, n: int, repeated: bool) -> bool:
-    """Is an exchange of atoms to be tried before the next n samples? Shards have their atoms in common."""
-    state, method = learned.state, learned.method
-    able = method.exchanges(learned.inside) > 0 and not isinstance(recipe.H, Simplex)
-    return able and not repeated and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
+def exchange_due(start: RoundStart, n: int) -> bool:
+    """Tell whether to try an exchange of components before the n samples of the round: shards have them in common."""
+    state, method = start.learned.state, start.learned.method
+    able = method.exchanges(start.learned.inside) > 0 and not isinstance(start.recipe.H, Simplex)
+    wanted = able and start.shards > 1 and not start.repeated
+    return wanted and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
 
 
-def exchanged(setting: Setting, batch: Samples) -> Setting:
-    """The setting after an exchange of atoms, if the samples of the batch are fitted better."""
-    recipe, learned, method = setting.recipe, setting.learned, setting.learned.method
+def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
+    """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
+    learned, method = start.learned, start.learned.method
     X, _, _ = inside(learned, as_begun(learned, batch[: exchange.taking_part(len(learned.state.W))]))
     X = X[np.flatnonzero(X.sum(axis=1) != 0)]
     counts = None if X.sample_weight is None else X.sample_weight.astype(learned.state.W.dtype, copy=False)
     X = Samples(X.matrix, X.entry_weight, counts, X.absent)
     with threads.taken_from_blas(), faults_of_batch(None):
         begun = learned.state.copy(method.layout)
-        state = exchange.exchanged(method, learned.inside, begun, X, recipe.H)
+        state = exchange.exchanged(method, learned.inside, begun, X, start.recipe.H)
     state = replace(state, W=np.ascontiguousarray(state.W))
-    return replace(setting, learned=replace(learned, state=state))
+    return replace(start, learned=replace(learned, state=state))
 
 
-def shard(setting: Setting, batch: Any, rows: Any, shards: int) -> Found:
-    """What one of so many shards learns from its samples."""
-    started, learned = time.perf_counter(), setting.learned
+def learn_shard(start: RoundStart, batch: Any, rows: Any) -> RoundResult:
+    """Learn from the samples of one shard; a shard that is alone learns plainly, and ends the round."""
+    started, learned = time.perf_counter(), start.learned
     try:
-        lesson = learnt(setting.recipe, learned, batch, rows, repeated=setting.repeated, shards=shards)
+        lesson = learnt(start.recipe, learned, batch, rows, repeated=start.repeated, shards=start.shards)
     except DataError as error:
-        return Found(faults=(error,), seconds=time.perf_counter() - started, ended=time.time())
-    with threads.taken_from_blas():
-        begun = learned.state.on_shard(shards)
-        sums = learned.method.summary(learned.inside, begun, lesson.state)
-    parameters = {name: sums.samples * value for name, value in _left_to_data(learned, lesson.divergence).items()}
-    return Found(sums, lesson.news, parameters, (), time.perf_counter() - started, time.time())
+        return RoundResult(faults=(error,), seconds=time.perf_counter() - started, ended=time.time())
+    result = RoundResult(lesson.news, state=lesson.state)
+    if learned.method.adapts and learned.adaptive:  # parameters that follow the residuals
+        given = lesson.divergence.parameters().items()
+        result = replace(result, parameters={name: value for name, value in given if isinstance(value, float)})
+    if start.shards > 1:
+        with threads.taken_from_blas():
+            sums = learned.method.summary(learned.inside, learned.state.on_shard(start.shards), lesson.state)
+        parameters = {name: sums.samples * value for name, value in result.parameters.items()}
+        result = replace(result, sums=sums, state=None, parameters=parameters)
+    return replace(result, seconds=time.perf_counter() - started, ended=time.time())
 
 
-def together(found: list[Found]) -> Found:
-    """All of them as one, added up in their order."""
-    return reduce(lambda one, other: one + other, found)
-
-
-def finished(setting: Setting, found: Found) -> Outcome:
-    """The state that follows from what all shards have found."""
-    learned, times = setting.learned, (found.seconds, found.ended)
-    if found.sums is None or found.news is None:
-        return Outcome(learned.state, {}, None, found.faults, *times)
+def finish_round(start: RoundStart, found: RoundResult) -> RoundResult:
+    """Return the state that follows from what all shards have found."""
+    if found.sums is None:
+        return found
     samples = found.sums.samples
     parameters = {name: value / samples for name, value in found.parameters.items()} if samples else {}
     with threads.taken_from_blas():
-        state = learned.method.merged(adapted(learned, parameters), learned.state, found.sums)
+        state = start.learned.method.merged(adapted(start.learned, parameters), start.learned.state, found.sums)
     if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
         error = unlearnable("makes the dictionary infinite or NaN", None)
-        return Outcome(learned.state, {}, None, (*found.faults, error), *times)
-    return Outcome(state, parameters, found.news, found.faults, *times)
-
-
-def alone(setting: Setting, batch: Any, rows: Any) -> Outcome:
-    """The round of a single shard: plain learning."""
-    started, learned = time.perf_counter(), setting.learned
-    try:
-        lesson = learnt(setting.recipe, learned, batch, rows, repeated=setting.repeated)
-    except DataError as error:
-        return Outcome(learned.state, {}, None, (error,), time.perf_counter() - started, time.time())
-    parameters = _left_to_data(learned, lesson.divergence)
-    return Outcome(lesson.state, parameters, lesson.news, (), time.perf_counter() - started, time.time())
+        return replace(found, news=None, sums=None, faults=(*found.faults, error))
+    return replace(found, sums=None, state=state, parameters=parameters)
 
 
 def adapted(learned: Learned, parameters: Mapping[str, float]) -> Divergence:
-    """The divergence of the model in internal units, with parameters that follow the residuals."""
+    """Return the divergence of the model in internal units, with parameters that follow the residuals."""
     if not parameters:
         return learned.inside
     return replace(learned.inside, **parameters)  # type: ignore[type-var] # all divergences are dataclasses
-
-
-def _left_to_data(learned: Learned, divergence: Divergence) -> dict[str, float]:
-    """The parameters of a divergence that follow the residuals."""
-    if not (learned.method.adapts and learned.adaptive):
-        return {}
-    return {name: value for name, value in divergence.parameters().items() if isinstance(value, float)}

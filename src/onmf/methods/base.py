@@ -35,7 +35,9 @@ class Choice(Constants, kind="method"):
     masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
 
     @abstractmethod
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         """The method for a dictionary of K components, by the first batch and the length of the data, if known."""
 
     def for_shares(self) -> Choice:
@@ -91,7 +93,9 @@ class Method(Choice):
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
         )
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         return self
 
     def continued(self, before: Method) -> Method:

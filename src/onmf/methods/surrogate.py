@@ -90,7 +90,9 @@ class Surrogate(Method, name="surrogate"):
     def growing(self) -> Growing:  # type: ignore[override]
         return SPARSE if self.sparse else DENSE
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         known = self.sparse is not None or not (_takes_sparse(divergence) or batch.masked)
         return self if known else replace(self, sparse=batch.density < FEW_ENTRIES)
 
