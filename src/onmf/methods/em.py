@@ -145,8 +145,9 @@ class EM(Accumulating, name="em"):
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         state = self._start(W, C, masked)
-        N: Array = np.zeros(state.W.shape[::-1], dtype=W.dtype)
-        return replace(state, memory=state.memory | {"N": N})
+        memory = dict(state.memory)
+        memory["N"] = np.zeros(state.W.shape[::-1], dtype=W.dtype)
+        return replace(state, memory=memory)
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
