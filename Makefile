@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo test coverage check format lowest docs dist bench soak referee clean
+.PHONY: demo house test coverage check format lowest docs dist bench soak referee clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topics.png, demo-sound.png
@@ -43,6 +43,9 @@ lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: im
 bench: .venv-bench/done  ## benchmarks against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
 	.venv-bench/bin/python -m benchmarks.peers.run --size $(SIZE) --out build/bench/$(SIZE)
 	.venv-bench/bin/python -m benchmarks.peers.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
+
+house: .venv/dev.done  ## lines, files, and how far a sample walks, beside their limits
+	$(BIN)/python -m benchmarks.house
 
 MINUTES ?= 5
 soak: .venv/dev.done  ## bad luck in minutes: random batches, errors, kills and resumptions, damaged files (MINUTES=60: an hour)

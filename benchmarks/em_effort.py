@@ -16,11 +16,11 @@ from pathlib import Path
 
 from onmf import BatchNMF, OnlineNMF
 from onmf.data import repeat
-from onmf.methods import EM, evidence
-from reproduction.contestants import MOST_ITERATIONS
-from reproduction.datasets import bbc
-from reproduction.documents import documents
-from reproduction.topics import PASSES, SIZES
+from onmf.methods import EM
+from onmf.methods import floors as evidence
+from reproduction.contest import MOST_ITERATIONS
+from reproduction.datasets import texts
+from reproduction.topics import PASSES, SIZES, documents
 from reproduction.trial import uniform_start
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    problem = documents(bbc.load(arguments.data), *SIZES["paper"], 0)
+    problem = documents(texts.load_bbc(arguments.data), *SIZES["paper"], 0)
     V, K, judge = problem.source.X[problem.learnt], problem.K, problem.train
     print("| start | five | ten | twenty | default | constant floor |\n|---|---|---|---|---|---|")
     falls = evidence.ENOUGH_EVIDENCE

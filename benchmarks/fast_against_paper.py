@@ -16,7 +16,7 @@ import numpy as np
 from onmf import OnlineNMF, divergences
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.methods import Surrogate
-from reproduction.contestants import canonical
+from reproduction.contest import canonical
 from reproduction.judge import Scorer
 
 

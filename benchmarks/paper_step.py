@@ -20,11 +20,11 @@ import scipy.sparse
 from benchmarks.peers.data import SOURCES
 from benchmarks.peers.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
-from onmf.methods import adaptive, averages
+from onmf.methods import adaptive
+from onmf.methods import adaptive as averages
 from reproduction.datasets import movielens
-from reproduction.documents import CORPORA, documents
 from reproduction.judge import Scorer
-from reproduction.topics import SIZES
+from reproduction.topics import CORPORA, SIZES, documents
 from reproduction.trial import huber
 
 READ = 200  # samples at a time
@@ -49,7 +49,7 @@ def _of_peers(name: str, divergence: str) -> Callable[[np.random.Generator], Sam
 
 
 def _ratings(rng: np.random.Generator) -> Samples:
-    return Samples(*split(movielens.load(None).ratings, rng), 20, "kl")
+    return Samples(*split(movielens.load_movielens(None).ratings, rng), 20, "kl")
 
 
 def _counts(n: int, F: int) -> Callable[[np.random.Generator], Samples]:

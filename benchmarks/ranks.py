@@ -18,8 +18,8 @@ from itertools import product
 import numpy as np
 
 import onmf
-from reproduction.datasets import bbc
-from reproduction.datasets.text import leading_words
+from reproduction.datasets import texts
+from reproduction.datasets.texts import leading_words
 
 SAMPLES, FEATURES, SHAPE = 2000, 100, 0.5
 RANKS, MEANS = (3, 5, 10, 20), (100, 20, 5, 2)
@@ -52,7 +52,7 @@ def find_planted(draw: int) -> None:
 def show_bbc() -> None:
     """Both criteria as they come out."""
     started = time.process_time()
-    counts = bbc.load().counts
+    counts = texts.load_bbc().counts
     counts = counts[:, leading_words(counts, WORDS)]
     found = onmf.select_rank(counts, NEWS_RANKS, random_state=0, verbose=1)
     print(f"{counts.shape[0]} articles, {counts.shape[1]} words; {time.process_time() - started:.0f} s")

@@ -17,7 +17,7 @@ import numpy as np
 from onmf import OnlineNMF
 from onmf.data.examples import CLIP, NOISE_OF, Planted
 from onmf.methods import Canonical, Paper
-from reproduction.contestants import canonical
+from reproduction.contest import canonical
 
 HELD_OUT = 200
 MARKS = (0.0, 0.05, 0.25, 1.0)  # shares of the run at which the held-out loss is measured

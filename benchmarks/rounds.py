@@ -22,8 +22,7 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 from onmf.data.examples import NOISE_OF, Planted
-from reproduction.datasets import newsgroups
-from reproduction.datasets.text import leading_words
+from reproduction.datasets.texts import leading_words, load_newsgroups
 from reproduction.judge import Scorer
 
 SAMPLES, HELD_OUT, PARTITIONS = 100_000, 600, 64
@@ -50,7 +49,7 @@ def synthetic(divergence: str, seed: int) -> list[float]:
 
 def texts(folder: Path | None, passes: int, seed: int) -> list[float]:
     """The same of 20 Newsgroups: of another sequence, and of eight shards."""
-    train, test = newsgroups.load(folder)
+    train, test = load_newsgroups(folder)
     words = leading_words(train.counts, WORDS)
     X, held_out = (_filled(part.counts[:, words]) for part in (train, test))
     scorer = Scorer("kl", np.asarray(X.mean(axis=0)).ravel(), held_out[:1500])

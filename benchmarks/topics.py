@@ -19,16 +19,16 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from onmf import OnlineNMF
 from onmf.insight.topics import coherence, leading
-from reproduction.datasets import bbc, newsgroups
-from reproduction.documents import cluster
+from reproduction.datasets import texts
+from reproduction.topics import cluster
 
 SEEDS = 3
 
 
 def show_bbc() -> None:
     """A line per way of learning five topics: coherence, accuracy, and how far ``usage_`` is from a pass afterwards."""
-    texts = bbc.load()
-    counts = scipy.sparse.csr_matrix(texts.counts, dtype=float)
+    news = texts.load_bbc()
+    counts = scipy.sparse.csr_matrix(news.counts, dtype=float)
     in_texts = np.asarray((counts > 0).sum(axis=0)).ravel()
     counts = counts[:, (in_texts >= 2) & (in_texts <= counts.shape[0] / 2)]
     weighted = TfidfTransformer().fit_transform(counts)
@@ -45,7 +45,7 @@ def show_bbc() -> None:
         for seed in range(SEEDS):
             model = OnlineNMF(5, random_state=seed, **settings).fit(X)
             shares = model.proportions(X)
-            accuracy = cluster(shares, texts.labels, 5)["accuracy"]
+            accuracy = cluster(shares, news.labels, 5)["accuracy"]
             together = coherence(counts, leading(model.components_, 10)).mean()
             found.append((together, accuracy, np.abs(model.usage_ - shares.mean(axis=0)).max()))
         figures = np.mean(found, axis=0)
@@ -54,13 +54,13 @@ def show_bbc() -> None:
 
 def write_newsgroups(path: Path) -> None:
     """The training posts, one object per line."""
-    texts, rng = newsgroups.load()[0], np.random.default_rng(0)
+    news, rng = texts.load_newsgroups()[0], np.random.default_rng(0)
     with path.open("w") as file:
-        for row in range(texts.counts.shape[0]):
-            post = scipy.sparse.coo_matrix(texts.counts[[row]])
+        for row in range(news.counts.shape[0]):
+            post = scipy.sparse.coo_matrix(news.counts[[row]])
             words = rng.permutation(np.repeat(post.col, post.data.astype(int)))
-            body = " ".join(texts.words[word] for word in words)
-            file.write(json.dumps({"group": texts.label_names[texts.labels[row]], "body": body}) + "\n")
+            body = " ".join(news.words[word] for word in words)
+            file.write(json.dumps({"group": news.label_names[news.labels[row]], "body": body}) + "\n")
 
 
 def main() -> None:

@@ -134,7 +134,10 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as progress:
-            report = experiment(**settings).run(out, _Bars(progress))
+            bar = progress.add_task("experiment", total=None)
+            report = experiment(**settings).run(
+                out, lambda part, done, total: progress.update(bar, description=part, completed=done, total=total)
+            )
     except DataFolderError as error:
         fail(f"{error} To try it without the data, add --stand-in.")
     except (ValueError, OSError, ImportError) as error:
@@ -166,21 +169,6 @@ def fail(message: str) -> NoReturn:
     """Print one sentence and exit with status 2."""
     errors.print(f"reproduction: {message}")
     raise typer.Exit(2)
-
-
-class _Bars:
-    """Show two bars: the parts of the experiment, and the one that runs."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.all, self.now = progress.add_task("experiment", total=None), progress.add_task("", total=1.0)
-
-    def part(self, title: str, number: int, total: int) -> None:
-        self.progress.update(self.all, completed=number, total=total)
-        self.progress.reset(self.now, description=title)
-
-    def step(self, share: float) -> None:
-        self.progress.update(self.now, completed=share)
 
 
 def main() -> None:

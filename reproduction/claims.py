@@ -28,8 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onmf.methods import Adaptive, Paper
-from reproduction.contest import seconds_to
-from reproduction.contestants import TITLES, canonical
+from reproduction.contest import TITLES, canonical, seconds_to
 
 HOLDS, IN_PART, NOT, UNKNOWN = "holds", "holds in part", "does not hold", "not examined"
 TOO_SHORT = "too short to tell"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,24 +15,16 @@ from typing import Any, ClassVar
 
 from onmf import plots
 from reproduction.claims import THE_RULE, Claim, Facts, Results, beside_batch, means
-from reproduction.contestants import CONTESTANTS, TITLES
-from reproduction.folder import Folder, Result
-from reproduction.report import Block, Report, heading, paragraph
-from reproduction.trial import Problem, Trial
+from reproduction.contest import CONTESTANTS, TITLES
+from reproduction.report import Block, Folder, Report, Result, heading, paragraph
+from reproduction.trial import Problem, Step, Trial
 
 FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
 
 SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
 
-class Watch:
-    """Listens to how far an experiment has come; this one is silent."""
-
-    def part(self, title: str, number: int, total: int) -> None:
-        """Note that the next part begins, after ``number`` of ``total``."""
-
-    def step(self, share: float) -> None:
-        """Note how much of the part is done, from 0 to 1."""
+Tell = Callable[[str, float, int], None]  # the part that runs, how many are done, of how many
 
 
 @dataclass(frozen=True)
@@ -105,13 +97,13 @@ class Experiment(ABC):
             "best coefficients. There: where the training loss first falls to Batch's final one."
         )
 
-    def run(self, out: Path, watch: Watch | None = None) -> Report:
+    def run(self, out: Path, tell: Tell = lambda *_: None) -> Report:
         """Run what is not yet in the folder ``out``, and write the tables, the pictures and the report there."""
         plots.new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
         name = {"experiment": type(self).__name__.lower()}
         folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
-        results = self._results(folder, watch or Watch())
+        results = self._results(folder, tell)
         points = [
             {self.EACH: title} | self.columns(who) | {"start": start} | point
             for title, by_method in results.items()
@@ -130,20 +122,25 @@ class Experiment(ABC):
         (out / "report.json").write_text(json.dumps(name | settings, indent=2) + "\n")
         return report
 
-    def _results(self, folder: Folder, watch: Watch) -> Results:
+    def _results(self, folder: Folder, tell: Tell) -> Results:
         results: dict[str, dict[Any, list[Facts]]] = {
             title: {who: [] for who in self.entered(title)} for title in self.sets
         }
         parts = [(title, start, who) for title, entered in results.items() for start in self.starts for who in entered]
         for number, (title, start, who) in enumerate(parts):
-            watch.part(", ".join([title, *map(str, self.columns(who).values()), f"start {start}"]), number, len(parts))
-            find = partial(self._part, self.sets[title], who, start, watch)
+            name = ", ".join([title, *map(str, self.columns(who).values()), f"start {start}"])
+            tell(name, number, len(parts))
+
+            def step(share: float, name: str = name, number: int = number) -> None:
+                tell(name, number + share, len(parts))
+
+            find = partial(self._part, self.sets[title], who, start, step)
             results[title][who].append(folder.part(file_name(title, who, start), find))
-        watch.part("report", len(parts), len(parts))
+        tell("report", len(parts), len(parts))
         return results
 
-    def _part(self, data: Any, who: Any, start: int, watch: Watch, scratch: Path) -> Result:
-        return self.judged(data, self.trial(data, who, start).run(scratch, watch.step))
+    def _part(self, data: Any, who: Any, start: int, step: Step, scratch: Path) -> Result:
+        return self.judged(data, self.trial(data, who, start).run(scratch, step))
 
 
 def file_name(title: str, *more: object) -> str:

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, TypeAlias
 from onmf import plots
 from onmf.methods import Adaptive, Canonical, Paper
 from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, course, failing_early, measured, steps
-from reproduction.contestants import TITLES, canonical
-from reproduction.folder import Folder
-from reproduction.report import Block, heading, paragraph
+from reproduction.contest import TITLES, canonical
+from reproduction.report import Block, Folder, heading, paragraph
 from reproduction.synthetic import PLANTED, Data, Synthetic
 from reproduction.trial import Trial
 
@@ -172,7 +171,10 @@ def _race_finds_c(by_title: Mapping[str, ByFactor]) -> Claim:
         ratios[title] = ends.pop(RACED) / min(ends.values())
     good = [ratio <= SMALL for ratio in ratios.values()]
     return Claim(
-        about("ol-adaptive", f"{IN_WORDS['ol-adaptive']} needs no choice of c: the race does as well as the best one"),
+        about(
+            "ol-adaptive",
+            f"{IN_WORDS['ol-adaptive']} needs no choice of c: the race does as well as the best one",
+        ),
         f"final held-out loss with the race / with the best fixed c of {len(FACTORS['c']) - 1}: {_each(ratios)}",
         good,
         failing_early(good, [[found[RACED]] for found in by_title.values()]),

@@ -11,28 +11,13 @@ import numpy as np
 
 from onmf import plots
 from onmf.data.examples import NOISE_OF, Planted
+from reproduction import claims
 from reproduction.arrays import Array, Counts
-from reproduction.claims import (
-    IN_WORDS,
-    SIGNIFICANTLY,
-    Claim,
-    Results,
-    about,
-    ends,
-    failing_early,
-    lines,
-    mean,
-    out_of_reach,
-    speedups,
-    steps,
-    times,
-)
-from reproduction.contest import seconds_to
-from reproduction.contestants import CONTESTANTS, MOST_BYTES, TITLES
+from reproduction.claims import Claim, Results
+from reproduction.contest import CONTESTANTS, MOST_BYTES, TITLES, seconds_to
 from reproduction.experiment import Experiment
-from reproduction.folder import Folder
 from reproduction.judge import Scorer
-from reproduction.report import Block, heading, paragraph, shown, table
+from reproduction.report import Block, Folder, heading, paragraph, shown, table
 from reproduction.trial import InOrder, Problem, huber
 
 SPELT = {"is": "Itakura-Saito", "kl": "Kullback-Leibler", "squared_l2": "squared l2", "huber": "Huber"}
@@ -113,7 +98,7 @@ class Synthetic(Experiment):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         objective, held_out = (
-            plots.panels({title: lines(found, measure) for title, found in results.items()}, "seconds", label)
+            plots.panels({title: claims.lines(found, measure) for title, found in results.items()}, "seconds", label)
             for measure, label in (("objective", "objective"), ("held_out", "held-out loss"))
         )
         ratios = [{"divergence": title, "dB": f"{data.snr:.1f}"} for title, data in self.sets.items()]
@@ -123,10 +108,10 @@ class Synthetic(Experiment):
         return [
             heading("Set-up"),
             paragraph(
-                f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted components; entries of "
-                "W and H from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's Table 4, "
-                f"clipped to [0, 4000]. Learnt with K = {K} components from a uniformly random dictionary. "
-                f"{steps(n, self.methods)} Huber's delta is a tenth of the mean. Batch stops when its "
+                f"N = {n} samples of F = {F} features, V = WH + noise with K = {PLANTED} planted components; entries "
+                "of W and H from the half-normal distribution with sigma 5, shifted by 1; noise as in the paper's "
+                f"Table 4, clipped to [0, 4000]. Learnt with K = {K} components from a uniformly random dictionary. "
+                f"{claims.steps(n, self.methods)} Huber's delta is a tenth of the mean. Batch stops when its "
                 f"objective falls by less than 1e-5 of itself over ten iterations. {fits_in}"
             ),
             table("Signal-to-noise ratios.", ratios),
@@ -146,26 +131,32 @@ class Synthetic(Experiment):
 
 def _faster_than_batch(results: Results, name: str) -> Claim:
     compared = {title: found for title, found in results.items() if "batch" in found and name in found}
-    ratios = {title: speedups(found, name) for title, found in compared.items()}
-    each = ", ".join(f"{title} {times(ratios[title], ends(found, name), '.1f')}" for title, found in compared.items())
+    ratios = {title: claims.speedups(found, name) for title, found in compared.items()}
+    each = ", ".join(
+        f"{title} {claims.times(ratios[title], claims.ends(found, name), '.1f')}" for title, found in compared.items()
+    )
     return Claim(
-        about(name, f"{IN_WORDS[name]} converges significantly faster than Batch for all the divergences"),
+        claims.about(
+            name, f"{claims.IN_WORDS[name]} converges significantly faster than Batch for all the divergences"
+        ),
         f"Batch's time / time to Batch's final training loss: {each}" if ratios else NOT_RUN,
-        [ratio >= SIGNIFICANTLY for found in ratios.values() for ratio in found],
-        [might for found in compared.values() for might in out_of_reach(found, name)],
+        [ratio >= claims.SIGNIFICANTLY for found in ratios.values() for ratio in found],
+        [might for found in compared.values() for might in claims.out_of_reach(found, name)],
     )
 
 
 def _as_low_as_canonical(results: Results) -> Claim:
     compared = {title: found for title, found in results.items() if {"ol", "ol-adaptive"} <= set(found)}
-    ratios = {title: mean(f["ol-adaptive"], "train") / mean(f["ol"], "train") for title, f in compared.items()}
+    ratios = {
+        title: claims.mean(f["ol-adaptive"], "train") / claims.mean(f["ol"], "train") for title, f in compared.items()
+    }
     each = ", ".join(f"{title} {ratio:.3f}" for title, ratio in ratios.items())
     good = [ratio <= AS_LOW for ratio in ratios.values()]
     return Claim(
-        about("ol-adaptive", "OL with its adaptive step ends as low as OL with the paper's step, or lower"),
+        claims.about("ol-adaptive", "OL with its adaptive step ends as low as OL with the paper's step, or lower"),
         f"its final training loss / OL's: {each}" if ratios else NOT_RUN,
         good,
-        failing_early(good, [found["ol-adaptive"] for found in compared.values()]),
+        claims.failing_early(good, [found["ol-adaptive"] for found in compared.values()]),
     )
 
 
@@ -175,14 +166,14 @@ def _against(results: Results, rival: str, word: str) -> Claim:
     found = results.get(title, {})
     if "ol" not in found or rival not in found:
         return Claim(text, NOT_RUN, [])
-    final = [mean(found[name], "train") for name in ("ol", rival)]
+    final = [claims.mean(found[name], "train") for name in ("ol", rival)]
     mine, theirs = (seconds_to(found[name][0]["points"], "train", max(final)) for name in ("ol", rival))
-    limit = 1 / SIGNIFICANTLY if rival == "ol-wang" else SIGNIFICANTLY
+    limit = 1 / claims.SIGNIFICANTLY if rival == "ol-wang" else claims.SIGNIFICANTLY
     good = [bool(np.isfinite(mine) and theirs >= limit * mine)]
     return Claim(
         text,
         f"final training loss {shown(final[0])} against {shown(final[1])}; seconds to the higher of the two: "
         f"{shown(mine)} against {shown(theirs)}",
         good,
-        failing_early(good, [found["ol"]]),
+        claims.failing_early(good, [found["ol"]]),
     )

@@ -22,10 +22,9 @@ from threadpoolctl import threadpool_limits
 from onmf import divergences
 from onmf.data import Numbered, OnBad, Rows, Source
 from reproduction.arrays import Array, Counts, dense
-from reproduction.contest import Mark, Task, timed_run, warm_up
-from reproduction.contestants import CONTESTANTS, ONLINE, Batch
-from reproduction.folder import Result
+from reproduction.contest import CONTESTANTS, ONLINE, Batch, Mark, Task, timed_run, warm_up
 from reproduction.judge import Scorer
+from reproduction.report import Result
 
 KEPT = 2000  # samples, the last ones, whose coefficients are kept for pictures of their fits
 TIMED_ITERATIONS = 10

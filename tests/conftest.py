@@ -93,8 +93,8 @@ class Soft(LogCosh):
     def newton_curvature(self, xp, x, y):
         return xp.maximum(1 - xp.tanh((y - x) / self.width) ** 2, 1e-3)
 
-    def adapted(self, X, Y, weight):
-        return replace(self, width=(1 - weight) * self.width + weight * float(np.abs(X - Y).mean()))
+    def adapted(self, residuals, weights, mean, share):
+        return replace(self, width=(1 - share) * self.width + share * float(np.average(residuals, weights=weights)))
 
     def for_data(self, mean, n_features):
         return replace(self, width=0.5 * mean)
@@ -120,7 +120,7 @@ class Overdispersed(divergences.Separable):
     def newton_curvature(self, xp, x, y):
         return xp.maximum(x / y, 1e-3) / (y * (1 + x))
 
-    def multiplicative_parts(self, X, Y):
+    def multiplicative_parts(self, X, Y, mean=None):
         return X / (Y * (1 + X)), 1 / (1 + X)
 
     def loss_of_samples(self, X):

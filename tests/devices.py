@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from onmf import OnlineNMF, divergences
-from onmf.device import choose_device as placing
+from onmf.device import choose_device
 from onmf.divergences import Divergence
 
-DEVICES = ["cpu", *(["cuda:0"] if placing.unusable() is None else [])]
+DEVICES = ["cpu", *(["cuda:0"] if choose_device.unusable() is None else [])]
 GPU = pytest.mark.skipif(len(DEVICES) == 1, reason="there is no GPU")
 F, K = 12, 3
 

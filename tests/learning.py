@@ -12,9 +12,11 @@ from onmf import OnlineNMF, methods
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.learner.algorithm import BatchResult, learn
+from onmf.learner.engine import HostEngine
 from onmf.methods import Choice, Method
 from onmf.model.sets import Box, DictionarySet, Sets
 from onmf.model.state import State
+from onmf.samples import Samples
 from tests.conftest import F, LogCosh, example_id, examples
 
 K = 3
@@ -93,8 +95,13 @@ def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.nda
 
 
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
-    X = method.stored(divergence, X)
-    return learn(method, divergence, state, X, **({"box": Box()} | settings))
+    X = method.stored(divergence, X if isinstance(X, Samples) else Samples(X))
+    return learn(HostEngine(method, divergence, state, X, **({"box": Box()} | settings)))
+
+
+def updated(method: Method, state: State, problem: Problem, H: np.ndarray) -> State:
+    """The state after one step with given coefficients of samples that are all new."""
+    return method.update(state, problem, H, problem.fit(H), len(H))
 
 
 def mixed(n: int, atoms: np.ndarray, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:
@@ -170,5 +177,6 @@ __all__ = [
     "small",
     "sparse_counts",
     "streamed",
+    "updated",
     "usual",
 ]

@@ -16,8 +16,7 @@ from onmf import OnlineNMF, Progress, load, methods, save
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
-from onmf.methods.adaptive import FACTORS
-from onmf.methods.averages import SHARE, WIDEST, WINDOW, Averages, Slopes
+from onmf.methods.adaptive import FACTORS, SHARE, WIDEST, WINDOW, Averages, Slopes
 from onmf.methods.steps import Step
 from onmf.model.sets import DictionarySet
 from onmf.persistence import file as model_file
@@ -51,7 +50,7 @@ def slopes_of(divergence: Divergence, rng: np.random.Generator, n: int = 30, dty
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_averages_are_those_of_the_design(divergence: Divergence, dtype: type, rng: np.random.Generator) -> None:
     slopes = slopes_of(divergence, rng, dtype=dtype)
-    X, H, W = (array.astype(float) for array in (slopes.problem.X, slopes.H, slopes.problem.W))
+    X, H, W = (array.astype(float) for array in (slopes.problem.X.matrix, slopes.H, slopes.problem.W))
     ratios = not divergence.domain.x.closed
     expected: dict[str, Any] = dict.fromkeys(Averages.names(), 0.0)
     for x, h in zip(X, H, strict=True):
@@ -138,7 +137,7 @@ def test_atoms_that_no_sample_shares_do_not_overlap_and_equal_ones_do(rng: np.ra
 
 def test_the_floor_is_a_share_of_the_features_size_per_unit_of_coefficients(rng: np.random.Generator) -> None:
     slopes = slopes_of(get("is"), rng)
-    X, H = slopes.problem.X, slopes.H
+    X, H = slopes.problem.X.matrix, slopes.H
     mean = X.mean(axis=0)
     plain = Averages.of(Slopes.of(Problem(get("kl"), X, slopes.problem.W), H))
     np.testing.assert_allclose(plain.low(ratios=False), SHARE * (mean + 0.01 * mean.mean()) / H.sum(axis=1).mean())
@@ -282,7 +281,7 @@ def test_where_the_fit_must_be_positive_no_entry_leaves_the_box_or_changes_tenfo
     for first in range(0, len(X), TAU):
         model.partial_fit(X[first : first + TAU])
         ways.append(model.components_)
-        lows.append(model._feasible().low)
+        lows.append(model._inference().feasible.low)
     for W, low in zip(ways, lows, strict=True):
         assert (low > 0).all()
         assert ((low <= W) & (W <= 1)).all()

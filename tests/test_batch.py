@@ -14,12 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DataError, DomainWarning, Sets
 from onmf.coefficients import Multiplicative
-from onmf.coefficients.problem import Problem, uniform_start
+from onmf.coefficients.problem import Problem
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
 from onmf.methods.batch import LEAST_FIT, DenseUpdates, factorise
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
+from onmf.samples import Samples
 from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 
 K = 3
@@ -37,11 +38,16 @@ def quick(divergence: Divergence | str, **settings: Any) -> BatchNMF:
     return BatchNMF(**({"n_components": K, "divergence": divergence, "random_state": 0, "tol": 0.0} | settings))
 
 
+def uniform_start(X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Equal coefficients, such that the fit has the sample's mass."""
+    return np.repeat(X.sum(axis=1, keepdims=True) / W.sum(), len(W), axis=1)
+
+
 def losses(divergence: Divergence, X: np.ndarray, W: np.ndarray, iterations: int) -> np.ndarray:
     """Of the states, computed afresh; of l1 that which the updates minimise."""
-    updates = DenseUpdates(divergence, lambda rows: X[rows], X.shape)
+    updates = DenseUpdates(divergence, lambda rows: Samples(X[rows]), X.shape)
     found = []
-    for state in factorise(updates, uniform_start(X, W), W, iterations, tol=0.0):
+    for state in factorise(updates, updates.start(W), W, iterations, tol=0.0):
         Y = np.maximum(state.H @ state.W, LEAST_FIT[8])
         if isinstance(divergence, L1):
             s = SMOOTHING * X.mean(axis=1, keepdims=True)

@@ -545,7 +545,7 @@ def test_an_interrupt_amid_a_batch_leaves_a_whole_model_or_none(
 
         perf_counter = staticmethod(interrupt_at_call(call, time.perf_counter))
 
-    monkeypatch.setattr(sys.modules["onmf.learner.step"], "time", Clock)
+    monkeypatch.setattr(sys.modules["onmf.learner.update"], "time", Clock)
     fit_interrupted(folder, tmp_path / "m")
     assert (tmp_path / "m").exists() == (call > 2)
     if call > 2:

@@ -440,7 +440,7 @@ def test_the_papers_choice_and_the_fast_one(divergence: Divergence) -> None:
 
 @every_divergence
 @pytest.mark.parametrize("name", ["armijo", "armijo-literal", "constant", "polyak"])
-def test_a_solver_serves_a_divergence_or_refuses_it_by_name_with_the_cure(
+def test_a_solver_serves_a_divergence_or_says_by_name_why_not_with_the_cure(
     divergence: Divergence, name: str, rng: np.random.Generator
 ) -> None:
     serves = {
@@ -459,29 +459,29 @@ def test_a_solver_serves_a_divergence_or_refuses_it_by_name_with_the_cure(
         if name != "armijo-literal":  # which need not descend
             assert (divergence.value(X, found.H @ W) <= divergence.value(X, start @ W)).all()
     else:
-        refusal = Paper(solver=name).why_not(divergence)
-        assert re.search(f" refuses {divergence.name}: .*; use {cure}", refusal or "")
+        reason = Paper(solver=name).why_not(divergence)
+        assert re.search(f" cannot solve {divergence.name}: .*; use {cure}", reason or "")
 
 
 @pytest.mark.parametrize(
     ("solver", "divergence", "message"),
     [
-        (Armijo(), L1(), "Armijo refuses l1: it is not smooth.*use polyak"),
-        (ConstantStep(), KullbackLeibler(), "ConstantStep refuses kl: .*no global Lipschitz constant; use armijo"),
-        (ConstantStep(), L1(), "ConstantStep refuses l1: .*use polyak"),
-        (ConstantStep(), L2(), "ConstantStep refuses l2: .*use armijo"),
-        (Polyak(), get("is"), "Polyak refuses is: it is not convex.*use armijo"),
-        (Polyak(), Beta(3.0), "Polyak refuses beta: it is not convex.*use armijo"),
+        (Armijo(), L1(), "Armijo cannot solve l1: it is not smooth.*use polyak"),
+        (ConstantStep(), KullbackLeibler(), "ConstantStep cannot solve kl: .*no global Lipschitz constant; use armijo"),
+        (ConstantStep(), L1(), "ConstantStep cannot solve l1: .*use polyak"),
+        (ConstantStep(), L2(), "ConstantStep cannot solve l2: .*use armijo"),
+        (Polyak(), get("is"), "Polyak cannot solve is: it is not convex.*use armijo"),
+        (Polyak(), Beta(3.0), "Polyak cannot solve beta: it is not convex.*use armijo"),
     ],
 )
-def test_a_solver_refuses_what_it_cannot_serve(
+def test_a_solver_raises_an_error_for_what_it_cannot_serve(
     solver: CoefficientSolver, divergence: Divergence, message: str, rng: np.random.Generator
 ) -> None:
     with pytest.raises(ValueError, match=message):
         solver.solve(Problem(divergence, *problem(rng)))
 
 
-def test_an_unknown_solver_is_refused_with_the_list() -> None:
+def test_an_unknown_solver_raises_an_error_with_the_list() -> None:
     with pytest.raises(ValueError, match=r"unknown solver 'newten' \(did you mean 'newton'\?\); choose one of"):
         Paper(solver="newten")
 
@@ -495,26 +495,26 @@ def test_an_unknown_solver_is_refused_with_the_list() -> None:
         ({"max_iter": 0}, "max_iter must be .*at least 1"),
     ],
 )
-def test_constants_that_make_no_sense_are_refused(solver: type, options: dict[str, float], message: str) -> None:
+def test_constants_that_make_no_sense_raise_an_error(solver: type, options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         solver(**options)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 0.5}, {"gamma": 0.0}, {"gamma": 1.0}, {"q": 0}])
-def test_armijo_refuses_constants_outside_their_ranges(options: dict[str, float]) -> None:
+def test_armijo_raises_an_error_for_constants_outside_their_ranges(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"Armijo needs 0 < alpha < 0\.5, 0 < gamma < 1, q >= 1"):
         Armijo(**options)
 
 
 @pytest.mark.parametrize("options", [{"delta_tol": 0.0}, {"delta_tol": np.nan}, {"patience": 0}])
-def test_polyak_refuses_constants_outside_their_ranges(options: dict[str, float]) -> None:
+def test_polyak_raises_an_error_for_constants_outside_their_ranges(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="Polyak needs delta_tol > 0 and patience >= 1"):
         Polyak(**options)
 
 
 @pytest.mark.parametrize("size", [-1e-9, np.nan])
 @pytest.mark.parametrize("name", ["l2", "l1", "lasso"])
-def test_penalties_that_make_no_sense_are_refused(name: str, size: float) -> None:
+def test_penalties_that_make_no_sense_raise_an_error(name: str, size: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be .*at least 0"):
         Penalty(**{name: size})
 

@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf.data import Rows, Source
-from reproduction.contest import Contestant, Course, Task, seconds_to, timed_run, warm_up
-from reproduction.contestants import OL, Batch, Lefevre, Online
+from reproduction.contest import OL, Batch, Contestant, Course, Lefevre, Online, Task, seconds_to, timed_run, warm_up
 
 
 class Pacer(Contestant):
@@ -69,8 +68,8 @@ def test_marks_are_set_a_few_times_per_doubling_and_at_the_ends(tmp_path):
 
 def test_a_run_ends_at_the_first_stop_beyond_its_limit(tmp_path):
     pacer = Pacer(task())
-    pacer.pauses = (0.02,)
-    marks = timed_run(pacer, tmp_path, limit=0.03)
+    pacer.pauses = (0.2,)
+    marks = timed_run(pacer, tmp_path, limit=0.3)
     assert [mark.samples for mark in marks] == [10, 20]
 
 

@@ -14,19 +14,23 @@ import scipy.io
 import scipy.sparse
 
 from onmf import OnlineNMF
-from reproduction.datasets import bbc, movielens, newsgroups, piano, samson, yaleb
+from reproduction.datasets import matlab, movielens, texts
 from reproduction.datasets.files import VARIABLE, DataFileError, DataFolderError
 from reproduction.datasets.matlab import read_matrices
-from reproduction.datasets.text import leading_words, tfidf
+from reproduction.datasets.texts import leading_words, tfidf
 
-MODULES = {
-    "bbc": bbc,
-    "newsgroups": newsgroups,
-    "piano": piano,
-    "samson": samson,
-    "yaleb": yaleb,
-    "movielens": movielens,
+LOADERS = {
+    "bbc": (texts.BBC, texts.load_bbc),
+    "newsgroups": (texts.NEWSGROUPS, texts.load_newsgroups),
+    "piano": (matlab.PIANO, matlab.load_piano),
+    "samson": (matlab.SAMSON, matlab.load_samson),
+    "yaleb": (matlab.YALEB, matlab.load_yaleb),
+    "movielens": (movielens.MOVIELENS, movielens.load_movielens),
 }
+
+
+def load(name: str, *folder: Path | str) -> object:
+    return LOADERS[name][1](*folder)
 
 
 def mat(compressed: bool = True, **variables: object) -> bytes:
@@ -66,7 +70,7 @@ FILES: dict[str, dict[str, bytes]] = {
         "movies.csv": 'movieId,title,genres\r\n3,"Misérables, Les (1995)",a|b\r\n4,C,b\r\n10,"A ""B""",b\r\n'.encode(),
     },
 }
-EVERY_SET = pytest.mark.parametrize("name", MODULES)
+EVERY_SET = pytest.mark.parametrize("name", LOADERS)
 PAIRS = [(name, file) for name, files in FILES.items() for file in files]
 EVERY_FILE = pytest.mark.parametrize(("name", "file"), PAIRS)
 EVERY_NEEDED_FILE = pytest.mark.parametrize(("name", "file"), [pair for pair in PAIRS if pair[1] != "train.map"])
@@ -102,7 +106,7 @@ def packed(request: pytest.FixtureRequest) -> bool:
 
 
 def test_bbc_has_documents_as_rows_and_labels_by_document(tmp_path: Path, packed: bool) -> None:
-    data = bbc.load(lay(tmp_path, FILES["bbc"], packed))
+    data = texts.load_bbc(lay(tmp_path, FILES["bbc"], packed))
     assert data.counts.format == "csr"
     assert data.counts.dtype == np.float64
     np.testing.assert_array_equal(data.counts.toarray(), [[1, 0, 2], [0, 5, 1]])
@@ -112,7 +116,7 @@ def test_bbc_has_documents_as_rows_and_labels_by_document(tmp_path: Path, packed
 
 
 def test_newsgroups_keep_the_rows_of_documents_without_words(tmp_path: Path, packed: bool) -> None:
-    train, test = newsgroups.load(lay(tmp_path, FILES["newsgroups"], packed))
+    train, test = texts.load_newsgroups(lay(tmp_path, FILES["newsgroups"], packed))
     np.testing.assert_array_equal(train.counts.toarray(), [[4, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
     np.testing.assert_array_equal(test.counts.toarray(), [[0, 0, 0, 7], [0, 0, 0, 0]])
     np.testing.assert_array_equal(train.labels, [0, 1, 1])
@@ -125,17 +129,17 @@ def test_newsgroups_keep_the_rows_of_documents_without_words(tmp_path: Path, pac
 def test_newsgroups_do_without_names_of_groups(tmp_path: Path) -> None:
     lay(tmp_path, FILES["newsgroups"])
     (tmp_path / "train.map").unlink()
-    train, _ = newsgroups.load(tmp_path)
+    train, _ = texts.load_newsgroups(tmp_path)
     assert train.label_names[:2] == ["group 1", "group 2"]
     np.testing.assert_array_equal(train.labels, [0, 1, 1])
 
 
 def test_piano_is_the_squared_magnitude_with_frames_as_rows(tmp_path: Path, packed: bool) -> None:
-    np.testing.assert_array_equal(piano.load(lay(tmp_path, FILES["piano"], packed)), SPECTRA.T**2)
+    np.testing.assert_array_equal(matlab.load_piano(lay(tmp_path, FILES["piano"], packed)), SPECTRA.T**2)
 
 
 def test_samson_has_pixels_as_rows_and_pictures_by_column(tmp_path: Path, packed: bool) -> None:
-    data = samson.load(lay(tmp_path, FILES["samson"], packed))
+    data = matlab.load_samson(lay(tmp_path, FILES["samson"], packed))
     np.testing.assert_array_equal(data.pixels, IMAGE.T)
     np.testing.assert_array_equal(data.endmembers, TRUE_SPECTRA.T)
     np.testing.assert_array_equal(data.abundances, SHARES.T)
@@ -144,16 +148,16 @@ def test_samson_has_pixels_as_rows_and_pictures_by_column(tmp_path: Path, packed
 
 
 def test_yaleb_has_images_as_rows_and_shows_them_upright(tmp_path: Path, packed: bool) -> None:
-    data = yaleb.load(lay(tmp_path, FILES["yaleb"], packed))
+    data = matlab.load_yaleb(lay(tmp_path, FILES["yaleb"], packed))
     assert data.images.dtype == np.float64
     np.testing.assert_array_equal(data.images, FACES)
     np.testing.assert_array_equal(data.subjects, [1, 1, 2])
-    np.testing.assert_array_equal(yaleb.upright(data.images[1]), FACES[1].reshape(32, 32).T)
-    np.testing.assert_array_equal(yaleb.upright(data.images)[1], yaleb.upright(data.images[1]))
+    np.testing.assert_array_equal(matlab.upright(data.images[1]), FACES[1].reshape(32, 32).T)
+    np.testing.assert_array_equal(matlab.upright(data.images)[1], matlab.upright(data.images[1]))
 
 
 def test_movielens_has_a_column_and_a_title_for_each_rated_film(tmp_path: Path, packed: bool) -> None:
-    data = movielens.load(lay(tmp_path, FILES["movielens"], packed))
+    data = movielens.load_movielens(lay(tmp_path, FILES["movielens"], packed))
     np.testing.assert_array_equal(data.ratings.toarray(), [[4, 0.5], [0, 5]])
     assert data.titles == ["Misérables, Les (1995)", 'A "B"']
 
@@ -162,14 +166,13 @@ def test_movielens_has_a_column_and_a_title_for_each_rated_film(tmp_path: Path, 
 def test_a_set_is_found_in_its_subfolder_by_argument_and_by_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    module = MODULES[name]
-    lay(tmp_path / module.PUBLIC_SET.subfolder, FILES[name])
-    module.load(tmp_path)
-    module.load(str(tmp_path))
+    lay(tmp_path / LOADERS[name][0].subfolder, FILES[name])
+    load(name, tmp_path)
+    load(name, str(tmp_path))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    module.load()
+    load(name)
     with pytest.raises(DataFolderError):  # the argument goes before the variable
-        module.load(tmp_path / "elsewhere")
+        load(name, tmp_path / "elsewhere")
 
 
 @EVERY_SET
@@ -180,16 +183,16 @@ def test_without_a_folder_the_message_says_where_to_get_the_set_and_how_to_name_
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
     with pytest.raises(FileNotFoundError) as caught:
-        MODULES[name].load()
+        load(name)
     text = one_sentence(caught.value)
-    owner = MODULES[name].PUBLIC_SET
+    owner = LOADERS[name][0]
     assert all(part in text for part in (owner.title, owner.origin, VARIABLE, "argument"))
 
 
 @EVERY_SET
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataFolderError) as caught:
-        MODULES[name].load(tmp_path / "nowhere")
+        load(name, tmp_path / "nowhere")
     assert str(tmp_path / "nowhere") in one_sentence(caught.value)
 
 
@@ -197,10 +200,10 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path, name: str) -> Non
 def test_a_missing_file_is_named_with_the_origin_of_the_set(tmp_path: Path, name: str, file: str) -> None:
     (lay(tmp_path, FILES[name]) / file).unlink()
     with pytest.raises(DataFolderError) as caught:
-        MODULES[name].load(tmp_path)
+        load(name, tmp_path)
     text = one_sentence(caught.value)
     assert f"no {file} or {file}.gz in" in text
-    assert MODULES[name].PUBLIC_SET.origin in text
+    assert LOADERS[name][0].origin in text
 
 
 @EVERY_FILE
@@ -211,7 +214,7 @@ def test_a_file_of_nonsense_is_named(tmp_path: Path, name: str, file: str, conte
     if content == b"%\n" and file in {"bbc.terms", "vocabulary.txt"}:
         content = b""  # there '%' is a word
     with pytest.raises(DataFileError) as caught:
-        MODULES[name].load(lay_with(tmp_path, name, file, content))
+        load(name, lay_with(tmp_path, name, file, content))
     assert str(tmp_path) in one_sentence(caught.value)
 
 
@@ -223,7 +226,7 @@ def test_a_packed_file_that_is_cut_or_not_packed_is_named(tmp_path: Path, name: 
     for broken in (content[:-9], content[:5], b"", b"plain text", content[:12] + b"\xff" * 9 + content[21:]):
         path.write_bytes(broken)
         with pytest.raises(DataFileError) as caught:
-            MODULES[name].load(folder)
+            load(name, folder)
         assert str(path) in one_sentence(caught.value)
 
 
@@ -284,7 +287,7 @@ DAMAGE = {
 def test_damage_is_named_with_its_file(tmp_path: Path, case: str) -> None:
     name, file, content, reason = DAMAGE[case]
     with pytest.raises(DataFileError) as caught:
-        MODULES[name].load(lay_with(tmp_path, name, file, content))
+        load(name, lay_with(tmp_path, name, file, content))
     text = one_sentence(caught.value)
     assert str(tmp_path / file) in text
     assert reason in text
@@ -301,7 +304,7 @@ def test_wrong_bytes_give_data_or_a_sentence_and_nothing_else(
             broken[rng.integers(len(broken))] = rng.choice([0, 1, 10, 14, 32, 48, 57, 255])
         lay_with(tmp_path, name, file, bytes(broken))
         try:
-            MODULES[name].load(tmp_path)
+            load(name, tmp_path)
         except DataFileError as error:
             one_sentence(error)
 
@@ -349,7 +352,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     lay(tmp_path, FILES["piano"])
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DataFileError, match="Permission denied"):
-        piano.load(tmp_path)
+        matlab.load_piano(tmp_path)
 
 
 FORMS = [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array]
@@ -406,7 +409,7 @@ def real() -> str:
 
 
 def test_real_bbc(real: str) -> None:
-    data = bbc.load(real)
+    data = texts.load_bbc(real)
     assert data.counts.shape == (2225, 9635)
     assert (data.counts.nnz, data.counts.sum()) == (286774, 425832)
     assert dict(zip(data.label_names, np.bincount(data.labels).tolist(), strict=True)) == {
@@ -421,7 +424,7 @@ def test_real_bbc(real: str) -> None:
 
 
 def test_real_newsgroups(real: str) -> None:
-    train, test = newsgroups.load(real)
+    train, test = texts.load_newsgroups(real)
     assert train.counts.shape == (11269, 61188)
     assert test.counts.shape == (7505, 61188)
     assert train.counts.indices.dtype == np.int32
@@ -434,7 +437,7 @@ def test_real_newsgroups(real: str) -> None:
 
 
 def test_real_piano(real: str) -> None:
-    power = piano.load(real)
+    power = matlab.load_piano(real)
     assert power.shape == (586, 129)
     assert power.min() > 0
     loud = power[10:60].mean(axis=0)  # the first note, E4: 329.6 Hz, in bins of 62.5 Hz
@@ -442,7 +445,7 @@ def test_real_piano(real: str) -> None:
 
 
 def test_real_samson(real: str) -> None:
-    data = samson.load(real)
+    data = matlab.load_samson(real)
     assert (data.pixels.shape, data.endmembers.shape, data.abundances.shape) == ((9025, 156), (3, 156), (9025, 3))
     assert (data.shape, data.pixels.min(), data.pixels.max()) == ((95, 95), 0.0, 1.0)
     np.testing.assert_allclose(data.abundances.sum(axis=1), 1)
@@ -455,24 +458,24 @@ def test_real_samson(real: str) -> None:
 
 
 def test_real_yaleb(real: str) -> None:
-    data = yaleb.load(real)
+    data = matlab.load_yaleb(real)
     assert data.images.shape == (2414, 1024)
     assert (data.images.min(), data.images.max()) == (0, 255)
     assert set(data.subjects) == set(range(1, 39))
-    mean = yaleb.upright(data.images).mean(axis=0)
+    mean = matlab.upright(data.images).mean(axis=0)
     assert np.corrcoef(mean.ravel(), mean[:, ::-1].ravel())[0, 1] > 0.95  # left and right of a face are alike,
     assert np.corrcoef(mean.ravel(), mean[::-1].ravel())[0, 1] < 0.7  # top and bottom are not
 
 
 def test_real_movielens(real: str) -> None:
-    data = movielens.load(real)
+    data = movielens.load_movielens(real)
     assert (data.ratings.shape, data.ratings.nnz, len(data.titles)) == ((610, 9724), 100836, 9724)
     assert set(data.ratings.data) == set(np.arange(1, 11) / 2)
     assert data.titles[np.argmax(np.bincount(data.ratings.indices))] == "Forrest Gump (1994)"
 
 
 def test_the_estimator_takes_what_the_loaders_give(real: str) -> None:
-    counts = bbc.load(real).counts[:200]
+    counts = texts.load_bbc(real).counts[:200]
     words = counts[:, leading_words(counts, 100)]
     model = OnlineNMF(n_components=3, divergence="kl", method="em", random_state=0).fit(words)
     assert model.transform(words).shape == (200, 3)

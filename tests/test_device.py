@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,33 +19,33 @@ import scipy.sparse
 
 import onmf
 from onmf import Checkpoint, OnlineNMF, divergences
+from onmf.coefficients.losses import scales
 from onmf.coefficients.problem import Problem
 from onmf.data import Batches
-from onmf.device import choose_device as placing
+from onmf.device import choose_device
 from onmf.device.choose_device import device_of
-from onmf.divergences import Divergence, Partial
+from onmf.divergences import Divergence
 from onmf.learner import batching as cuts
-from onmf.learner import exchange
-from onmf.methods import Surrogate, quadratics
+from onmf.methods import Surrogate, exchange, quadratics
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.model.state import State
 from onmf.samples import Samples
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
+from tests.learning import updated
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
-from onmf.device import problem as problems  # noqa: E402 - they import PyTorch
-from onmf.device import samples  # noqa: E402
-from onmf.device import step as steps  # noqa: E402
+from onmf.device import engine as engines  # noqa: E402 - they import PyTorch
+from onmf.device import problem as problems  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
-from onmf.device.descent import descend  # noqa: E402
-from onmf.device.device_state import state_of, twin_of  # noqa: E402
-from onmf.device.namespace import xp  # noqa: E402
-from onmf.device.surrogate import SurrogateTwin  # noqa: E402
-from onmf.learner import device_engine as on_device  # noqa: E402
-from onmf.learner.exchange_on_device import SamplesThere  # noqa: E402
+from onmf.device import transfer  # noqa: E402
+from onmf.device.device_state import HostCopy  # noqa: E402
+from onmf.device.engine import JudgesOnDevice  # noqa: E402
+from onmf.device.problem import xp  # noqa: E402
+from onmf.device.quadratic_programmes import descend  # noqa: E402
+from onmf.device.surrogate import SurrogateState  # noqa: E402
 
 SEPARABLE = [each for each in examples() if each.separable]
 
@@ -91,7 +92,7 @@ def test_formulas_give_the_same_numbers_on_tensors(divergence: Divergence, devic
     Y = X + np.random.default_rng(1).uniform(0.1, 1.0, X.shape)
     Y[0] = np.maximum(X[0], 1e-3)  # where the chord has no length
     x, y = (torch.as_tensor(each, device=device) for each in (X, Y))
-    np.testing.assert_allclose(divergence.valued(xp, x, y).sum(dim=1).cpu(), divergence.value(X, Y), rtol=1e-9)
+    np.testing.assert_allclose(divergence.d(xp, x, y).sum(dim=1).cpu(), divergence.value(X, Y), rtol=1e-9)
     for newton in (False, True):
         expected = divergence.newton_model(X, Y) if newton else divergence.model(X, Y)
         for one, other in zip(divergence.modelled(xp, x, y, newton), expected, strict=True):
@@ -104,7 +105,7 @@ def test_a_divergence_in_other_units_too(device: str) -> None:
     inside = LogCosh().in_units(3.0)
     X, Y = data(n=20) + 0.5, data(n=20)[::-1] + 1.0
     x, y = (torch.as_tensor(np.ascontiguousarray(each), device=device) for each in (X, Y))
-    np.testing.assert_allclose(inside.valued(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
+    np.testing.assert_allclose(inside.d(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
     for one, other in zip(inside.modelled(xp, x, y), inside.model(X, Y), strict=True):
         np.testing.assert_allclose(one.cpu(), other, rtol=1e-8)
 
@@ -119,7 +120,7 @@ def test_precise_coefficients_are_as_good_as_those_of_the_processor(divergence: 
     loss = model.loss(X)
     alike = divergence.convex and divergence.smooth
     assert model.set_params(device=device).loss(X) <= loss * (1.002 if alike else 1.01)
-    scale = float(divergence.scale(X).mean())
+    scale = float(scales(divergence, Samples(X)).mean())
     H, other = (model.set_params(device=each).transform(X) for each in (device, None))
     if alike:
         fits = (each @ model.components_ for each in (H, other))
@@ -127,7 +128,7 @@ def test_precise_coefficients_are_as_good_as_those_of_the_processor(divergence: 
         assert abs(one - two) <= 2e-4 * scale
 
 
-def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
+def test_penalties_and_missing_entries_are_those_of_the_processor(device: str) -> None:
     X = data()
     X[::3, ::4] = np.nan
     model = quick(None, missing="nan", l1_coefficients=0.1, l2_coefficients=0.1).fit(X)
@@ -139,43 +140,42 @@ def test_penalties_and_holes_are_those_of_the_processor(device: str) -> None:
 # The dictionary step
 
 
-def one_step(divergence: Divergence, method: Surrogate, state: State, X: Any, H: Any, weights: Any) -> State:
+def one_step(divergence: Divergence, method: Surrogate, state: State, X: Samples, H: Any) -> State:
     """As the processor makes it."""
-    problem = Problem(divergence, X, state.W, Box(), Penalty(), weights)
-    return method.apply(divergence, state.copy(), method.local(problem, H))
+    return updated(method, state.copy(), Problem(divergence, X, state.W, Box(), Penalty()), H)
 
 
 @pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:1", "beta:1.5"])
-@pytest.mark.parametrize("kind", ["plain", "weighted", "known", "fixed", "priced", "diagonal"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "known", "fixed", "penalised", "diagonal"])
 def test_a_step_of_the_dictionary_is_that_of_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 300)  # until nothing moves
     monkeypatch.setattr(surrogates, "SWEEPS", 300)
-    inner, rng = divergences.get(name), np.random.default_rng(2)
-    divergence: Divergence = Partial(inner) if kind == "known" else inner
-    X: Any = data(inner, 80) + 0.1
-    penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "priced" else Penalties()
+    divergence, rng = divergences.get(name), np.random.default_rng(2)
+    X: Any = data(divergence, 80) + 0.1
+    penalties = Penalties(0.1, 0.1, 0.05, 0.05) if kind == "penalised" else Penalties()
     method = Surrogate(tau=40, max_memory=0 if kind == "diagonal" else 2**30, sparse=False)
     C = DictionarySet(fixed=1 if kind == "fixed" else 0)
-    state = replace(method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C), penalties=penalties)
+    start = method.start(divergence, rng.uniform(0.1, 1.0, (K, F)), C, masked=kind == "known")
+    state = replace(start, penalties=penalties)
     weights = rng.uniform(0.5, 2.0, 40) if kind == "weighted" else None
     present = rng.uniform(0.0, 2.0, (80, F)) * (rng.random((80, F)) < 0.8) if kind == "known" else None
     for part in (slice(0, 40), slice(40, 80)):
         H = rng.uniform(0.1, 2.0, (40, K))
-        some = X[part] if present is None else Samples(X[part], present[part], absent="missing")
-        expected = one_step(divergence, method, state, some, H, weights)
-        twin = twin_of(SurrogateTwin, state, device)
+        some = Samples(X[part], None if present is None else present[part], weights)
+        expected = one_step(divergence, method, state, some, H)
         there = torch.as_tensor(H, device=device)
         held = None if present is None else torch.as_tensor(present[part], device=device)
-        problem = problems.Problem(inner, torch.as_tensor(X[part], device=device), twin.W, Box(), Penalty(), held)
+        chunk, before = torch.as_tensor(X[part], device=device), SurrogateState.of(state, device)
+        problem = problems.DeviceProblem(divergence, chunk, before.W, Box(), Penalty(), held)
         n = 40.0 if weights is None else float(weights.sum())
         count = None if weights is None else torch.as_tensor(weights, device=device)[:, None]
         clock = state.clock + n
         rho = method.weight(divergence, clock, n)
         fit = problem.fit(there)
-        after = twin.after(inner, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
-        found = state_of(after, state, n, clock, 1)
+        after = before.after(divergence, problem, there, fit, old=1 - rho, new=rho / n, weights=count)
+        found = after.after_batch(state, clock, 1)
         for entry in expected.memory:
             wanted = expected.memory[entry]
             np.testing.assert_allclose(found.memory[entry], wanted, rtol=1e-6, atol=1e-9 * np.abs(wanted).max())
@@ -193,17 +193,39 @@ def test_a_state_comes_back_from_the_device_as_it_was_and_recombines_as_on_the_p
     divergence = "squared_l2" if kind == "shared" else "kl"
     model = quick(None, method=f"surrogate:max_memory={0 if kind == 'diagonal' else 2**30}", divergence=divergence)
     learned: Any = model.fit(X)._learned
-    twin = twin_of(SurrogateTwin, learned.state, device)
-    back = state_of(twin, learned.state, 0, learned.state.clock, 0)
+    there = SurrogateState.of(learned.state, device)
+    back = there.after_batch(learned.state, learned.state.clock, 0)
     for name, array in learned.state.memory.items():
         np.testing.assert_array_equal(back.memory[name], array)
     np.testing.assert_array_equal(back.W, learned.state.W)
-    assert twin_of(SurrogateTwin, back, device) is twin  # which need not be sent again
+    assert SurrogateState.of(back, device).W is there.W  # which need not be sent again
+    assert SurrogateState.of(replace(back, W=back.W + 1), device).W is not there.W
     T, W = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)), np.random.default_rng(4).uniform(0.1, 1.0, (K, F))
     expected = quadratics.recombined(learned.state.memory, T)
-    changed = state_of(twin.recombined(learned.inside, W, T), learned.state, 0, learned.state.clock, 0)
+    changed = there.recombined(learned.inside, W, T).after_batch(learned.state, learned.state.clock, 0)
     for name, array in expected.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-9)
+
+
+def test_statistics_come_to_the_host_when_somebody_asks_for_them(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[SurrogateState] = []
+    real = SurrogateState.on_host
+
+    def noted(state: SurrogateState) -> Any:
+        copied.append(state)
+        return real(state)
+
+    monkeypatch.setattr(SurrogateState, "on_host", noted)
+    model: Any = quick(device, batch_size=100).fit(data(n=600))
+    memory = model._learned.state.memory
+    assert isinstance(memory, HostCopy)
+    assert not copied
+    kept = pickle.loads(pickle.dumps(model))._learned.state.memory  # noqa: S301 - our own
+    assert (type(kept), len(copied)) == (dict, 1)
+    assert list(kept) == list(memory)
+    for name, array in memory.items():
+        np.testing.assert_array_equal(kept[name], array)
+    assert len(copied) == 1
 
 
 @pytest.mark.parametrize(
@@ -216,18 +238,16 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
         X = X * (rng.random(X.shape) < 0.4)
     present = rng.uniform(0.5, 1.5, X.shape) * (rng.random(X.shape) < 0.8) if kind == "known" else None
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
-    given: Any = X if present is None else Samples(X, present, absent="missing")
-    given = scipy.sparse.csr_matrix(X) if kind == "sparse" else given
-    inside = Partial(divergence) if kind == "known" else divergence
+    given = Samples(scipy.sparse.csr_matrix(X) if kind == "sparse" else X, present)
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
-    some = SamplesThere(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
+    some = JudgesOnDevice(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
     coefficients = torch.as_tensor(H, device=device)
-    for found, expected in zip(some.grams(coefficients, W), exchange._grams(inside, given, H, W), strict=True):
+    for found, expected in zip(some.grams(coefficients, W), exchange._grams(divergence, given, H, W), strict=True):
         np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)
     rows = slice(0, None, 2)
     worst = int(np.argmax(X[rows].sum(axis=1)))  # some fit is too small there
     new = some.lacking(rows, coefficients, W, worst)
-    wanted = exchange._lacking(inside, given[rows], H[rows], W, worst)
+    wanted = exchange._lacking(divergence, given[rows], H[rows], W, worst)
     assert new is not None
     assert wanted is not None
     np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-12)
@@ -300,19 +320,19 @@ def test_weights_count_as_repetitions(device: str) -> None:
     )
 
 
-def test_holes_fixed_atoms_and_penalties_are_learnt_with(device: str) -> None:
+def test_missing_entries_fixed_components_and_penalties_are_learnt_with(device: str) -> None:
     X = data(n=800)
-    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
-    losses = [quick(each, missing="nan").fit(holes).set_params(missing=None).loss(X) for each in (None, device)]
+    missing_some = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
+    losses = [quick(each, missing="nan").fit(missing_some).set_params(missing=None).loss(X) for each in (None, device)]
     assert losses[1] <= 1.03 * losses[0]
-    atom = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
-    atom /= atom.max()
-    model = quick(device, fixed=atom).fit(X)
-    np.testing.assert_array_equal(model.components_[0], atom[0])
-    prices: dict[str, Any] = dict.fromkeys(
+    component = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
+    component /= component.max()
+    model = quick(device, fixed=component).fit(X)
+    np.testing.assert_array_equal(model.components_[0], component[0])
+    penalties: dict[str, Any] = dict.fromkeys(
         ("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"), 0.02
     )
-    both = [quick(each, **prices).fit(X) for each in (None, device)]
+    both = [quick(each, **penalties).fit(X) for each in (None, device)]
     assert both[1].loss(X) == pytest.approx(both[0].loss(X), rel=0.02)
     assert both[1].components_.sum() == pytest.approx(both[0].components_.sum(), rel=0.05)
 
@@ -327,7 +347,7 @@ def test_sparse_data_are_learnt_as_dense_ones(device: str) -> None:
     np.testing.assert_allclose(streamed.components_, dense.components_, rtol=1e-9)
 
 
-def test_a_sparse_matrix_whose_indices_point_outside_is_refused(device: str) -> None:
+def test_a_sparse_matrix_whose_indices_point_outside_raises_an_error(device: str) -> None:
     X = scipy.sparse.csr_matrix(data(n=50))
     X.indices[7] = 99
     with pytest.raises(ValueError, match="The sparse matrix is damaged"):
@@ -375,6 +395,16 @@ def test_tensors_are_taken_and_given(device: str) -> None:
     assert isinstance(on_processor.transform(torch.as_tensor(X)), torch.Tensor)
 
 
+def test_tensors_whose_coefficients_the_processor_finds_are_taken_and_given(device: str) -> None:
+    X = data(n=200)
+    there = torch.as_tensor(X, device=device)
+    model = quick(device, divergence="l1").fit(there)
+    H = model.transform(there)
+    assert H.device == there.device
+    np.testing.assert_array_equal(H.cpu().numpy(), model.transform(X))
+    assert model.loss(there) == model.loss(X)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -385,7 +415,7 @@ def test_tensors_are_taken_and_given(device: str) -> None:
     ],
     ids=["deep", "empty", "sparse", "negative"],
 )
-def test_bad_tensors_are_refused(given: Any, sentence: str, device: str) -> None:
+def test_bad_tensors_raise_an_error(given: Any, sentence: str, device: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quick(device).fit(given)
 
@@ -433,7 +463,7 @@ def test_upper_bounds_on_coefficients_lead_no_step_up(device: str) -> None:
     rng = np.random.default_rng(1)
     W, divergence = torch.as_tensor(rng.uniform(0.0, 1.0, (5, 30)), device=device), divergences.get("huber:0.3")
     X = torch.as_tensor(rng.gamma(0.7, 1.0, (200, 5)) @ rng.uniform(0.0, 1.0, (5, 30)), device=device)
-    problem = problems.Problem(divergence, X, W, Box(0.0, 0.5), Penalty())
+    problem = problems.DeviceProblem(divergence, X, W, Box(0.0, 0.5), Penalty())
     H, _, losses = problems.hurried(problem)
     assert float(H.max()) <= 0.5
     assert bool((losses <= problem.losses(problem.fit(problem.start())) + 1e-9).all())
@@ -448,7 +478,7 @@ def test_batches_do_not_depend_on_whether_data_stay_on_the_device(device: str, m
     assert told[0] == told[1]
 
 
-def test_a_tensor_with_other_features_is_refused(device: str) -> None:
+def test_a_tensor_with_other_features_raises_an_error(device: str) -> None:
     model = quick(device).fit(data())
     with pytest.raises(ValueError, match="X has 5 features, but the model was learnt from 12"):
         model.transform(torch.ones((3, 5)))
@@ -468,7 +498,7 @@ def test_a_tensor_with_other_features_is_refused(device: str) -> None:
     ],
     ids=["method", "divergence", "simplex", "reservoir", "name"],
 )
-def test_what_runs_on_the_processor_only_is_refused(settings: dict[str, Any], sentence: str) -> None:
+def test_what_runs_on_the_processor_only_raises_an_error(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         OnlineNMF(K, **({"device": "cpu"} | settings)).fit(data())
 
@@ -483,12 +513,12 @@ def test_models_of_other_methods_do_not_go_on_here_but_may_be_used() -> None:
     with pytest.raises(ValueError, match="begun with method 'em' and cannot continue with 'surrogate'"):
         em.set_params(method="surrogate").partial_fit(X)
     assert em.set_params(method="auto").partial_fit(X).method_.name == "em"
-    holes = np.where(X == 0, np.nan, X)
-    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
-        quick("cpu", method="em", missing="nan").fit(holes)
-    begun = quick(None, method="em", missing="nan").fit(holes).set_params(device="cpu")
-    with pytest.raises(ValueError, match="method 'em' learns from samples known in part on the processor only"):
-        begun.partial_fit(holes)
+    missing_some = np.where(X == 0, np.nan, X)
+    with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
+        quick("cpu", method="em", missing="nan").fit(missing_some)
+    begun = quick(None, method="em", missing="nan").fit(missing_some).set_params(device="cpu")
+    with pytest.raises(ValueError, match="method 'em' learns from samples with missing entries on the processor only"):
+        begun.partial_fit(missing_some)
     shares = quick(None, method="auto", coefficients="simplex").fit(X).set_params(device="cpu")
     with pytest.raises(ValueError, match="solved by the processor only: set_params"):
         shares.transform(X)
@@ -500,7 +530,7 @@ def test_without_pytorch_or_a_gpu_the_cure_is_said(monkeypatch: pytest.MonkeyPat
     def missing(name: str) -> Any:
         return None if name == gone else real(name)
 
-    monkeypatch.setattr(placing.importlib.util, "find_spec", missing)
+    monkeypatch.setattr(choose_device.importlib.util, "find_spec", missing)
     gone = "torch"
     with pytest.raises(ImportError, match=r"^device='cpu' needs PyTorch; install it with pip install 'onmf\[gpu\]'"):
         device_of("cpu")
@@ -541,7 +571,7 @@ def test_this_machine_has_no_gpu_and_says_so(run_main: Run, tmp_path: Path) -> N
 def test_where_memory_runs_out_chunks_become_smaller_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, sizes = steps.hurried, list[int]()
+    real, sizes = surrogates.hurried, list[int]()
 
     def scarce(problem: Any, *arguments: Any, **settings: Any) -> Any:
         sizes.append(len(problem.X))
@@ -549,13 +579,13 @@ def test_where_memory_runs_out_chunks_become_smaller_once(
             raise torch.cuda.OutOfMemoryError
         return real(problem, *arguments, **settings)
 
-    monkeypatch.setattr(steps, "hurried", scarce)
-    monkeypatch.setattr(on_device, "_smaller", {})
+    monkeypatch.setattr(surrogates, "hurried", scarce)
+    monkeypatch.setattr(engines, "_smaller", {})
     X, most = data(n=1000), 100
     with caplog.at_level(logging.WARNING, "onmf"):
         model = quick("cpu", method="auto", init="uniform").fit(X)
     assert (sizes[0], max(sizes[1:]) <= 100, model.n_samples_seen_) == (256, True, 1000)
-    assert caplog.messages == ["The memory of cpu is full; going on with chunks of a quarter of their size."]
+    assert caplog.messages == ["The memory of cpu is full; continuing with chunks of a quarter of their size."]
     most = 10
     before = model.components_.copy()
     with pytest.raises(MemoryError, match="the memory of cpu is full, even with small chunks; free some of it"):
@@ -612,9 +642,9 @@ def test_partitions_of_dask_are_learnt_on_the_devices_of_workers() -> None:
 
 @GPU
 def test_large_arrays_go_through_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "STAGE", 10_000)
+    monkeypatch.setattr(transfer, "STAGE", 10_000)
     X = np.random.default_rng(0).random((777, 13))
-    np.testing.assert_array_equal(samples.to_device(X, "cuda:0").cpu(), X)
+    np.testing.assert_array_equal(transfer.to_device(X, "cuda:0").cpu(), X)
 
 
 @GPU

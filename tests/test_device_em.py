@@ -13,7 +13,7 @@ import onmf
 from onmf import divergences
 from onmf.coefficients import Multiplicative
 from onmf.coefficients.problem import Problem
-from onmf.learner import exchange
+from onmf.methods import exchange
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from tests.conftest import require_same_learning
@@ -21,17 +21,15 @@ from tests.devices import DEVICES, F, K, data, quick
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'onmf[gpu]'")
 
-from onmf.device import samples  # noqa: E402 - they import PyTorch
-from onmf.device.device_state import state_of, twin_of  # noqa: E402
-from onmf.device.em import EMTwin  # noqa: E402
-from onmf.device.entries import Entries  # noqa: E402
-from onmf.device.multiplicative import Steps  # noqa: E402
+from onmf.device import transfer  # noqa: E402 - they import PyTorch
+from onmf.device.em import EMState  # noqa: E402
+from onmf.device.entries import Entries, MultiplicativeSteps  # noqa: E402
 
 torch.set_num_threads(1)  # processes share the cores
 
 
 def rounding(device: str) -> float:
-    """How far a result may be off: kernels in Triton take plain numbers, such as prices, in single precision."""
+    """How far a result may be off: kernels in Triton take plain numbers, such as penalties, in single precision."""
     return 1e-9 if device == "cpu" else 1e-6
 
 
@@ -50,12 +48,12 @@ def sparse_counts(n: int = 300, dtype: Any = np.float64) -> Any:
 def test_sums_over_entries_are_products_of_matrices(device: str) -> None:
     X, H = sparse_counts(), np.random.default_rng(1).uniform(0.1, 1.0, (300, K))
     numbers = np.array([4, 7, 2, 250])
-    some = samples.moved(X, device).entries(torch.as_tensor(numbers, device=device))
+    some = transfer.moved(X, device).entries(torch.as_tensor(numbers, device=device))
     part = torch.as_tensor(H[:4], device=device)
     for entries in (some, Entries.of_dense(torch.as_tensor(X[numbers].toarray(), device=device))):
         np.testing.assert_allclose(entries.summed(entries.values, part).cpu(), X[numbers].T @ H[:4], rtol=1e-12)
         np.testing.assert_allclose(entries.totals.cpu(), X[numbers].sum(axis=1).A1, rtol=1e-12)
-    nothing = samples.moved(X, device).entries(torch.as_tensor([7], device=device))
+    nothing = transfer.moved(X, device).entries(torch.as_tensor([7], device=device))
     assert not nothing.summed(nothing.values, part[:1]).any()
 
 
@@ -67,8 +65,8 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.1, 1.0, (X.shape[0], K))
     problem = Problem(divergences.get(f"alpha:{order}"), X, W, Box(), penalty)
     expected = Multiplicative(max_iter=7).solve(problem, H).H
-    entries = samples.moved(X, device).entries(torch.arange(X.shape[0], device=device))
-    steps = Steps(order, order * penalty.l1, order * penalty.l2, Box().low, Box().high, 7)
+    entries = transfer.moved(X, device).entries(torch.arange(X.shape[0], device=device))
+    steps = MultiplicativeSteps(order, order * penalty.l1, order * penalty.l2, Box().low, Box().high, 7)
     Wt, start = torch.as_tensor(W.T.copy(), device=device), torch.as_tensor(H, device=device)
     found, fits = steps.made(entries, Wt, Wt.sum(dim=0), start)
     np.testing.assert_allclose(found.cpu(), expected, rtol=rounding(device))
@@ -76,7 +74,7 @@ def test_multiplicative_steps_are_those_of_the_processor(order: float, penalty: 
 
 
 @pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:1.7"])
-@pytest.mark.parametrize("kind", ["sparse", "dense", "weighted", "fixed", "priced", "clipped"])
+@pytest.mark.parametrize("kind", ["sparse", "dense", "weighted", "fixed", "penalised", "clipped"])
 def test_em_learns_what_it_learns_on_the_processor(
     name: str, kind: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +83,7 @@ def test_em_learns_what_it_learns_on_the_processor(
     settings: dict[str, Any] = {"divergence": name, "method": "em", "batch_size": 400, "max_passes": 2}
     if kind == "fixed":
         settings["fixed"] = np.random.default_rng(1).uniform(0.1, 1.0, (1, F))
-    elif kind == "priced":
+    elif kind == "penalised":
         settings |= dict.fromkeys(("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"), 0.02)
     elif kind == "clipped":
         settings["clip"] = (0.01, 20.0)
@@ -102,7 +100,7 @@ def test_em_learns_what_it_learns_on_the_processor(
     assert states[1].method == states[0].method
 
 
-def test_a_model_from_a_file_exchanges_the_same_atoms(device: str, tmp_path: Path) -> None:
+def test_a_model_from_a_file_exchanges_the_same_components(device: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = scipy.sparse.csr_matrix(
         rng.poisson(rng.gamma(0.3, 1, (3000, 6)) @ rng.gamma(0.3, 1, (6, 200)) * 0.1).astype(np.float32)
@@ -129,7 +127,6 @@ def test_auto_takes_em_where_data_are_sparse_and_the_model_goes_on_anywhere(devi
     np.testing.assert_allclose(here.components_, elsewhere.components_, rtol=1e-3, atol=1e-5)
     T = np.random.default_rng(3).uniform(0.1, 1.0, (K, K)).astype(np.float32)
     state, inside = elsewhere._learned.state, elsewhere._learned.inside  # type: ignore[union-attr]
-    twin = twin_of(EMTwin, state, device)
-    changed = state_of(twin.recombined(inside, state.W, T), state, 0, state.clock, 0)
+    changed = EMState.of(state, device).recombined(inside, state.W, T).after_batch(state, state.clock, 0)
     for name, array in elsewhere.method_.recombined(inside, state, state.W, T).memory.items():
         np.testing.assert_allclose(changed.memory[name], array, rtol=1e-5)

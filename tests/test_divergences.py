@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onmf import divergences
+from onmf.coefficients.losses import scales
 from onmf.divergences import (
     L1,
     L2,
@@ -33,6 +34,7 @@ from onmf.divergences import (
     restore,
 )
 from onmf.divergences.rescaled import InUnits
+from onmf.samples import Samples
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
 
 LIMITS = [p + e for p in (0.0, 1.0, 2.0) for e in (0.0, 1e-8, -1e-8, 1e-12, -1e-12)]
@@ -383,7 +385,7 @@ def test_the_scale_of_samples_is_the_loss_of_a_fit_twice_too_large(
     if divergence.domain.x.closed:
         X[rng.random(X.shape) < 0.5] = 0
     expected = divergence.value(X, np.maximum(2 * X, 1e-30))
-    np.testing.assert_allclose(divergence.scale(layout(X)), expected, rtol=1e-9)
+    np.testing.assert_allclose(scales(divergence, Samples(layout(X))), expected, rtol=1e-9)
 
 
 def test_the_properties_belong_to_these_divergences() -> None:
@@ -429,8 +431,8 @@ def test_zero_fits_are_finite_where_the_domain_says_so(divergence: Divergence, r
 
 def test_domains_are_those_of_remark_2() -> None:
     papers = [d for d in examples() if d.name in PAPERS]
-    zero_data_refused = {example_id(d) for d in papers if not d.domain.x.closed}
-    assert zero_data_refused == {"is", "alpha:-1", "alpha:0", "beta:-0.5", "beta:0"}
+    zero_data_excluded = {example_id(d) for d in papers if not d.domain.x.closed}
+    assert zero_data_excluded == {"is", "alpha:-1", "alpha:0", "beta:-0.5", "beta:0"}
     zero_fit_allowed = {d.name for d in papers if d.domain.y.closed}
     assert zero_fit_allowed == {"beta", "huber", "l1", "l2", "mahalanobis", "squared_l2"}
     assert {d.beta for d in examples() if isinstance(d, Beta) and d.domain.y.closed} == {2.0, 3.0}
@@ -494,7 +496,7 @@ def test_data_with_the_right_number_of_features_change_nothing_but_defaults(dive
     assert divergence.for_data(1.0, F) is divergence
 
 
-def test_mahalanobis_refuses_data_with_another_number_of_features() -> None:
+def test_mahalanobis_raises_an_error_for_data_with_another_number_of_features() -> None:
     with pytest.raises(ValueError, match="A is 3 x 3, but the data have 4 features"):
         Mahalanobis(np.eye(3)).for_data(1.0, 4)
 
@@ -612,7 +614,7 @@ def test_a_special_case_has_the_formulas_of_its_family(
     X, Y = rng.uniform(0.2, 2, (2, 20, F))
     ratio = rng.uniform(0.5, 2, (3, F))
     assert (member.domain, member.convex, member.degree) == (expected.domain, expected.convex, expected.degree)
-    np.testing.assert_allclose(member.scale(X), expected.scale(X), rtol=1e-12)
+    np.testing.assert_allclose(scales(member, Samples(X)), scales(expected, Samples(X)), rtol=1e-12)
     np.testing.assert_allclose(member.curvature(np, X, Y), expected.curvature(np, X, Y), rtol=1e-12)
     np.testing.assert_allclose(member.multiplicative_factor(ratio), expected.multiplicative_factor(ratio), rtol=1e-12)
     for one, other in zip(member.multiplicative_parts(X, Y), expected.multiplicative_parts(X, Y), strict=True):
@@ -649,25 +651,25 @@ def test_a_class_derived_from_a_family_keeps_its_special_cases() -> None:
         ("huber:0", "delta must be positive"),
     ],
 )
-def test_a_string_that_means_nothing_is_refused_with_the_cure(text: str, message: str) -> None:
+def test_a_string_that_means_nothing_raises_an_error_with_the_cure(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         get(text)
 
 
-def test_anything_but_a_name_or_a_divergence_is_refused() -> None:
+def test_anything_but_a_name_or_a_divergence_raises_an_error() -> None:
     with pytest.raises(TypeError, match="must be a name or a Divergence, not int"):
         get(3)
 
 
 @pytest.mark.parametrize("family", [Alpha, Beta, Huber])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, "1", True, 1j])
-def test_parameters_that_are_not_finite_numbers_are_refused(family: type[Divergence], bad: object) -> None:
+def test_parameters_that_are_not_finite_numbers_raise_an_error(family: type[Divergence], bad: object) -> None:
     with pytest.raises(ValueError, match="must be a finite number"):
         family(bad)
 
 
 @pytest.mark.parametrize("delta", [0.0, -0.1])
-def test_huber_refuses_a_delta_that_is_not_positive(delta: float) -> None:
+def test_huber_raises_an_error_for_a_delta_that_is_not_positive(delta: float) -> None:
     with pytest.raises(ValueError, match="delta must be positive"):
         Huber(delta)
 
@@ -679,7 +681,7 @@ def test_mahalanobis_reads_its_matrix_from_a_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "text", "npz", "folder"])
-def test_mahalanobis_refuses_a_file_without_a_matrix_by_its_name(kind: str, tmp_path) -> None:
+def test_mahalanobis_raises_an_error_for_a_file_without_a_matrix_by_its_name(kind: str, tmp_path) -> None:
     path = tmp_path / "A.npy"
     if kind == "empty":
         path.touch()
@@ -707,7 +709,7 @@ def test_mahalanobis_refuses_a_file_without_a_matrix_by_its_name(kind: str, tmp_
         (np.zeros((2, 2)), "must be positive definite"),
     ],
 )
-def test_mahalanobis_refuses_what_is_no_inner_product(A: np.ndarray, message: str) -> None:
+def test_mahalanobis_raises_an_error_for_what_is_no_inner_product(A: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Mahalanobis(A)
 
@@ -764,7 +766,7 @@ def test_a_new_class_is_found_by_its_name_and_aliases() -> None:
 
 
 @pytest.mark.parametrize(("name", "aliases"), [("kl", ()), ("frobenius", ()), ("other", ("kl",)), ("K-L", ())])
-def test_a_name_already_taken_is_refused_and_nothing_is_registered(
+def test_a_name_already_taken_raises_an_error_and_nothing_is_registered(
     name: str, aliases: tuple[str, ...], registry: dict[str, type[Divergence]]
 ) -> None:
     before = dict(registry)

@@ -11,8 +11,7 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF, load, save
-from onmf.learner import exchange
-from onmf.methods import quadratics
+from onmf.methods import exchange, quadratics
 from tests.conftest import mahalanobis
 from tests.learning import assert_same_bits, get, memory
 
@@ -196,7 +195,7 @@ def test_recombined_statistics_are_those_of_recombined_coefficients(
 ) -> None:
     H, X = rng.gamma(1.0, 1.0, (50, 3)), rng.gamma(1.0, 1.0, (50, 8))
     T = np.array([[0.7, 0.2, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    statistics = quadratics.empty(get(name), rng.random((3, 8)), max_memory)
+    statistics = quadratics.empty(get(name), rng.random((3, 8)), max_memory, masked=False)
     statistics["unit"] = np.array([1.0, 2.0, 4.0])
 
     def filled(H: np.ndarray) -> dict[str, np.ndarray]:

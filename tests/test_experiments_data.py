@@ -11,9 +11,9 @@ import scipy.sparse
 from onmf.data import examples
 from onmf.data.examples import Planted, Texts
 from onmf.insight.topics import coherence, leading
-from reproduction.documents import cluster, documents
-from reproduction.images import FreshNoise, Subject, brightness_in_shadow, contaminated, halved, quality, stand_ins
+from reproduction.faces import FreshNoise, Subject, brightness_in_shadow, contaminated, halved, quality, stand_ins
 from reproduction.synthetic import NAMES, Data, PlantedSource
+from reproduction.topics import cluster, documents
 from reproduction.trial import Copies, Trial
 
 TEXTS = Texts(

@@ -11,8 +11,7 @@ import pytest
 from reproduction.claims import HOLDS, Claim
 from reproduction.experiment import Experiment
 from reproduction.faces import Faces
-from reproduction.folder import Folder, Result
-from reproduction.report import Report, heading, paragraph, table
+from reproduction.report import Folder, Report, Result, heading, paragraph, table
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Data, Synthetic
 from reproduction.topics import Topics

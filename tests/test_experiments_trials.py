@@ -9,11 +9,10 @@ import scipy.sparse
 from onmf import OnlineNMF, Progress, divergences
 from onmf.data import Rows
 from onmf.methods import Canonical, Paper
-from reproduction import contestants
-from reproduction.contest import Task
-from reproduction.contestants import canonical
-from reproduction.folder import Result
+from reproduction import contest
+from reproduction.contest import Task, canonical
 from reproduction.judge import Scorer
+from reproduction.report import Result
 from reproduction.synthetic import Data
 from reproduction.trial import Copies, Problem, Trial, empirical_losses
 
@@ -24,7 +23,7 @@ def small_problem(divergence: str = "kl", n: int = 400, judged: int = 20) -> Pro
 
 @pytest.fixture(autouse=True)
 def _few_iterations(monkeypatch):
-    monkeypatch.setattr(contestants, "MOST_ITERATIONS", 60)
+    monkeypatch.setattr(contest, "MOST_ITERATIONS", 60)
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_batch_reports_its_own_objective_and_its_end(tmp_path):
     points = result.facts["points"]
     objectives = [point["objective"] for point in points]
     assert objectives == sorted(objectives, reverse=True)
-    assert result.facts["converged"] == (result.facts["iterations"] < contestants.MOST_ITERATIONS)
+    assert result.facts["converged"] == (result.facts["iterations"] < contest.MOST_ITERATIONS)
     assert points[-1]["seconds"] == result.facts["seconds"]
     assert points[-1]["samples"] == 200 * result.facts["iterations"]
     assert 0.5 * points[-1]["objective"] <= points[-1]["train"] <= points[-1]["objective"]
@@ -97,7 +96,7 @@ def test_batch_reports_its_own_objective_and_its_end(tmp_path):
 
 
 def test_batch_gets_what_fits(monkeypatch, compete):
-    monkeypatch.setattr(contestants, "MOST_BYTES", 250 * 8 * 8)
+    monkeypatch.setattr(contest, "MOST_BYTES", 250 * 8 * 8)
     assert compete("batch", small_problem()).facts["n"] == 200
 
 

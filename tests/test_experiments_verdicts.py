@@ -11,8 +11,7 @@ from onmf.data import Rows
 from onmf.methods import Adaptive, Canonical
 from reproduction import claims, sensitivity
 from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim, still_falling
-from reproduction.faces import Contaminated, Faces
-from reproduction.images import Subject
+from reproduction.faces import Contaminated, Faces, Subject
 from reproduction.judge import Scorer
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import NAMES, Synthetic

@@ -40,7 +40,7 @@ def scaled(scale: float, dtype: Any, n: int = 40) -> np.ndarray:
 
 
 def answer(call: Callable[[], Any]) -> Any:
-    """What a call gives, which has to be finite; None if it refuses, in one sentence with a cure."""
+    """What a call gives, which has to be finite; None if it raises an error, in one sentence with a cure."""
     try:
         found = call()
     except DataError as error:
@@ -110,7 +110,7 @@ def test_what_a_method_learns_is_finite_and_can_be_read_again(name: str, tmp_pat
             ask(model, X)
 
 
-def test_a_sample_that_is_out_of_range_is_refused_by_its_row() -> None:
+def test_a_sample_that_is_out_of_range_raises_an_error_by_its_row() -> None:
     model = OnlineNMF(3, random_state=0).fit(BASE * 1e-100)
     X = np.tile(BASE * 1e-100, (40, 1))
     X[1300] = BASE[0] * 1e250
@@ -139,12 +139,12 @@ BAD_FIRST = {
 def test_an_error_of_the_first_batch_is_one_of_the_data_whatever_the_divergence(divergence: Divergence) -> None:
     for name, bad in BAD_FIRST.items():
         strict = OnlineNMF(3, divergence=divergence, random_state=0)
-        refused = answer(lambda strict=strict, bad=bad: strict.partial_fit(bad).components_) is None
+        raised = answer(lambda strict=strict, bad=bad: strict.partial_fit(bad).components_) is None
         patient = OnlineNMF(3, divergence=divergence, random_state=0, on_error="skip", transform_max_iter=20)
         patient.partial_fit(bad).partial_fit(BASE)
         if name in ("all zeros", "tiny", "denormal", "one tiny number"):
-            assert refused, name
-        if refused:
+            assert raised, name
+        if raised:
             assert patient.n_skipped_ == 1, name
             assert answer(lambda strict=strict: strict.partial_fit(BASE).components_) is not None
             np.testing.assert_array_equal(patient.components_, strict.components_)
@@ -162,7 +162,7 @@ def test_a_later_batch_that_overflows_is_skipped_under_every_divergence() -> Non
 
 
 @pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2", "huber"])
-def test_samples_beyond_the_bound_of_the_coefficients_are_refused_by_row_not_cut_off(divergence: str) -> None:
+def test_samples_beyond_the_bound_of_the_coefficients_raise_an_error_by_row_not_cut_off(divergence: str) -> None:
     X = np.random.default_rng(0).gamma(1.0, 1.0, (60, 6)) + 0.1
     model = OnlineNMF(2, divergence=divergence, random_state=0, batch_size=30).fit(X)
     large = np.vstack([X[:3], 1e12 * X[:1]])

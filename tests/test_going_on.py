@@ -28,6 +28,7 @@ from onmf.methods import Surrogate
 from onmf.methods.schedules import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
+from onmf.samples import Samples
 
 from .conftest import require_same_learning
 from .test_checkpoints import CrashError, command, crashing, cut_short, resumed
@@ -202,16 +203,16 @@ def test_every_row_is_found_from_any_row_onward(tmp_path: Path) -> None:
 def test_every_entry_of_a_batch_counts(sparse: bool) -> None:
     batch = SPARSE[:30] if sparse else X[:30]
     entries = batch.data if sparse else batch.reshape(-1)
-    before = digest(batch)
-    assert digest(batch.copy()) == before
+    before = digest(Samples(batch))
+    assert digest(Samples(batch.copy())) == before
     for place in (0, 50, entries.size - 1):
         changed = batch.copy()
         np.ravel(changed.data if sparse else changed)[place] += 1e-9
-        assert digest(changed) != before
-    assert digest(batch.astype(np.float32)) != before
-    assert len({digest(batch[:0]), digest(batch[:1]), digest(batch)}) == 3
+        assert digest(Samples(changed)) != before
+    assert digest(Samples(batch.astype(np.float32))) != before
+    assert len({digest(Samples(batch[:0])), digest(Samples(batch[:1])), digest(Samples(batch))}) == 3
     if not sparse:
-        assert digest(np.asfortranarray(batch)) == before
+        assert digest(Samples(np.asfortranarray(batch))) == before
 
 
 @pytest.mark.parametrize("seeks", [True, False])
@@ -542,7 +543,7 @@ def test_a_stream_from_standard_input_goes_on_by_from_and_says_so(
     status, errors = fit(text, *begin, "--resume")
     assert (status, f"use --from {run} instead of --resume, and another --checkpoint" in errors) == (2, True), errors
     status, errors = fit(text, *begin)
-    assert (status, f"go on from it with --from {run}, and give --checkpoint another name" in errors) == (2, True)
+    assert (status, f"continue from it with --from {run}, and give --checkpoint another name" in errors) == (2, True)
     seen = onmf.load(run).n_samples_seen_
     status, errors = fit(text, "--from", run)
     assert status == 0, errors

@@ -11,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onmf.learner.initial_dictionary import INITS, initial_dictionary
+from onmf.samples import Samples
 
 every_init = pytest.mark.parametrize("init", INITS)
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def start_of(init: Any, X: Any, K: int, rng: np.random.Generator, ratios: bool = False) -> np.ndarray:
+    return initial_dictionary(init, Samples(X), K, rng, ratios)
 
 
 def require_a_start(W: np.ndarray, shape: tuple[int, int], dtype: type) -> None:
@@ -65,7 +70,7 @@ def test_the_dictionary_has_its_shape_and_type_and_entries_between_0_and_1_but_n
 ) -> None:
     X = make(rng).astype(dtype)
     before = X.copy()
-    require_a_start(initial_dictionary(init, X, K, rng), (K, X.shape[1]), dtype)
+    require_a_start(start_of(init, X, K, rng), (K, X.shape[1]), dtype)
     assert np.array_equal(X, before)
 
 
@@ -73,7 +78,7 @@ def test_the_dictionary_has_its_shape_and_type_and_entries_between_0_and_1_but_n
 def test_a_single_positive_entry_is_enough(rng: np.random.Generator, init: str) -> None:
     X = np.zeros((10, 4))
     X[6, 1] = 3.0
-    W = initial_dictionary(init, X, 3, rng)
+    W = start_of(init, X, 3, rng)
     assert W.shape == (3, 4)
     assert np.isfinite(W).all()
     assert (W[:, 1] > 0).all()
@@ -82,10 +87,10 @@ def test_a_single_positive_entry_is_enough(rng: np.random.Generator, init: str) 
 @every_init
 def test_the_same_generator_gives_the_same_dictionary_and_another_another(rng: np.random.Generator, init: str) -> None:
     X = batch(rng, 5, 8)
-    one, same, other = (initial_dictionary(init, X, 12, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    one, same, other = (start_of(init, X, 12, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-    assert len(np.unique(one, axis=0)) == 12  # no two atoms are the same
+    assert len(np.unique(one, axis=0)) == 12  # no two components are the same
 
 
 @given(
@@ -102,7 +107,7 @@ def test_any_batch_of_unit_mean_gives_a_dictionary_between_0_and_1(
     rng = np.random.default_rng(seed)
     X = batch(rng, n, F) * (rng.random((n, F)) < share)
     X[rng.integers(n), rng.integers(F)] = 1.0
-    W = initial_dictionary(init, X / X.mean(), K, rng)
+    W = start_of(init, X / X.mean(), K, rng)
     assert W.shape == (K, F)
     assert np.isfinite(W).all()
     assert (W >= 0).all()
@@ -112,7 +117,7 @@ def test_any_batch_of_unit_mean_gives_a_dictionary_between_0_and_1(
 
 def test_samples_are_different_samples_of_the_batch(rng: np.random.Generator) -> None:
     X = np.eye(6) + 1e-3
-    W = initial_dictionary("samples", X, 6, rng)
+    W = start_of("samples", X, 6, rng)
     assert sorted(W.argmax(axis=1)) == list(range(6))
 
 
@@ -125,14 +130,14 @@ def test_kmeans_finds_directions_far_from_each_other(rng: np.random.Generator, r
     parts = np.kron(np.eye(4), np.ones((1, 3))) + 0.01
     X = rng.gamma(5.0, 1.0, (80, 1)) * parts[np.repeat(np.arange(4), [65, 5, 5, 5])]  # one direction is frequent
     X *= rng.gamma(500, 1 / 500, X.shape)
-    W = initial_dictionary("kmeans++", X, 4, rng, ratios)
+    W = start_of("kmeans++", X, 4, rng, ratios)
     assert sorted(W.argmax(axis=1) // 3) == [0, 1, 2, 3]
 
 
 @every_form
 def test_kmeans_takes_sparse_samples_as_it_takes_dense_ones(rng: np.random.Generator, form) -> None:
     X = rng.poisson(0.4, (60, 15)).astype(float)
-    one, other = (initial_dictionary("kmeans++", Y, 8, np.random.default_rng(0)) for Y in (X, form(X)))
+    one, other = (start_of("kmeans++", Y, 8, np.random.default_rng(0)) for Y in (X, form(X)))
     np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -140,11 +145,11 @@ def test_kmeans_takes_sparse_samples_as_it_takes_dense_ones(rng: np.random.Gener
 @pytest.mark.parametrize("K", [3, 12])
 def test_kmeans_takes_a_direction_once_however_often_it_occurs(rng: np.random.Generator, ratios: bool, K: int) -> None:
     X = rng.gamma(5.0, 1.0, (60, 1)) * np.repeat(batch(rng, 3, 8), 20, axis=0)
-    W = initial_dictionary("kmeans++", X, K, rng, ratios)
+    W = start_of("kmeans++", X, K, rng, ratios)
     different = W[:3] / np.linalg.norm(W[:3], axis=1, keepdims=True)
     assert (different @ different.T)[np.triu_indices(3, 1)].max() < 0.999
     require_a_start(W, (K, 8), np.float64)
-    assert len(np.unique(W.round(6), axis=0)) == K  # equal atoms would stay equal
+    assert len(np.unique(W.round(6), axis=0)) == K  # equal components would stay equal
 
 
 @both_distances
@@ -156,7 +161,7 @@ def test_rounding_does_not_choose_among_samples_that_are_equally_good_a_start(ra
     X = np.vstack([crowd, pair])
     for seed in range(20):
         starts = [
-            initial_dictionary("kmeans++", Y, 2, np.random.default_rng(seed), ratios)
+            start_of("kmeans++", Y, 2, np.random.default_rng(seed), ratios)
             for Y in (X, X / 3.0, X * 1e-9, X.astype(np.float32))
         ]
         for W in starts[1:]:
@@ -166,7 +171,7 @@ def test_rounding_does_not_choose_among_samples_that_are_equally_good_a_start(ra
 def test_nndsvda_finds_the_parts_of_block_data(rng: np.random.Generator) -> None:
     parts = np.kron(np.eye(3), np.ones((1, 4)))
     X = np.kron(np.diag([3.0, 2.0, 1.0]), np.ones((10, 1))) @ parts
-    W = initial_dictionary("nndsvda", X, 3, rng)
+    W = start_of("nndsvda", X, 3, rng)
     for part in parts:
         similarity = W @ part / np.linalg.norm(W, axis=1) / np.linalg.norm(part)
         assert similarity.max() > 0.8
@@ -178,28 +183,28 @@ def test_nndsvda_finds_the_parts_of_block_data(rng: np.random.Generator) -> None
 @every_dtype
 def test_the_users_array_is_copied_in_the_type_of_the_data(rng: np.random.Generator, dtype: type) -> None:
     mine = rng.random((3, 5))
-    W = initial_dictionary(mine, batch(rng, 9, 5, dtype), 3, rng)
+    W = start_of(mine, batch(rng, 9, 5, dtype), 3, rng)
     assert W.dtype == dtype
     assert np.array_equal(W, mine.astype(dtype))
     assert not np.shares_memory(W, mine)
-    assert np.array_equal(initial_dictionary(mine.tolist(), batch(rng, 9, 5), 3, rng), mine)  # lists are an array
+    assert np.array_equal(start_of(mine.tolist(), batch(rng, 9, 5), 3, rng), mine)  # lists are an array
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 5), (3, 4), (15,), (3, 5, 1), ()])
-def test_an_array_of_another_shape_is_refused_with_both_shapes(
+def test_an_array_of_another_shape_raises_an_error_with_both_shapes(
     rng: np.random.Generator, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"\(3, 5\), got") as error:
-        initial_dictionary(np.ones(shape), batch(rng, 9, 5), 3, rng)
+        start_of(np.ones(shape), batch(rng, 9, 5), 3, rng)
     assert str(shape) in str(error.value)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, np.nan, np.inf, -np.inf])
-def test_an_array_with_a_bad_entry_is_refused(rng: np.random.Generator, bad: float) -> None:
+def test_an_array_with_a_bad_entry_raises_an_error(rng: np.random.Generator, bad: float) -> None:
     mine = np.ones((3, 5))
     mine[1, 2] = bad
     with pytest.raises(ValueError, match="negative, NaN or infinite"):
-        initial_dictionary(mine, batch(rng, 9, 5), 3, rng)
+        start_of(mine, batch(rng, 9, 5), 3, rng)
 
 
 @pytest.mark.parametrize(
@@ -207,12 +212,12 @@ def test_an_array_with_a_bad_entry_is_refused(rng: np.random.Generator, bad: flo
     [[["a", "b"]], [[1, 2], [3]], object(), {"W": 1}, [[1j, 2]], 1j * np.ones((1, 2)), 10**400],
     ids=lambda bad: type(bad).__name__,
 )
-def test_what_is_no_array_of_numbers_is_refused(rng: np.random.Generator, bad: object) -> None:
+def test_what_is_no_array_of_numbers_raises_an_error(rng: np.random.Generator, bad: object) -> None:
     with pytest.raises(ValueError, match="array of numbers"):
-        initial_dictionary(bad, batch(rng, 9, 2), 1, rng)
+        start_of(bad, batch(rng, 9, 2), 1, rng)
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(rng: np.random.Generator) -> None:
+def test_an_unknown_name_raises_an_error_with_the_known_ones(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="unknown init 'random'") as error:
-        initial_dictionary("random", batch(rng, 9, 2), 1, rng)
+        start_of("random", batch(rng, 9, 2), 1, rng)
     assert all(name in str(error.value) for name in INITS)

@@ -34,10 +34,10 @@ from onmf.model.penalty import Penalty
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 every_order = pytest.mark.parametrize("order", [1, 0.5, 2, 0.3])
 
-Problem = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 
-def problem(rng: np.random.Generator, n: int = 4, K: int = 5, dtype: type = np.float64) -> Problem:
+def problem(rng: np.random.Generator, n: int = 4, K: int = 5, dtype: type = np.float64) -> Arrays:
     W = rng.random((K, 3 * K))
     X = (rng.random((n, K)) * (rng.random((n, K)) < 0.6)) @ W + 0.3 * rng.random((n, 3 * K))
     arrays = {"Q": W @ W.T, "B": X @ W.T, "H": np.full((n, K), 0.2), "reach": X.sum(axis=1)[:, None] / W.sum(axis=1)}
@@ -45,7 +45,7 @@ def problem(rng: np.random.Generator, n: int = 4, K: int = 5, dtype: type = np.f
     return {name: array.astype(dtype) for name, array in arrays.items()} | {"W": W, "X": X}
 
 
-def solve(p: Problem, low: float = 1e-8, high: float = 1e8, max_iter: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+def solve(p: Arrays, low: float = 1e-8, high: float = 1e8, max_iter: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     arrays = (p[name] for name in ("Q", "B", "H", "reach", "tolerance"))
     iterations, converged = np.zeros(len(p["B"]), dtype=np.int64), np.zeros(len(p["B"]), dtype=bool)
     step = 1 / max(np.linalg.norm(p["Q"], 2), 1e-9)
@@ -53,7 +53,7 @@ def solve(p: Problem, low: float = 1e-8, high: float = 1e8, max_iter: int = 1000
     return iterations, converged
 
 
-def plain_loop(p: Problem, low: float, high: float, max_iter: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def plain_loop(p: Arrays, low: float, high: float, max_iter: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     step = 1 / np.linalg.eigvalsh(p["Q"])[-1]
     H, iterations, converged = p["H"].copy(), [], []
     for i, b in enumerate(p["B"]):
@@ -134,7 +134,7 @@ def test_arrays_in_another_order_are_converted(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize("name", ["Q", "B", "H", "reach", "tolerance"])
-def test_shapes_that_do_not_fit_are_refused(name: str, rng: np.random.Generator) -> None:
+def test_shapes_that_do_not_fit_raise_an_error(name: str, rng: np.random.Generator) -> None:
     whole = problem(rng)
     for wrong in (whole[name][:-1], whole[name].astype(np.float32)):
         with pytest.raises(ValueError, match="projected_gradient_on_gram: shapes or types do not fit: Q "):
@@ -152,7 +152,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
     [np.asfortranarray, lambda H: np.repeat(H, 2, axis=1)[:, ::2], read_only],
     ids=["F", "strided", "read-only"],
 )
-def test_an_array_that_cannot_be_overwritten_row_by_row_is_refused(layout, rng: np.random.Generator) -> None:
+def test_an_array_that_cannot_be_overwritten_row_by_row_raises_an_error(layout, rng: np.random.Generator) -> None:
     p = problem(rng)
     p["H"] = layout(p["H"])
     with pytest.raises(ValueError, match=r"projected_gradient_on_gram overwrites H, .* writeable and C-contiguous"):
@@ -544,8 +544,8 @@ def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.rand
 # Refusals
 
 
-def refusals() -> dict[str, tuple[object, str]]:
-    """Calls with arrays that do not fit, and words of the refusal."""
+def misfits() -> dict[str, tuple[object, str]]:
+    """Calls with arrays that do not fit, and words of the reason."""
     f = np.random.default_rng(0).random
     X = counts(np.random.default_rng(0), 4, 6)
     entries = X.data
@@ -553,7 +553,7 @@ def refusals() -> dict[str, tuple[object, str]]:
     def single(*shape: int) -> np.ndarray:
         return f(shape).astype(np.float32)
 
-    # What fits, by name: arrays first. Each refusal replaces some of it.
+    # What fits, by name: arrays first. Each reason replaces some of it.
     fitting = {
         nnls_on_gram: {"Q": np.eye(3), "B": f((4, 3))},
         nnls_on_grams: {"M": f((4, 6)), "B": f((4, 3))},
@@ -624,8 +624,8 @@ def refusals() -> dict[str, tuple[object, str]]:
     }
 
 
-@pytest.mark.parametrize("name", refusals())
-def test_arrays_that_do_not_fit_are_refused_before_a_kernel_runs(name: str) -> None:
-    call, words = refusals()[name]
+@pytest.mark.parametrize("name", misfits())
+def test_arrays_that_do_not_fit_raise_an_error_before_a_kernel_runs(name: str) -> None:
+    call, words = misfits()[name]
     with pytest.raises(ValueError, match=words):
         call()

@@ -273,24 +273,24 @@ def test_the_arguments_are_left_as_they_were(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("divergence", [d for d in examples() if d.name != "l1"], ids=example_id)
-def test_other_losses_are_refused_by_name_with_the_cure(divergence, rng: np.random.Generator) -> None:
-    with pytest.raises(ValueError, match=f"InteriorPoint refuses {divergence.name}: .* l1 alone; use armijo"):
+def test_other_losses_raise_an_error_by_name_with_the_cure(divergence, rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match=f"InteriorPoint cannot solve {divergence.name}: .* l1 alone; use armijo"):
         InteriorPoint().solve(Problem(divergence, *problem(rng)))
 
 
 @pytest.mark.parametrize("penalty", [Penalty(0.0, 0.7), Penalty(0.0, 5.0), Penalty(lasso=0.3), Penalty(0.2, 0.7, 0.1)])
-def test_with_prices_the_answer_is_that_of_linear_programming(penalty: Penalty, rng: np.random.Generator) -> None:
+def test_with_penalties_the_answer_is_that_of_linear_programming(penalty: Penalty, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     posed = Problem(L1(), X, W, penalty=penalty)
     found = InteriorPoint(tol=1e-8).solve(posed)
     assert found.converged.all()
     (K, F), low = W.shape, posed.box.low
-    for x, h, price in zip(X, found.H, posed.prices[:, 0], strict=True):
+    for x, h, l1 in zip(X, found.H, posed.l1[:, 0], strict=True):
         # h, u, v >= 0 with x = hW + u - v: the sum of u + v are the deviations. l2 by its tangent at the answer.
-        cost = np.r_[price + penalty.l2 * h, np.ones(2 * F)]
+        cost = np.r_[l1 + penalty.l2 * h, np.ones(2 * F)]
         equations = np.hstack([W.T, np.eye(F), -np.eye(F)])
         best = scipy.optimize.linprog(cost, A_eq=equations, b_eq=x, bounds=[(low, None)] * K + [(0, None)] * 2 * F)
-        own = np.abs(x - h @ W).sum() + (price + penalty.l2 * h) @ h
+        own = np.abs(x - h @ W).sum() + (l1 + penalty.l2 * h) @ h
         assert own <= best.fun + 1e-6 * x.sum()
 
 
@@ -316,7 +316,7 @@ def test_factors_solve_their_systems_and_leave_dependent_atoms_where_they_are(rn
     assert np.isfinite(x).all()
 
 
-def test_kernels_refuse_shapes_that_do_not_fit() -> None:
+def test_kernels_raise_an_error_for_shapes_that_do_not_fit() -> None:
     X, state, bounds, work = np.ones((2, 3)), np.ones((2, 4, 3)), np.ones((2, 4, 5)), np.ones((5, 2, 3))
     dq, extra = np.ones((2, 5)), np.ones((2, 2, 5))
     calls = (

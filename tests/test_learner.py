@@ -24,6 +24,7 @@ from onmf.methods.schedules import Averaging, Growing
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from onmf.model.validation import DataError
+from onmf.samples import Samples
 from tests.conftest import mahalanobis
 from tests.learning import (
     METHODS,
@@ -384,8 +385,8 @@ def test_a_method_of_ones_own_lets_a_parameter_follow_the_plain_mean(rng: np.ran
     class Mean(LogCosh):
         seen: float = -1.0
 
-        def adapted(self, X: Any, Y: Any, weight: float) -> Mean:
-            return replace(self, seen=(1 - weight) * self.seen + weight * float(X.mean()))
+        def adapted(self, residuals: Any, weights: Any, mean: float, share: float) -> Mean:
+            return replace(self, seen=(1 - share) * self.seen + share * mean)
 
     method, X = Follows(tau=20), data(47, rng)
     start = begun(method, Mean(), rng.random((K, F)) + 0.1)
@@ -472,7 +473,7 @@ def test_every_sample_is_equally_likely_to_be_kept(batch: int) -> None:
     kept = reservoir.start(np.zeros((1, 1)))
     numbers = np.arange(n, dtype=float)[:, None]
     for first in range(0, n, batch):
-        reservoir.keep(kept, numbers[first : first + batch])
+        reservoir.keep(kept, Samples(numbers[first : first + batch]))
     places = kept["kept"].ravel()
     assert len(np.unique(places)) == size
     counts = np.histogram(places, bins=bins, range=(0, n))[0]
@@ -482,16 +483,16 @@ def test_every_sample_is_equally_likely_to_be_kept(batch: int) -> None:
 def test_old_samples_are_drawn_evenly_from_those_kept() -> None:
     reservoir = Reservoir(10)
     kept = reservoir.start(np.zeros((1, 1)))
-    V = np.arange(100, 110, dtype=float)[:, None]
+    V = Samples(np.arange(100, 110, dtype=float)[:, None])
     assert reservoir.mixed(kept, V) is V
-    reservoir.keep(kept, np.arange(10, dtype=float)[:, None])
+    reservoir.keep(kept, Samples(np.arange(10, dtype=float)[:, None]))
     counts = np.zeros(10)
     for seen in range(10, 410):
         kept["kept_of"][0] = seen
         mixed = reservoir.mixed(kept, V)
         assert mixed.shape == (NEW_SHARE * 10, 1)
-        np.testing.assert_array_equal(mixed[:10], V)
-        counts += np.bincount(mixed[10:].ravel().astype(int), minlength=10)
+        np.testing.assert_array_equal(mixed[:10].matrix, V.matrix)
+        counts += np.bincount(mixed[10:].matrix.ravel().astype(int), minlength=10)
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
 

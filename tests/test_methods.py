@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from onmf import OnlineNMF, load, methods, save
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
-from onmf.methods.averages import Averages
+from onmf.methods.adaptive import Averages
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
 from tests.conftest import every_divergence, mahalanobis, require_scikit_learns_check

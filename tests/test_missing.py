@@ -1,4 +1,4 @@
-"""Missing values: everything sees only what is there, whatever stands in the holes and however X is stored."""
+"""Missing values: everything sees only what is there, whatever stands in their places and however X is stored."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def batch(divergence: Divergence | str = "kl", **settings: Any) -> BatchNMF:
     return BatchNMF(K, divergence=divergence, **({"random_state": 0, "tol": 0.0, "max_iter": 25} | settings))
 
 
-def holes(rng: np.random.Generator, shape: tuple[int, int] = (N, F), share: float = 0.35) -> np.ndarray:
-    """Where nothing is known; something is of every sample and of every feature."""
+def missing_at(rng: np.random.Generator, shape: tuple[int, int] = (N, F), share: float = 0.35) -> np.ndarray:
+    """Where entries are missing; of every sample and of every feature there is one."""
     gone = rng.random(shape) < share
     gone[np.arange(shape[0]), np.arange(shape[0]) % shape[1]] = False
     return gone
@@ -57,7 +57,7 @@ def with_nan(X: np.ndarray, gone: np.ndarray) -> np.ndarray:
 
 
 def stored(X: np.ndarray, gone: np.ndarray) -> Any:
-    """What is known, be it zero, as a sparse matrix."""
+    """The entries that are there, be they zero, as a sparse matrix."""
     places = np.nonzero(~gone)
     return scipy.sparse.csr_matrix((X[places], places), shape=X.shape)
 
@@ -88,28 +88,28 @@ def assert_alike(make: Any, X: np.ndarray, gone: np.ndarray, rng: np.random.Gene
 
 
 @every_pair
-def test_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same_hole(
+def test_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same(
     method: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    assert_alike(lambda **settings: quick(method, divergence, **settings), data(N, rng), holes(rng), rng)
+    assert_alike(lambda **settings: quick(method, divergence, **settings), data(N, rng), missing_at(rng), rng)
 
 
 @every_weighed
-def test_batch_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same_hole(
+def test_batch_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    assert_alike(lambda **settings: batch(divergence, **settings), data(N, rng), holes(rng), rng)
+    assert_alike(lambda **settings: batch(divergence, **settings), data(N, rng), missing_at(rng), rng)
 
 
-def test_zeros_that_are_known_are_not_holes(rng: np.random.Generator) -> None:
-    X, gone = data(N, rng), holes(rng)
+def test_zeros_that_are_known_are_not_missing_at(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), missing_at(rng)
     X[rng.random(X.shape) < 0.2] = 0
     for make in (quick, batch):
         assert_alike(lambda make=make, **settings: make(divergence="kl", **settings), X, gone, rng)
 
 
-def test_nan_in_a_sparse_matrix_is_a_hole_too_whatever_is_not_stored(rng: np.random.Generator) -> None:
-    X, gone = data(N, rng), holes(rng)
+def test_nan_in_a_sparse_matrix_is_missing_too_whatever_is_not_stored(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), missing_at(rng)
     X[rng.random(X.shape) < 0.5] = 0
     nan = with_nan(X, gone)
     for make in (quick, batch):
@@ -130,12 +130,12 @@ def test_nan_in_a_sparse_matrix_is_a_hole_too_whatever_is_not_stored(rng: np.ran
     [*(quick(method, divergence, max_passes=20) for method, divergence in USUAL[:3]), batch("kl", max_iter=300)],
     ids=["auto-kl", "auto-squared_l2", "auto-is", "batch"],
 )
-def test_holes_are_filled_nearly_as_well_as_the_true_dictionary_fills_them(
+def test_missing_entries_are_filled_nearly_as_well_as_the_true_dictionary_fills_them(
     model: Any, rng: np.random.Generator
 ) -> None:
     atoms = np.kron(np.eye(K), np.ones(F // K)) + 0.2 + rng.random((K, F))
     X = mixed(400, atoms, rng, noise=100.0)
-    gone = holes(rng, X.shape, 0.4)
+    gone = missing_at(rng, X.shape, 0.4)
     model = model.set_params(missing="nan").fit(with_nan(X, gone))
     filled = model.complete(with_nan(X, gone))
     np.testing.assert_array_equal(filled[~gone], X[~gone])
@@ -151,7 +151,7 @@ def test_holes_are_filled_nearly_as_well_as_the_true_dictionary_fills_them(
 def test_complete_fills_what_a_sparse_matrix_does_not_store_and_needs_to_know_what_is_missing(
     rng: np.random.Generator,
 ) -> None:
-    X, gone = data(N, rng), holes(rng)
+    X, gone = data(N, rng), missing_at(rng)
     model = quick(implicit="missing").fit(stored(X, gone))
     filled = model.complete(stored(X, gone))
     np.testing.assert_array_equal(filled[~gone], X[~gone])
@@ -169,7 +169,7 @@ def test_complete_fills_what_a_sparse_matrix_does_not_store_and_needs_to_know_wh
 def test_a_dense_x_of_which_nothing_can_be_implicit_is_warned_of_with_the_cure(
     make: Any, rng: np.random.Generator
 ) -> None:
-    X, gone = data(N, rng), holes(rng)
+    X, gone = data(N, rng), missing_at(rng)
     with pytest.warns(UserWarning, match=r'X is dense, .*; set missing="nan" and write NaN') as told:
         make(implicit="missing").fit(X)
     assert told[0].filename == __file__  # where the call is
@@ -180,7 +180,7 @@ def test_a_dense_x_of_which_nothing_can_be_implicit_is_warned_of_with_the_cure(
 
 @usual
 def test_x_times_a_constant_learns_the_same_dictionary(method: str, divergence: str, rng: np.random.Generator) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     one, other = (quick(method, divergence, missing="nan").fit(c * X) for c in (1.0, 1024.0))
     np.testing.assert_allclose(one.components_, other.components_, rtol=1e-9)
     one, other = (batch(divergence, missing="nan").fit(c * X) for c in (1.0, 1024.0))
@@ -192,7 +192,7 @@ def test_x_times_a_constant_learns_the_same_dictionary(method: str, divergence: 
 def test_single_precision_stays_single_and_the_same_seed_gives_the_same_bits(
     method: str, divergence: str, rng: np.random.Generator
 ) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     assert_same_bits(*(quick(method, divergence, missing="nan").fit(X) for _ in range(2)))
     single = X.astype(np.float32)
     for model in (quick(method, divergence, missing="nan"), batch(divergence, missing="nan")):
@@ -203,11 +203,11 @@ def test_single_precision_stays_single_and_the_same_seed_gives_the_same_bits(
 
 
 @usual
-def test_known_atoms_stay_beside_those_that_are_learnt_from_samples_with_holes(
+def test_fixed_components_stay_beside_those_that_are_learnt_from_samples_with_missing_entries(
     method: str, divergence: str, rng: np.random.Generator
 ) -> None:
     atoms = rng.uniform(0.1, 1.0, (2, F))
-    X, gone = data(N, rng), holes(rng)
+    X, gone = data(N, rng), missing_at(rng)
     for model in (quick(method, divergence, missing="nan", fixed=atoms), batch(divergence, missing="nan", fixed=atoms)):
         W = model.fit(with_nan(X, gone)).components_
         np.testing.assert_array_equal(W[:2], atoms)
@@ -217,11 +217,11 @@ def test_known_atoms_stay_beside_those_that_are_learnt_from_samples_with_holes(
 
 @pytest.mark.parametrize("divergence", ["squared_l2", "kl", "huber:0.1", "is", "l1", "l2"])
 @pytest.mark.parametrize("method", ["auto", "paper"])
-def test_coefficients_on_the_simplex_are_found_from_what_is_known(
+def test_coefficients_on_the_simplex_are_found_from_what_is_there(
     method: str, divergence: str, rng: np.random.Generator
 ) -> None:
     X = rng.dirichlet(np.ones(K), N) @ rng.gamma(1.0, 1.0, (K, F)) + 0.05
-    gone = holes(rng)
+    gone = missing_at(rng)
     model = quick(method, divergence, missing="nan", coefficients="simplex").fit(with_nan(X, gone))
     H = model.transform(with_nan(X, gone))
     np.testing.assert_allclose(H.sum(axis=1), 1, rtol=1e-9)
@@ -237,7 +237,7 @@ def test_coefficients_on_the_simplex_are_found_from_what_is_known(
 @usual
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_batch_by_batch_is_as_a_whole(method: str, divergence: str, sparse: bool, rng: np.random.Generator) -> None:
-    X, gone = data(N, rng), holes(rng)
+    X, gone = data(N, rng), missing_at(rng)
     settings = {"implicit": "missing"} if sparse else {"missing": "nan"}
     given = stored(X, gone) if sparse else with_nan(X, gone)
     whole = quick(method, divergence, batch_size=20, shuffle=False, **settings).fit(given)
@@ -250,10 +250,10 @@ def test_batch_by_batch_is_as_a_whole(method: str, divergence: str, sparse: bool
 
 
 @usual
-def test_files_and_checkpoints_go_on_to_the_bit(
+def test_files_and_checkpoints_resume_bit_for_bit(
     method: str, divergence: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     settings = {"batch_size": 20, "max_passes": 2, "missing": "nan"}
     whole = quick(method, divergence, **settings).fit(X)
     stopped = quick(method, divergence, **settings, callbacks=[lambda progress: progress.samples >= 80])
@@ -268,8 +268,10 @@ def test_files_and_checkpoints_go_on_to_the_bit(
     np.testing.assert_array_equal(again._learned.coverage.features, whole._learned.coverage.features)
 
 
-def test_a_file_that_does_not_say_which_features_are_known_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
-    save(quick(missing="nan").fit(with_nan(data(N, rng), holes(rng))), tmp_path / "model")
+def test_a_file_that_does_not_say_which_features_are_known_raises_an_error(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    save(quick(missing="nan").fit(with_nan(data(N, rng), missing_at(rng))), tmp_path / "model")
     arrays, facts = file.read(tmp_path / "model")
     known = arrays["known_features"]
     for wrong in ({"known_features": known[1:]}, {"known_features": known.astype(np.float64)}):
@@ -282,8 +284,10 @@ def test_a_file_that_does_not_say_which_features_are_known_is_refused(tmp_path: 
             load(tmp_path / "wrong")
 
 
-def test_a_model_begun_on_whole_samples_refuses_samples_with_holes(rng: np.random.Generator) -> None:
-    X, gone = data(N, rng), holes(rng)
+def test_a_model_begun_on_whole_samples_raises_an_error_for_samples_with_missing_entries(
+    rng: np.random.Generator,
+) -> None:
+    X, gone = data(N, rng), missing_at(rng)
     model = quick().partial_fit(X)
     before = model.components_.copy()
     with pytest.raises(ValueError, match="begin a new model"):
@@ -291,15 +295,15 @@ def test_a_model_begun_on_whole_samples_refuses_samples_with_holes(rng: np.rando
     np.testing.assert_array_equal(model.components_, before)
 
 
-# Nothing known of a sample or a feature
+# Samples and features without any entry
 
 
 @pytest.mark.parametrize("make", [quick, batch], ids=["online", "batch"])
 @pytest.mark.parametrize("divergence", ["kl", "is", "squared_l2", "huber:0.5", "l1", "l2", "beta:0.5"])
-def test_samples_and_features_of_which_nothing_is_known_are_handled_and_said(
+def test_samples_and_features_without_any_entry_are_handled_and_said(
     make: Any, divergence: str, rng: np.random.Generator
 ) -> None:
-    X, gone = data(N, rng), holes(rng)
+    X, gone = data(N, rng), missing_at(rng)
     gone[[4, 17]] = True
     gone[:, 2] = True
     with pytest.warns(
@@ -318,25 +322,25 @@ def test_samples_and_features_of_which_nothing_is_known_are_handled_and_said(
     np.testing.assert_allclose(sparse.components_, model.components_, rtol=1e-6, atol=1e-8)
 
 
-def test_no_warning_where_everything_is_known_of_something(rng: np.random.Generator) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+def test_no_warning_where_every_sample_and_feature_has_entries(rng: np.random.Generator) -> None:
+    X = with_nan(data(N, rng), missing_at(rng))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         batch(missing="nan", max_iter=1, tol=0.0).fit(X)
 
 
-def test_data_of_which_nothing_at_all_is_known_are_refused(rng: np.random.Generator) -> None:
+def test_data_without_any_entry_raise_an_error(rng: np.random.Generator) -> None:
     X = np.full((N, F), np.nan)
     for fit in (quick(missing="nan").fit, batch(missing="nan").fit):
         with pytest.raises(DataError, match="first batch"):
             fit(X)
 
 
-# What is refused
+# What raises an error
 
 
 def test_nan_is_an_error_that_names_the_cure(rng: np.random.Generator) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     fitted = quick().fit(data(N, rng))
     for use in (quick().fit, quick().partial_fit, batch().fit, fitted.transform, fitted.loss):
         with pytest.raises(DataError, match="missing='nan'"):
@@ -345,13 +349,13 @@ def test_nan_is_an_error_that_names_the_cure(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("method", "divergence"), [("lefevre", "is"), ("guan", "squared_l2"), ("wang", "huber:0.5")])
 def test_methods_that_need_whole_samples_say_so(method: str, divergence: str, rng: np.random.Generator) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     with pytest.raises(ValueError, match=f"'{method}' learns from whole samples .* use 'auto'"):
         quick(method, divergence, missing="nan").fit(X)
 
 
 def test_mahalanobis_and_a_reservoir_need_whole_samples(rng: np.random.Generator) -> None:
-    X = with_nan(data(N, rng), holes(rng))
+    X = with_nan(data(N, rng), missing_at(rng))
     mahalanobis = next(each for each in examples() if each.name == "mahalanobis")
     for fit in (quick("auto", mahalanobis, missing="nan").fit, batch(mahalanobis, missing="nan").fit):
         with pytest.raises(ValueError, match="all features of a sample together"):
@@ -361,14 +365,14 @@ def test_mahalanobis_and_a_reservoir_need_whole_samples(rng: np.random.Generator
 
 
 @pytest.mark.parametrize("settings", [{"missing": "NaN"}, {"missing": True}, {"implicit": None}, {"implicit": "nan"}])
-def test_other_values_of_the_settings_are_refused(settings: dict[str, Any], rng: np.random.Generator) -> None:
+def test_other_values_of_the_settings_raise_an_error(settings: dict[str, Any], rng: np.random.Generator) -> None:
     for model in (OnlineNMF(K, **settings), batch(**settings)):
         with pytest.raises(ValueError, match=next(iter(settings))):
             model.fit(data(N, rng))
 
 
-def test_infinite_and_negative_entries_are_refused_where_they_are_known(rng: np.random.Generator) -> None:
-    X, gone = data(N, rng), holes(rng)
+def test_infinite_and_negative_entries_raise_an_error_where_they_are_not_missing(rng: np.random.Generator) -> None:
+    X, gone = data(N, rng), missing_at(rng)
     gone[7, 3] = False
     for bad, word in ((-1.0, "Negative"), (np.inf, "Infinity")):
         X[7, 3] = bad
@@ -379,6 +383,6 @@ def test_infinite_and_negative_entries_are_refused_where_they_are_known(rng: np.
     assert (skipping.n_skipped_, skipping.n_samples_seen_) == (1, N - 1)
 
 
-def test_a_first_batch_of_which_nothing_is_known_is_not_called_zero() -> None:
-    with pytest.raises(DataError, match="Nothing is known of the first batch"):
+def test_a_first_batch_without_any_entry_is_not_called_zero() -> None:
+    with pytest.raises(DataError, match="All of the first batch is missing"):
         OnlineNMF(2, missing="nan").fit(np.full((20, 5), np.nan))

@@ -16,7 +16,8 @@ SCRIPT = """
 import re, sys
 from pathlib import Path
 import numpy as np, scipy.sparse
-from onmf import Checkpoint, OnlineNMF, streams
+from onmf import Checkpoint, OnlineNMF
+from onmf.data import open_source, prefetch
 
 def peak():
     return int(re.findall(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[0])
@@ -31,7 +32,7 @@ def batches(number):
 def data(number):
     if kind in ("dense", "sparse"):
         return batches(number)
-    return streams.prefetch(streams.open_source(folder / f"{number}.{kind}"))
+    return prefetch(open_source(folder / f"{number}.{kind}"))
 def keep(progress):
     if leaks:
         kept.append(np.ones((200, 200)))

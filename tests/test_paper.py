@@ -14,6 +14,7 @@ from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper
+from onmf.methods.steps import Slopes
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from tests.conftest import F, every_divergence
@@ -51,10 +52,10 @@ def test_a_step_is_the_papers_with_the_samples_seen(divergence: Divergence, rng:
 def test_gradients_and_losses_of_two_chunks_add_up(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W, H = data(rng, 10), dictionary(rng), rng.gamma(2, 1, (10, K))
     halves = slice(4), slice(4, None)
-    whole, *parts = (Paper().local(Problem(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
-    assert whole.samples == sum(part.samples for part in parts) == 10
+    whole, *parts = (Slopes.of(Problem(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
+    assert whole.weight == sum(part.weight for part in parts) == 10
     np.testing.assert_allclose(np.concatenate([part.losses for part in parts]), whole.losses, rtol=1e-12)
-    G, *Gs = (each.parts["slopes"].gradient for each in (whole, *parts))
+    G, *Gs = (each.gradient for each in (whole, *parts))
     np.testing.assert_allclose(sum(Gs), G, rtol=1e-9, atol=1e-12 * np.abs(G).max())
 
 

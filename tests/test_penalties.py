@@ -17,9 +17,9 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli import main as cli
 from onmf.coefficients.problem import Problem
-from onmf.divergences import L2, Divergence, Mahalanobis, Partial
+from onmf.divergences import L2, Divergence, Mahalanobis
 from onmf.methods import Method
-from onmf.methods.scales import falling, resized
+from onmf.methods.penalised import falling, resized
 from onmf.model.penalty import Penalties, Penalty
 from onmf.samples import Samples
 from tests.learning import (
@@ -96,7 +96,7 @@ def samples(rng: np.random.Generator, n: int = 100) -> np.ndarray:
 
 @every_divergence
 @pytest.mark.parametrize("name", coefficients.names())
-def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
+def test_coefficients_are_at_a_minimum_of_loss_and_penalties_in_every_solver(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
     """The conditions of Karush, Kuhn and Tucker: no derivative is negative, or positive where h is not at its bound."""
@@ -113,22 +113,22 @@ def test_coefficients_are_at_a_minimum_of_loss_and_prices_in_every_solver(
         values = [problem.objective(each, problem.fit(each)) for each in (H, best)]
         assert (values[0] <= values[1] + 0.05 * problem.scale).all()
         return
-    G = divergence.grad(problem.X, H @ W) @ W.T + 0.4 + 0.1 * H
+    G = divergence.grad(problem.X.matrix, H @ W) @ W.T + 0.4 + 0.1 * H
     scale = problem.scale.mean() / problem.reach.mean()
     assert (-1e-2 * scale <= G).all()
     assert (np.abs(G * H) <= 1e-2 * problem.scale[:, None]).all()
     assert H.sum() < solver.solve(Problem(divergence, problem.X, W)).H.sum()
 
 
-def test_distances_to_samples_of_few_known_entries_are_traded_against_prices_even_where_fits_are_exact(
+def test_distances_to_samples_of_few_entries_are_traded_against_penalties_even_where_fits_are_exact(
     rng: np.random.Generator,
 ) -> None:
-    """Every sample has many exact fits: at a small price, the cheapest of them is the answer, a linear program."""
+    """Every sample has many exact fits: at a small penalty, the cheapest of them is the answer, a linear program."""
     W, present = rng.random((12, 20)), np.zeros((40, 20))
     for row in present:
         row[rng.choice(20, 4, replace=False)] = rng.uniform(0.5, 1.0, 4)
     X = rng.gamma(0.5, 1.0, (40, 12)) @ W
-    problem = Problem(Partial(L2()), Samples(X, present, absent="missing"), W, penalty=Penalty(l1=0.01))
+    problem = Problem(L2(), Samples(X, present, absent="missing"), W, penalty=Penalty(l1=0.01))
     found = coefficients.Newton(tol=1e-5).solve(problem)
     assert found.converged.all()
     cheapest = [
@@ -140,7 +140,7 @@ def test_distances_to_samples_of_few_known_entries_are_traded_against_prices_eve
 
 
 @every_divergence
-def test_transform_minimises_loss_and_prices(divergence: Divergence, rng: np.random.Generator) -> None:
+def test_transform_minimises_loss_and_penalties(divergence: Divergence, rng: np.random.Generator) -> None:
     X = samples(rng, 60)
     settings = {"l1_coefficients": 0.5, "transform_tol": 1e-6, "transform_max_iter": 2000}
     model = quick("surrogate", divergence, **settings).fit(X)
@@ -151,17 +151,19 @@ def test_transform_minimises_loss_and_prices(divergence: Divergence, rng: np.ran
 
 
 @every_method
-def test_larger_prices_make_smaller_coefficients(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
+def test_larger_penalties_make_smaller_coefficients(
+    name: str, divergence: Divergence, rng: np.random.Generator
+) -> None:
     X = samples(rng)
     state = begun(small(name, tau=50), divergence, rng.random((K, F)) + 0.05)
     sums = []
     for l1 in (0.1, 0.5, 2.0):
-        priced = dataclasses.replace(state, penalties=Penalties(l1_coefficients=l1))
-        sums.append(learnt(small(name, tau=100), divergence, priced, X / X.mean()).H.sum())
+        penalised = dataclasses.replace(state, penalties=Penalties(l1_coefficients=l1))
+        sums.append(learnt(small(name, tau=100), divergence, penalised, X / X.mean()).H.sum())
     assert (np.diff(sums) < 0).all()
 
 
-def test_larger_prices_make_sparser_coefficients(rng: np.random.Generator) -> None:
+def test_larger_penalties_make_sparser_coefficients(rng: np.random.Generator) -> None:
     X = samples(rng)
     models = [quick("surrogate", "squared_l2", l1_coefficients=l1).fit(X) for l1 in (0.0, 0.3, 3.0)]
     zeros = [(model.transform(X) < 1e-6).mean() for model in models]
@@ -200,7 +202,7 @@ def test_a_joint_descent_finds_next_to_nothing_better(case: str, penalties: dict
     best = scipys(model._fitted.inside, X / model.scale_, H, W, Penalties(**penalties))
     assert found <= SLOW.get(case, 1.02) * best
     assert W.max() <= 1
-    if "l1_dictionary" not in penalties:  # a larger atom is then cheaper
+    if "l1_dictionary" not in penalties:  # a larger component is then cheaper
         np.testing.assert_allclose(W.max(axis=1), 1)
 
 
@@ -226,18 +228,18 @@ def test_batch_updates_never_raise_the_objective_and_end_at_its_minimum(
     assert W.max() <= 1
 
 
-def test_batch_updates_refuse_where_their_parts_are_not_the_derivatives() -> None:
-    with pytest.raises(ValueError, match="BatchNMF refuses penalties under alpha with its parameter; use OnlineNMF"):
+def test_batch_updates_raise_an_error_where_their_parts_are_not_the_derivatives() -> None:
+    with pytest.raises(ValueError, match="BatchNMF has no penalties under alpha with its parameter; use OnlineNMF"):
         BatchNMF(2, divergence="alpha:-1", l1_coefficients=1.0).fit(np.ones((5, 4)))
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name not in (*SLOW, "canonical")])
 @pytest.mark.parametrize("kind", ["l1_dictionary", "l2_dictionary"])
-def test_larger_prices_make_smaller_dictionaries(case: str, kind: str) -> None:
+def test_larger_penalties_make_smaller_dictionaries(case: str, kind: str) -> None:
     method, divergence = CASES[case]
     X, sums = samples(np.random.default_rng(0)), []
-    for price in (0.0, 0.1, 1.0):
-        settings = {"max_passes": 5, "random_state": 0, "l1_coefficients": 0.1, kind: price}
+    for penalty in (0.0, 0.1, 1.0):
+        settings = {"max_passes": 5, "random_state": 0, "l1_coefficients": 0.1, kind: penalty}
         model = OnlineNMF(K, divergence=divergence, method=method, **settings).fit(X)
         sums.append(model.components_.sum())
     assert (np.diff(sums) < 0).all()
@@ -255,16 +257,16 @@ def test_data_times_a_constant_have_the_same_dictionary(name: str, divergence: D
 
 
 @every_method
-def test_prices_of_zero_change_no_bit(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
+def test_penalties_of_zero_change_no_bit(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
     X = data(60, rng)
     zero = dict.fromkeys(NAMES, 0)
     assert_same_bits(quick(name, divergence).fit(X), quick(name, divergence, **zero).fit(X))
 
 
-# The size of atoms
+# The size of components
 
 
-def test_the_size_of_an_atom_is_the_one_that_costs_least(rng: np.random.Generator) -> None:
+def test_the_size_of_a_component_is_the_one_that_costs_least(rng: np.random.Generator) -> None:
     W = 0.4 * rng.random((6, 9))
     m, m2 = rng.random(6) + 0.1, rng.random(6) + 0.1
     penalties = Penalties(*(rng.random(4) + 0.2))
@@ -281,18 +283,18 @@ def test_the_size_of_an_atom_is_the_one_that_costs_least(rng: np.random.Generato
         assert W[k].max() / s[k] <= 1 + 1e-6
 
 
-def test_without_a_price_on_the_dictionary_atoms_are_as_large_as_they_may_be(rng: np.random.Generator) -> None:
+def test_without_a_penalty_on_the_dictionary_components_are_as_large_as_they_may_be(rng: np.random.Generator) -> None:
     W = 0.9 * rng.random((4, 7))
     for penalties in (Penalties(l1_coefficients=0.3), Penalties(l2_coefficients=0.3)):
         s = resized(penalties, W, (np.ones(4), np.ones(4)), falling(np.zeros(4), np.zeros(4)))
         np.testing.assert_allclose((W / s[:, None]).max(axis=1), 1, rtol=1e-6)
 
 
-# What is refused
+# What raises an error
 
 
 @pytest.mark.parametrize("kind", ["l1_dictionary", "l2_dictionary"])
-def test_a_price_on_the_dictionary_alone_is_void_and_refused(kind: str) -> None:
+def test_a_penalty_on_the_dictionary_alone_has_no_effect_and_raises_an_error(kind: str) -> None:
     for model in (OnlineNMF(2, **{kind: 0.1}), BatchNMF(2, **{kind: 0.1})):
         with pytest.raises(
             ValueError, match=r"no effect alone: W / c with c H fits as well and costs less; give l1_coef.*simplex"
@@ -303,14 +305,14 @@ def test_a_price_on_the_dictionary_alone_is_void_and_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", FIXED_SIZE)
-def test_methods_with_atoms_of_fixed_size_refuse_a_price_on_them(name: str) -> None:
-    with pytest.raises(ValueError, match=f"method '{name}' refuses l1_dictionary and l2_dictionary: it fixes the size"):
+def test_methods_with_components_of_fixed_size_take_no_penalty_on_them(name: str) -> None:
+    with pytest.raises(ValueError, match=f"method '{name}' takes no l1_dictionary or l2_dictionary: it fixes the size"):
         quick(name, usual(name), **ALL).fit(np.ones((30, F)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [-0.1, np.inf, np.nan, "much", None])
-def test_prices_that_are_none_are_refused_by_name(name: str, value: Any) -> None:
+def test_values_that_are_no_penalties_raise_an_error_by_name(name: str, value: Any) -> None:
     for model in (OnlineNMF(2, **{name: value}), BatchNMF(2, **{name: value})):
         with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
             model.fit(np.ones((30, 5)))
@@ -322,16 +324,16 @@ def test_every_method_serves_them_or_says_why_not() -> None:
     for name in METHODS:
         method = small(name)
         assert isinstance(method, Method)
-        reason = method.refuses_penalties(usual(name), Penalties(**ALL))
+        reason = method.why_not(usual(name), Penalties(**ALL))
         assert (reason is not None) == (name in FIXED_SIZE)
-        assert method.refuses_penalties(usual(name), Penalties(0.1, 0.1)) is None
+        assert method.why_not(usual(name), Penalties(0.1, 0.1)) is None
 
 
 # They belong to what was learnt
 
 
 @pairs(without=FIXED_SIZE)
-def test_a_stream_in_parts_and_through_files_goes_on_to_the_bit(
+def test_a_stream_in_parts_and_through_files_resumes_bit_for_bit(
     name: str, divergence: Divergence, tmp_path: Path
 ) -> None:
     if not divergence.name or type(divergence).__name__ == "LogCosh":
@@ -381,10 +383,10 @@ def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> Non
     assert merged.memory.keys() == sequence.memory.keys()
 
 
-def test_the_command_line_has_them_and_goes_on_with_them(tmp_path: Path) -> None:
+def test_the_command_line_has_them_and_resumes_with_them(tmp_path: Path) -> None:
     X = samples(np.random.default_rng(0))
     np.save(tmp_path / "x.npy", X)
-    options = [f"--{name.replace('_', '-')}={price}" for name, price in ALL.items()]
+    options = [f"--{name.replace('_', '-')}={penalty}" for name, penalty in ALL.items()]
     command = ["fit", str(tmp_path / "x.npy"), "-k", str(K), "--seed", "0"]
 
     def invoked(*more: str) -> Result:
@@ -396,8 +398,8 @@ def test_the_command_line_has_them_and_goes_on_with_them(tmp_path: Path) -> None
     np.testing.assert_array_equal(model.components_, OnlineNMF(K, random_state=0, **ALL).fit(X).components_)
     assert invoked("--from", first, "--out", second).exit_code == 0
     assert onmf.load(second)._fitted.state.penalties == Penalties(**ALL)
-    refused = invoked("--l1-dictionary", "0.1", "--out", second)
-    assert "no effect alone" in str(refused.exception)
+    failed = invoked("--l1-dictionary", "0.1", "--out", second)
+    assert "no effect alone" in str(failed.exception)
 
 
 def test_loss_is_the_divergence_alone(rng: np.random.Generator) -> None:
@@ -416,6 +418,6 @@ def test_stationarity_is_that_of_the_penalised_problem(method: str) -> None:
     assert model.stationarity(X) < 0.1 * start.stationarity(X)
 
 
-def test_a_price_that_is_the_same_for_all_shares_is_refused() -> None:
+def test_a_penalty_that_is_the_same_for_all_shares_raises_an_error() -> None:
     with pytest.raises(ValueError, match="l1_coefficients has no effect on the simplex"):
         OnlineNMF(2, coefficients="simplex", l1_coefficients=0.1).fit(np.ones((20, 5)))

@@ -8,6 +8,7 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise
+from onmf.coefficients.least_squares import on_gram
 from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
 from onmf.model.penalty import Penalty
@@ -17,8 +18,8 @@ from tests.conftest import F, LogCosh, every_divergence, example_id, examples
 K = 4
 PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.2), Penalty(lasso=0.2), Penalty(0.3, 0.1, 0.2)]
 every_penalty = pytest.mark.parametrize("penalty", PENALTIES, ids=["none", "l2", "l1", "lasso", "all"])
-PRICES = [Penalty(0.5), Penalty(100.0), Penalty(0.0, 0.3), Penalty(0.5, 0.3), Penalty(lasso=0.3)]
-every_price = pytest.mark.parametrize("penalty", PRICES, ids=str)
+SOME = [Penalty(0.5), Penalty(100.0), Penalty(0.0, 0.3), Penalty(0.5, 0.3), Penalty(lasso=0.3)]
+every_choice_of_penalties = pytest.mark.parametrize("penalty", SOME, ids=str)
 linear_at_zero = pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:2", "alpha:0.3", "squared_l2"])
 
 
@@ -76,9 +77,9 @@ def test_hessians_are_weighted_grams_and_the_l2_penalty(rng: np.random.Generator
         _, curvatures = problem.newton(H, problem.fit(H))
         expected = np.einsum("nf,jf,kf->njk", curvatures, W, W) + 0.3 * np.eye(K)
         np.testing.assert_allclose(unpacked(problem.hessians(curvatures)), expected)
-    on_gram = least_squares(problem)
-    assert on_gram is not None
-    np.testing.assert_allclose(unpacked(on_gram.hessians(np.ones((len(X), 1)))), expected)
+    gram = on_gram(problem)
+    assert gram is not None
+    np.testing.assert_allclose(unpacked(gram.hessians(np.ones((len(X), 1)))), expected)
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["fresh", "after use"])
@@ -107,7 +108,7 @@ def test_some_rows_of_a_problem_are_the_problem_of_some_rows(name, stored, keep,
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
-def test_sparse_samples_that_must_be_densified_are_refused(rng: np.random.Generator) -> None:
+def test_sparse_samples_that_must_be_densified_raise_an_error(rng: np.random.Generator) -> None:
     X, W = data(rng)
     for divergence in (d for d in examples() if not takes_sparse(d)):
         with pytest.raises(ValueError, match=f"{divergence.name} is not linear at zero"):
@@ -130,7 +131,7 @@ def assert_as_good(problem: Problem, H: np.ndarray, best: np.ndarray, slack: flo
     assert (values(problem, H) <= values(problem, best) + slack * problem.scale).all()
 
 
-@every_price
+@every_choice_of_penalties
 @pytest.mark.parametrize(
     "divergence", [*examples(), LogCosh(), pytest.param(LogCosh().in_units(3.0), id="in units")], ids=example_id
 )
@@ -141,7 +142,7 @@ def test_multiplicative_steps_end_at_newtons_penalised_solution(
     problem = Problem(divergence, X / X.mean(), W, Box(1e-8), penalty)
     solver = Multiplicative(max_iter=4000)
     if isinstance(divergence, Alpha) and divergence.alpha <= 0:
-        with pytest.raises(ValueError, match="Multiplicative refuses a penalty under alpha"):
+        with pytest.raises(ValueError, match="Multiplicative takes no penalty under alpha"):
             solver.solve(problem)
         return
     found = solver.solve(problem).H
@@ -154,7 +155,7 @@ def test_multiplicative_steps_end_at_newtons_penalised_solution(
     assert found.sum() < unpenalised.H.sum()
 
 
-@every_price
+@every_choice_of_penalties
 @pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:0.3", "alpha:2"])
 def test_sparse_multiplicative_steps_are_the_dense_ones_and_end_at_newtons(
     name: str, penalty: Penalty, rng: np.random.Generator
@@ -176,7 +177,7 @@ def test_a_multiplicative_step_under_a_strong_penalty_does_not_oscillate(name: s
 
 
 @pytest.mark.parametrize("divergence", [Huber(0.2), get("squared_l2"), get("kl"), get("is"), get("l2")], ids=example_id)
-def test_newton_with_prices_is_as_good_as_scipy(divergence: Divergence, rng: np.random.Generator) -> None:
+def test_newton_with_penalties_is_as_good_as_scipy(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = data(rng)
     box = Box(1e-3, 1e8)
     problem = Problem(divergence, X, W, box, Penalty(0.1, 0.2, 0.1))

@@ -19,6 +19,7 @@ from onmf.cli.main import app
 from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis
 from onmf.methods import EM
+from onmf.samples import Samples
 from onmf.selection.holdout import Speckle
 from onmf.selection.rank import Trial, _judged, _suited, _turned, stability
 from tests.conftest import example_id
@@ -38,7 +39,7 @@ def held(speckle: Speckle, source: Source, size: int = 64, seed: int | None = No
     order = None if seed is None else np.random.default_rng(seed)
     mask = np.zeros((400, source.n_features), dtype=bool)
     for rows, batch in source.batches(size, order):
-        mask[rows] = speckle.split(rows, batch)[1].present > 0
+        mask[rows] = speckle.split(rows, batch)[1].entry_weights > 0
     return mask
 
 
@@ -136,7 +137,7 @@ def test_about_the_share_is_held_out_of_every_row_column_and_of_the_zeros() -> N
 def test_rows_with_names_are_held_out_by_their_names(tmp_path: Path) -> None:
     names = np.array(["a", "b", "c"] * 20, dtype=object)
     table = np.ones((60, 50))
-    mask = Speckle(0.2, 0).split(names, table)[1].present > 0
+    mask = Speckle(0.2, 0).split(names, table)[1].entry_weights > 0
     assert np.array_equal(mask[:3], mask[3:6])
     assert not np.array_equal(mask[0], mask[1])
     assert abs(mask.mean() - 0.2) < 0.1
@@ -162,8 +163,8 @@ def test_held_out_entries_are_judged_by_the_divergence_in_the_units_of_the_data(
     speckle = Speckle(0.2, 5)
     model = OnlineNMF(3, divergence=divergence, random_state=0).fit(speckle.known(Rows(data)))
     known, entries = speckle.split(np.arange(80), data)
-    mask = entries.present > 0
-    H = model.transform(data, weights=known.present)
+    mask = entries.entry_weights > 0
+    H = model.transform(data, weights=known.entry_weights)
     Y = model.inverse_transform(H)
     expected = [model.divergence_.value(data[[n]][:, mask[n]], Y[[n]][:, mask[n]])[0] for n in range(80)]
     assert model._inference().held_out_losses(known, entries) == pytest.approx(np.array(expected), rel=1e-6)
@@ -188,7 +189,7 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
         weighted = True
 
         def _numbered(self, size: int, on_bad: Any, first: int) -> Any:
-            yield np.arange(400), Weighted(X, np.where(np.arange(400) < 100, 2.0, 1.0))
+            yield np.arange(400), Samples(X, sample_weight=np.where(np.arange(400) < 100, 2.0, 1.0))
 
     class Repeated(Batches):
         def _numbered(self, size: int, on_bad: Any, first: int) -> Any:
@@ -196,9 +197,9 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
 
     assert _judged(model, Given([X]), speckle) == pytest.approx(_judged(model, Repeated([X]), speckle))
     assert speckle.known(Given([X])).weighted
-    known, samples = apart(speckle.split(np.arange(400), Weighted(X, np.ones(400)))[0])
-    assert isinstance(known, Known)
-    assert samples is not None
+    known, _ = speckle.split(np.arange(400), Samples(X, sample_weight=np.ones(400)))
+    assert known.masked
+    assert known.sample_weight is not None
     bare = np.where(np.arange(400)[:, None] < 200, X, np.nan)
     half = Speckle(0.1, 0, missing="nan")
     assert _judged(model, Rows(bare), half) == pytest.approx(_judged(model, Rows(X[:200]), speckle))

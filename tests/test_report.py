@@ -423,7 +423,7 @@ def test_missing_features_and_samples_are_told() -> None:
     X[3] = np.nan
     with pytest.warns(UserWarning, match="unknown in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0, max_passes=4).fit(frame(X))
-    assert codes(model) == ["unknown features", "blank samples"]
+    assert codes(model) == ["missing features", "blank samples"]
     assert "col 4" in advice(subject_of(model))[0].text
     assert codes(model) == ["missing features", "blank samples"]
     assert "col 4" in advice(model._subject())[0].text

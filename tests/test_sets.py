@@ -227,7 +227,7 @@ def test_a_dictionary_in_the_set_needs_no_change_of_units(rng: np.random.Generat
 
 
 @pytest.mark.parametrize("eps", [-1e-9, 1.0, 2.0, np.nan, np.inf])
-def test_dictionary_set_refuses_a_weight_outside_its_range(eps: float) -> None:
+def test_dictionary_set_raises_an_error_for_a_weight_outside_its_range(eps: float) -> None:
     with pytest.raises(ValueError, match=r"eps must lie in \[0, 1\)"):
         DictionarySet(eps)
 
@@ -292,7 +292,7 @@ def test_box_contains_nothing_outside(bad: float) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1e-9, 1.0), (1.0, 1.0), (2.0, 1.0), (np.nan, 1.0), (0.0, np.nan)])
-def test_box_refuses_bounds_out_of_order(low: float, high: float) -> None:
+def test_box_raises_an_error_for_bounds_out_of_order(low: float, high: float) -> None:
     with pytest.raises(ValueError, match="need 0 <= eps_prime < U"):
         Box(low, high)
 
@@ -301,7 +301,7 @@ def test_box_refuses_bounds_out_of_order(low: float, high: float) -> None:
 
 
 @every_divergence
-def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(divergence: Divergence) -> None:
+def test_a_fit_of_zero_raises_an_error_where_the_divergence_is_not_defined(divergence: Divergence) -> None:
     Sets().require_positive_fit(divergence)  # a positive fit suits every divergence
     for zeros in (Sets(eps=0.0), Sets(eps_prime=0.0), Sets(eps=0.0, eps_prime=0.0)):
         if divergence.domain.y.closed:

@@ -22,7 +22,7 @@ from onmf.divergences import Divergence, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import DictionarySet, Sets, Simplex, project_on_simplex
 from onmf.model.validation import DataError
-from tests.learning import METHODS, PAIRS, F, assert_same_bits, quick, small, streamed, usual
+from tests.learning import METHODS, PAIRS, F, assert_same_bits, learnt, quick, small, streamed, usual
 
 SHARES = {"coefficients": "simplex"}
 ABLE = ("surrogate", "paper", "canonical")
@@ -52,7 +52,7 @@ def matched(W: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 @both_types
-def test_the_projection_on_the_simplex_is_that_of_every_row_and_repeats_to_the_bit(
+def test_the_projection_on_the_simplex_is_that_of_every_row_and_repeats_bit_for_bit(
     dtype: type, rng: np.random.Generator
 ) -> None:
     H = (rng.normal(0, 1, (50, 6)) * 10.0 ** rng.uniform(-3, 4, (50, 1))).astype(dtype)
@@ -67,7 +67,7 @@ def test_the_projection_on_the_simplex_is_that_of_every_row_and_repeats_to_the_b
         np.testing.assert_allclose(P, exact, atol=1e3 * np.finfo(dtype).eps)
 
 
-def test_lower_bounds_that_leave_nothing_to_share_are_refused() -> None:
+def test_lower_bounds_that_leave_nothing_to_share_raise_an_error() -> None:
     with pytest.raises(ValueError, match=r"4 coefficients of at least eps_prime = 0\.3 sum to one or more"):
         OnlineNMF(4, **SHARES, sets=Sets(eps_prime=0.3)).fit(np.ones((5, 3)))
 
@@ -184,9 +184,9 @@ def test_sparse_samples_have_the_shares_of_dense_ones(rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize("name", ["multiplicative", "ratios", "armijo-literal"])
-def test_solvers_whose_steps_leave_the_simplex_refuse_it(name: str, rng: np.random.Generator) -> None:
+def test_solvers_whose_steps_leave_the_simplex_say_so(name: str, rng: np.random.Generator) -> None:
     X, _, W = mixtures(4, rng)
-    with pytest.raises(ValueError, match=r"refuses the simplex: .*; use newton\."):
+    with pytest.raises(ValueError, match=r"cannot keep coefficients on the simplex: .*; use newton\."):
         coefficients.find(name)().solve(Problem(get("is"), X, W, Simplex()))
 
 
@@ -285,7 +285,7 @@ def test_no_number_is_infinite_however_large_or_small_the_data(dtype: type, rng:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ABLE])
-def test_methods_that_cannot_refuse_before_learning_and_name_one_that_can(name: str, rng: np.random.Generator) -> None:
+def test_methods_that_cannot_say_so_before_learning_and_name_one_that_can(name: str, rng: np.random.Generator) -> None:
     X = mixtures(30, rng)[0]
     with pytest.raises(ValueError, match=f"method '{name}' cannot keep coefficients on the simplex.*use method 'auto'"):
         quick(name, usual(name), **SHARES).fit(X)
@@ -299,13 +299,13 @@ def test_auto_takes_a_method_that_can_whatever_the_density(rng: np.random.Genera
     assert OnlineNMF(3, random_state=0).fit(scipy.sparse.csr_matrix(X)).method_.name != "surrogate"
 
 
-def test_other_refusals_name_the_cure(rng: np.random.Generator) -> None:
+def test_other_errors_name_the_cure(rng: np.random.Generator) -> None:
     X = mixtures(30, rng)[0]
     with pytest.raises(ValueError, match=r"use OnlineNMF\(coefficients='simplex'\)"):
         BatchNMF(3, **SHARES).fit(X)
     with pytest.raises(ValueError, match="coefficients must be 'nonnegative' or 'simplex', got 'shares'"):
         OnlineNMF(3, coefficients="shares").fit(X)
-    with pytest.raises(ValueError, match="Multiplicative refuses the simplex"):
+    with pytest.raises(ValueError, match="Multiplicative cannot keep coefficients on the simplex"):
         OnlineNMF(3, **SHARES, method="paper:solver=multiplicative").fit(X)
     model = OnlineNMF(3, **SHARES, random_state=0).partial_fit(X)
     with pytest.raises(ValueError, match="coefficients cannot be changed while a model learns"):
@@ -321,7 +321,7 @@ def test_the_theorem_does_not_cover_a_set_without_bounds(rng: np.random.Generato
 
 
 @pytest.mark.parametrize("name", ABLE)
-def test_a_model_goes_on_from_its_file_to_the_bit(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+def test_a_model_goes_on_from_its_file_bit_for_bit(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     X = 3e4 * mixtures(120, rng)[0]
     whole = streamed(quick(name, "kl", **SHARES), X, 30)
     half = streamed(quick(name, "kl", **SHARES), X[:60], 30)
@@ -334,14 +334,12 @@ def test_a_model_goes_on_from_its_file_to_the_bit(name: str, tmp_path: Path, rng
 
 
 def test_shards_of_shares_add_up(rng: np.random.Generator) -> None:
-    from onmf.learner.algorithm import learn
-
     for divergence in (get("kl"), get("squared_l2"), get("is")):
         X, _, W = mixtures(200, rng)
         method = small("surrogate")
         C, H = Sets().where("simplex")
-        before = learn(method, divergence, method.start(divergence, W, C), X[:50], box=H).state
-        parts = [learn(method, divergence, before, X[r], box=H).state for r in (slice(50, 120), slice(120, 200))]
+        before = learnt(method, divergence, method.start(divergence, W, C), X[:50], box=H).state
+        parts = [learnt(method, divergence, before, X[r], box=H).state for r in (slice(50, 120), slice(120, 200))]
         first, second = (method.summary(divergence, before, part) for part in parts)
         merged = method.merged(divergence, before, first + second)
         assert merged.samples == 200

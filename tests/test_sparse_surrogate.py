@@ -11,7 +11,7 @@ from onmf.divergences import get
 from onmf.methods import EM, SparseSurrogate, sparse_surrogate
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
-from tests.learning import F, K, learnt, mixed, quick
+from tests.learning import F, K, learnt, mixed, quick, updated
 from tests.test_em import texts, zipf_topics
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
@@ -79,7 +79,7 @@ def test_the_model_has_the_slope_and_the_curvature_of_the_loss(
     X = scipy.sparse.csr_matrix(X)
     problem = Problem(divergence, X, state.W)
     H = method.coefficients(divergence).solve(problem).H
-    memory = method.apply(divergence, state, method.local(problem, H)).memory
+    memory = updated(method, state, problem, H).memory
 
     def loss(V: np.ndarray) -> float:
         at = Problem(divergence, X, V)

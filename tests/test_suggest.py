@@ -19,7 +19,7 @@ from onmf._support.arrays import Array
 from onmf.cli import main as cli
 from onmf.data.examples import Planted
 from onmf.selection.divergence import Suggestion
-from reproduction.datasets import bbc, piano, yaleb
+from reproduction.datasets import matlab, texts
 
 Noise = Callable[[Array, np.random.Generator], Array]
 
@@ -297,9 +297,9 @@ def test_the_command_refuses_a_picture_that_cannot_be_written_before_it_reads(tm
 
 
 REAL: dict[str, tuple[str, Callable[[], Any]]] = {
-    "BBC": ("kl", lambda: bbc.load().counts),
-    "piano": ("is", piano.load),
-    "Yale B": ("huber", lambda: yaleb.load().images),
+    "BBC": ("kl", lambda: texts.load_bbc().counts),
+    "piano": ("is", matlab.load_piano),
+    "Yale B": ("huber", lambda: matlab.load_yaleb().images),
 }
 
 

@@ -30,6 +30,7 @@ from tests.learning import (
     mixed,
     parted,
     quick,
+    updated,
 )
 
 pytestmark = [
@@ -125,11 +126,11 @@ def test_long_sweeps_end_at_the_minimum_of_the_model(
     name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quadratics, "sweeps", lambda memory, n: 500)
-    monkeypatch.setattr(surrogate, "floor_of", lambda divergence: Floor(0.0))
+    monkeypatch.setattr(surrogate, "floor_of", lambda divergence, masked: Floor(0.0))
     divergence, method = get(name), Surrogate(tau=25)
     W, X, H = rng.random((3, F)) + 0.4, rng.random((25, F)) + 0.1, rng.random((25, 3)) + 0.1
     start = method.start(divergence, W, C)
-    state = method.apply(divergence, start, method.local(Problem(divergence, X, start.W), H))
+    state = updated(method, start, Problem(divergence, X, start.W), H)
     Y = H @ start.W
     G, curvature = divergence.model(X, Y)
     found = state.W * (state.memory["unit"] * np.exp2(state.memory["base"]))[:, None]
@@ -190,7 +191,7 @@ def test_long_coupled_sweeps_end_at_the_minimum(
     X = data(60, rng) * (rng.random((60, F)) < 0.3)
     start = method.start(divergence, rng.random((K, F)), C)
     problem = Problem(divergence, X, start.W)
-    state = method.apply(divergence, start, method.local(problem, rng.gamma(1.0, 1.0, (60, K))))
+    state = updated(method, start, problem, rng.gamma(1.0, 1.0, (60, K)))
     value = coupled_objective(divergence.A, state.memory["S"], state.memory["R"])
     best = scipy.optimize.minimize(
         value, start.W.ravel(), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (K * F), tol=1e-14

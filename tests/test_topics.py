@@ -23,7 +23,7 @@ from onmf.cli.terminal import console
 from onmf.data import SourceError, open_source, text
 from onmf.insight.topics import Coherence, coherence, leading, ranked
 from onmf.learner import Usage
-from onmf.learner.usage import proportions
+from onmf.learner.learned import proportions
 from onmf.persistence import file
 
 SUBJECTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
-from onmf.divergences import Divergence, Partial, get
+from onmf.coefficients.losses import losses, multiplicative_parts, scales, slopes
+from onmf.coefficients.losses import model as quadratic_model
+from onmf.divergences import Divergence, get
 from onmf.divergences.robust import weighted_median
-from onmf.methods.batch import KnownUpdates, SparseKnownUpdates
+from onmf.methods.batch import DenseUpdates, StoredUpdates
 from onmf.samples import Samples, weighted
 from tests.conftest import F, every_divergence, example_id, examples
 from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memory, quick, streamed
@@ -19,7 +22,11 @@ from tests.learning import K, LogCosh, assert_same_bits, both_kinds, data, memor
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 N = 60
 WEIGHED = [divergence for divergence in (*examples(), LogCosh()) if divergence.weighs_entries]
-every_weighed = pytest.mark.parametrize("divergence", WEIGHED, ids=lambda each: example_id(each) or "logcosh")
+every_weighed = pytest.mark.parametrize(
+    "divergence",
+    [*WEIGHED, pytest.param(LogCosh().in_units(3.0), id="in units")],
+    ids=lambda each: example_id(each) or "logcosh",
+)
 
 
 def batch(divergence: Divergence | str, **settings: Any) -> BatchNMF:
@@ -38,44 +45,42 @@ def sparse_data(rng: np.random.Generator) -> np.ndarray:
 # The weighted divergence
 
 
-def stored_where(known: np.ndarray, X: np.ndarray, weights: np.ndarray) -> Known:
-    """Sparse samples that are known there."""
-    places = np.nonzero(known)
-    return Known(scipy.sparse.csr_matrix((X[places], places), shape=X.shape), weights[places])
+def stored_where(present: np.ndarray, X: np.ndarray, weights: np.ndarray) -> Samples:
+    """Sparse samples that have entries there; the others are missing."""
+    places = np.nonzero(present)
+    return Samples(scipy.sparse.csr_matrix((X[places], places), shape=X.shape), weights[places], absent="missing")
 
 
 @every_weighed
-def test_a_weighted_divergence_is_the_sum_over_what_is_known_and_its_slope_the_derivative_of_that(
+def test_a_weighted_loss_is_the_sum_over_the_entries_that_are_there_and_its_slope_the_derivative_of_that(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
     X, Y, weights = rng.uniform(0.3, 3, (3, 7, F))
     weights[rng.random(X.shape) < 0.4] = 0
     weights[2] = 0
-    part = Partial(divergence)
     if divergence.separable:
         expected = (weights * divergence.d(np, X, Y)).sum(axis=1)
     else:
         expected = np.sqrt((weights * (X - Y) ** 2).sum(axis=1))
-    known = Samples(X, weights, absent="missing")
-    np.testing.assert_allclose(part.value(known, Y), expected, rtol=1e-12)
+    masked = Samples(X, weights, absent="missing")
+    np.testing.assert_allclose(losses(divergence, masked, Y), expected, rtol=1e-12)
     step = 1e-6 * Y
-    slopes = np.empty_like(Y)
+    derivatives = np.empty_like(Y)
     for f in range(F):
         e = step * (np.arange(F) == f)
-        slopes[:, f] = (part.value(known, Y + e) - part.value(known, Y - e)) / (2 * step[:, f])
-    np.testing.assert_allclose(part.grad(known, Y), slopes, rtol=1e-5, atol=1e-7)
+        up, down = losses(divergence, masked, Y + e), losses(divergence, masked, Y - e)
+        derivatives[:, f] = (up - down) / (2 * step[:, f])
+    np.testing.assert_allclose(slopes(divergence, masked, Y), derivatives, rtol=1e-5, atol=1e-7)
     if divergence.separable:
-        sparse = stored_where(weights > 0, X, weights)
-        np.testing.assert_allclose(part.value(sparse, Y[weights > 0]), expected, rtol=1e-12)
-        np.testing.assert_allclose(part.grad(sparse, Y[weights > 0]), part.grad(known, Y)[weights > 0], rtol=1e-12)
-        for name in ("multiplicative_parts", "model", "newton_model"):
-            if isinstance(divergence, LogCosh) and name != "newton_model":
-                continue  # the least curvature of a chord is one of its sample's
-            for one, other in zip(
-                getattr(part, name)(sparse, Y[weights > 0]), getattr(part, name)(known, Y), strict=True
-            ):
+        sparse, y = stored_where(weights > 0, X, weights), Y[weights > 0]
+        np.testing.assert_allclose(losses(divergence, sparse, y), expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            slopes(divergence, sparse, y), slopes(divergence, masked, Y)[weights > 0], rtol=1e-12
+        )
+        for parts in (multiplicative_parts, quadratic_model, partial(quadratic_model, newton=True)):
+            for one, other in zip(parts(divergence, sparse, y), parts(divergence, masked, Y), strict=True):
                 assert (one is None) == (other is None)
-                if one is not None and not isinstance(divergence, LogCosh):
+                if one is not None:
                     np.testing.assert_allclose(one, other[weights > 0], rtol=1e-9)
 
 
@@ -129,7 +134,7 @@ def test_online_the_held_out_loss_after_weighted_samples_is_that_after_repeated_
 ) -> None:
     divergence = next(each for each in examples() if each.name == name) if name == "mahalanobis" else get(name)
     often, seldom = (np.kron(np.roll(np.eye(3), shift, axis=1), np.ones(F // 3)) + 0.1 for shift in (0, 0))
-    seldom = rng.permuted(seldom, axis=1)  # other atoms, which few samples have
+    seldom = rng.permuted(seldom, axis=1)  # other components, which few samples have
 
     def drawn(atoms: np.ndarray, n: int) -> np.ndarray:
         fit = rng.gamma(1.0, 1.0, (n, 3)) @ atoms
@@ -153,7 +158,7 @@ def test_online_the_held_out_loss_after_weighted_samples_is_that_after_repeated_
 
 @both_kinds
 @pytest.mark.parametrize("method", ["auto", "em", "sparse_surrogate", "paper"])
-def test_a_sample_of_weight_zero_is_not_there_to_the_bit(method: str, stored: Any, rng: np.random.Generator) -> None:
+def test_a_sample_of_weight_zero_is_not_there_bit_for_bit(method: str, stored: Any, rng: np.random.Generator) -> None:
     X, w = sparse_data(rng), rng.uniform(0.5, 2.0, N) * (rng.random(N) < 0.7)
     kept, spoilt = w > 0, X.copy()
     spoilt[~kept] = np.nan
@@ -169,7 +174,7 @@ def test_a_sample_of_weight_zero_is_not_there_to_the_bit(method: str, stored: An
 
 @both_kinds
 @every_divergence
-def test_batch_a_sample_of_weight_zero_is_not_there_to_the_bit(
+def test_batch_a_sample_of_weight_zero_is_not_there_bit_for_bit(
     divergence: Divergence, stored: Any, rng: np.random.Generator
 ) -> None:
     X, w = data(N, rng), counts(rng)
@@ -200,13 +205,14 @@ def test_batch_updates_never_raise_the_weighted_loss(
     X /= X.mean()
     weights = rng.integers(0, 3, X.shape) * rng.uniform(0.5, 1.5, X.shape)
     samples = rng.uniform(0.1, 3, N)
-    known = stored_where(weights > 0, X, weights) if sparse else Samples(X, weights, absent="missing")
     if sparse and not divergence.separable:
         pytest.skip("is densified")
+    masked = stored_where(weights > 0, X, weights) if sparse else Samples(X, weights, absent="missing")
+    masked = Samples(masked.matrix, masked.entry_weight, samples, "missing")
     updates = (
-        SparseKnownUpdates(divergence, known, samples)
+        StoredUpdates(divergence, masked)
         if sparse
-        else KnownUpdates(divergence, lambda rows: known[rows], X.shape, samples)
+        else DenseUpdates(divergence, lambda rows: masked[rows], X.shape, samples, masked=True)
     )
     W = rng.random((K, F)) + 1e-3
     H, course = updates.start(W), []
@@ -236,7 +242,7 @@ def test_entries_that_all_weigh_the_same_learn_what_they_learn_without_weights(
 
 def test_an_entry_of_great_weight_is_fitted_at_the_cost_of_the_others(rng: np.random.Generator) -> None:
     X = data(N, rng)
-    X[:, 3] = rng.uniform(0, 5, N)  # which no atom explains along with the rest
+    X[:, 3] = rng.uniform(0, 5, N)  # which no component explains along with the rest
     weights = np.ones(X.shape)
     weights[:, 3] = 1000
     for model in (quick("auto", "squared_l2", max_passes=5), batch("squared_l2", max_iter=200)):
@@ -256,7 +262,7 @@ def test_sample_weights_and_weights_of_entries_go_together(rng: np.random.Genera
     np.testing.assert_allclose(spread.components_, again.components_, rtol=1e-6)  # the loss is a sum of both
 
 
-# What is refused
+# What raises an error
 
 
 @pytest.mark.parametrize(
@@ -273,7 +279,9 @@ def test_sample_weights_and_weights_of_entries_go_together(rng: np.random.Genera
         ({"weights": np.full((N, F), np.inf)}, "finite"),
     ],
 )
-def test_bad_weights_are_refused_with_a_reason(weights: dict[str, Any], words: str, rng: np.random.Generator) -> None:
+def test_bad_weights_raise_an_error_with_a_reason(
+    weights: dict[str, Any], words: str, rng: np.random.Generator
+) -> None:
     X = data(N, rng)
     fitted = quick().fit(X)
     for use in (batch("kl").fit, quick().fit, quick().partial_fit, fitted.loss, fitted.score):
@@ -294,7 +302,7 @@ def test_methods_that_cannot_count_weights_say_so(method: str, divergence: str, 
         begun.partial_fit(X, sample_weight=w)
 
 
-def test_a_reservoir_and_mahalanobis_refuse_what_they_cannot_weigh(rng: np.random.Generator) -> None:
+def test_a_reservoir_and_mahalanobis_raise_an_error_for_what_they_cannot_weigh(rng: np.random.Generator) -> None:
     X, w = data(N, rng), counts(rng)
     mahalanobis = next(each for each in examples() if each.name == "mahalanobis")
     with pytest.raises(ValueError, match="use reservoir=0"):
@@ -328,25 +336,26 @@ def test_weights_have_no_unit_in_batch_and_single_precision_stays_single(rng: np
 def test_weighted_gives_samples_that_count_alone(rng: np.random.Generator) -> None:
     X, w = data(N, rng), counts(rng)
     found = weighted(X, w, None, "zero")
-    np.testing.assert_array_equal(found.X, X[w > 0])
-    np.testing.assert_array_equal(found.samples, w[w > 0])
-    assert weighted(X, None, None, "zero") is X
+    np.testing.assert_array_equal(found.matrix, X[w > 0])
+    np.testing.assert_array_equal(found.sample_weight, w[w > 0])
+    assert found.weight == w.sum()
+    assert weighted(X, None, None, "zero").matrix is X
     assert OnlineNMF(sets=Sets()).get_params()["missing"] is None
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "with holes"])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "with missing entries"])
 @pytest.mark.parametrize(("method", "name"), [*ONLINE, ("auto", "huber")])
 def test_a_chunk_of_weighted_samples_leaves_the_statistics_of_repeated_ones(
-    method: str, name: str, partial: bool, rng: np.random.Generator
+    method: str, name: str, masked: bool, rng: np.random.Generator
 ) -> None:
     divergence = next(each for each in examples() if each.name == name) if name == "mahalanobis" else get(name)
-    if partial and not divergence.weighs_entries:
-        pytest.skip("has no holes")
+    if masked and not divergence.weighs_entries:
+        pytest.skip("no entry can be missing")
     X, w = data(N, rng), counts(rng)
     X[rng.random(X.shape) < 0.2] = 0.0 if divergence.domain.x.closed else 1.0
-    if partial:
+    if masked:
         X[rng.random(X.shape) < 0.3] = np.nan
-    settings = {"missing": "nan" if partial else None, "init": 1 - rng.random((K, F))}
+    settings = {"missing": "nan" if masked else None, "init": 1 - rng.random((K, F))}
     method = f"{'surrogate' if method == 'auto' else method}:tau=10000"
     one = quick(method, divergence, **settings).partial_fit(X, sample_weight=w)
     other = quick(method, divergence, **settings).partial_fit(np.repeat(X, w, axis=0))
@@ -364,9 +373,9 @@ def test_sparse_weights_that_store_an_entry_twice_are_summed(rng: np.random.Gene
     twice = scipy.sparse.coo_matrix(
         (np.full(2 * N, 0.5), (np.tile(np.arange(N), 2), np.tile(np.arange(N) % F, 2))), X.shape
     )
-    known = weighted(X, None, twice, "zero")
-    assert known.X.nnz == N
-    np.testing.assert_array_equal(known.weights, 1.0)
+    found = weighted(X, None, twice, "zero")
+    assert found.matrix.nnz == N
+    np.testing.assert_array_equal(found.entry_weight, 1.0)
 
 
 @pytest.mark.parametrize("kind", ["whole", "ties", "shares", "heavy", "few"])
@@ -390,8 +399,8 @@ def test_a_weighted_median_is_that_of_copies_however_many_values_there_are(kind:
 def test_a_weighted_scale_is_the_loss_of_twice_the_sample(divergence: Divergence, rng: np.random.Generator) -> None:
     X, weights = rng.uniform(0.3, 3, (2, 7, F))
     weights[rng.random(X.shape) < 0.4] = 0
-    part, known = Partial(divergence), Samples(X, weights, absent="missing")
-    np.testing.assert_allclose(part.scale(known), part.value(known, 2 * X), rtol=1e-12)
+    masked = Samples(X, weights, absent="missing")
+    expected = losses(divergence, masked, 2 * X)
+    np.testing.assert_allclose(scales(divergence, masked), expected, rtol=1e-12)
     if divergence.separable:
-        sparse = stored_where(weights > 0, X, weights)
-        np.testing.assert_allclose(part.scale(sparse), part.value(known, 2 * X), rtol=1e-12)
+        np.testing.assert_allclose(scales(divergence, stored_where(weights > 0, X, weights)), expected, rtol=1e-12)

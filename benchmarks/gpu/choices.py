@@ -25,12 +25,11 @@ from benchmarks.gpu.reference import HERE
 from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of, real
 from onmf import OnlineNMF, divergences
 from onmf.data.in_memory import Permutation
-from onmf.device import step
-from onmf.device.descent import descend
-from onmf.device.problem import ROUNDS, Problem, hurried
-from onmf.learner import exchange
+from onmf.device import surrogate
+from onmf.device.problem import ROUNDS, DeviceProblem, hurried
+from onmf.device.quadratic_programmes import descend
 from onmf.learner import initialise as beginning
-from onmf.methods import EM, Surrogate
+from onmf.methods import EM, Surrogate, exchange
 from onmf.methods.schedules import Averaging
 from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
@@ -57,12 +56,12 @@ def relative(W: Any, divergence: str) -> float:
 
 
 def sweeps() -> None:
-    """What so many sweeps of coordinate descent leave of the loss, under squared l2."""
+    """Print what sweeps of coordinate descent leave of the loss, under squared l2, by their number."""
     drawn = Synthetic("squared_l2")
     model = OnlineNMF(K, divergence="squared_l2", **SETTINGS).fit(drawn.on_host(40_000))
     W = torch.as_tensor(model.components_)
     X = torch.as_tensor(drawn.held_out()[:HELD_OUT])
-    problem = Problem(divergences.get("squared_l2"), X / X.mean(), W, Box(), NO_PENALTY)
+    problem = DeviceProblem(divergences.get("squared_l2"), X / X.mean(), W, Box(), NO_PENALTY)
     _, _, best = hurried(problem)
     for count in (6, 30, 100, 300):
         start = problem.start()
@@ -71,7 +70,7 @@ def sweeps() -> None:
 
 
 def delays(samples: int) -> None:
-    """The loss after so many samples in chunks of 1,024, by the delay of the weights."""
+    """Print the loss after some numbers of samples in chunks of 1,024, by the delay of the weights."""
     for divergence in ("kl", "squared_l2"):
         X = Synthetic(divergence).on_host(samples)
         for delay in (2.0, 10.0, 30.0, 100.0):
@@ -95,10 +94,10 @@ class Large(EM):
     """em with the chunks and weights that the surrogate has on a device, one visit and five steps."""
 
     def usual_chunk(self, clock: float) -> int:
-        return max(step.EARLY(clock), step.LATE(clock))
+        return max(surrogate.EARLY(clock), surrogate.LATE(clock))
 
     def weight(self, divergence: Any, clock: float, n: float) -> float:
-        return Averaging(step.EXPONENT, step.DELAY)(clock, n, step.UNIT)
+        return Averaging(surrogate.EXPONENT, surrogate.DELAY)(clock, n, surrogate.UNIT)
 
     def visits(self, clock: float) -> int:
         return 1
@@ -108,7 +107,7 @@ class Large(EM):
 
 
 def sparse(samples: int) -> None:
-    """em on sparse counts of 20,000 genes: the mean loss by its chunks and by when atoms are exchanged."""
+    """Print the mean loss of em on sparse counts of 20,000 genes, by its chunks and when components are exchanged."""
     usual = exchange.due
     for entries in (230, 800):
         X = cells(samples + 500, entries)
@@ -131,10 +130,16 @@ def robust(samples: int, device: str, folder: Path | None) -> None:
     divergence, components = REAL["Yale B"]
     X, held_out = real("Yale B", folder)
     reference, passes = json.loads(HERE.read_text())["real"]["Yale B"]["loss"], max(1, 12 * samples // 200_000)
-    first, entries = step.ROBUST, beginning.ROBUST
-    for rounds, chunks, most in ((3, first, 18), (3, first, 19), (3, first, 20), (3, step.EARLY, 19), (2, first, 19)):
-        step.ROBUST, beginning.ROBUST = chunks, 2**most
-        step.hurried = partial(hurried, rounds=ROUNDS + rounds - 3)  # type: ignore[assignment]
+    first, entries = surrogate.ROBUST, beginning.ROBUST
+    for rounds, chunks, most in (
+        (3, first, 18),
+        (3, first, 19),
+        (3, first, 20),
+        (3, surrogate.EARLY, 19),
+        (2, first, 19),
+    ):
+        surrogate.ROBUST, beginning.ROBUST = chunks, 2**most
+        surrogate.hurried = partial(hurried, rounds=ROUNDS + rounds - 3)  # type: ignore[assignment]
         found = []
         for seed in range(4):
             settings: dict[str, Any] = {"device": device, "random_state": seed, "max_passes": passes}
@@ -142,7 +147,7 @@ def robust(samples: int, device: str, folder: Path | None) -> None:
             found.append(judge.loss(model.components_, divergence, held_out, device) / reference)
         said = ", ".join(f"{each:.4f}" for each in found)
         print(f"{rounds} rounds, first chunks of {chunks.first}, 2^{most} entries: {said}", flush=True)
-    step.ROBUST, beginning.ROBUST, step.hurried = first, entries, hurried
+    surrogate.ROBUST, beginning.ROBUST, surrogate.hurried = first, entries, hurried
 
 
 def orders(n: int = 2_000_000) -> None:

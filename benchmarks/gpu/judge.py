@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onmf import divergences
-from onmf.device.solving import Solver
+from onmf.device.problem import DeviceSolver
 from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 from onmf.model.units import Units
@@ -23,7 +23,7 @@ def loss(W: Any, divergence: str, held_out: Any, device: str) -> float:
     W = np.maximum(np.asarray(W, dtype=np.float64), 0)
     W = (W / np.maximum(W.max(axis=1, keepdims=True), 1e-30)).astype(np.float32)
     W = np.maximum(W, np.float32(1e-6) if not found.domain.y.closed else 0)
-    blocks = Solver(W, found, inside, units, Box(), NO_PENALTY, 1e-4, 500).solved(held_out, device)
+    blocks = DeviceSolver(W, found, inside, units, Box(), NO_PENALTY, 1e-4, 500).solved(held_out, device)
     total = sum(float(block.losses.double().sum()) for block in blocks)
     return total / len(held_out) * found.loss_unit(units.scale)
 

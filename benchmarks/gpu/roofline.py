@@ -1,4 +1,4 @@
-"""What share of the chip each part of a step reaches: its operations and bytes over its time, against the ceilings."""
+"""The share of the chip that each part of a step reaches: operations and bytes over its time, and the ceilings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from onmf import divergences
-from onmf.device import pivoting
 from onmf.device import problem as problems
-from onmf.device.descent import descend
-from onmf.device.multiplicative import Steps
-from onmf.device.problem import Problem
-from onmf.device.samples import Rows
+from onmf.device import quadratic_programmes
+from onmf.device.entries import MultiplicativeSteps
+from onmf.device.problem import DeviceProblem
+from onmf.device.quadratic_programmes import descend
+from onmf.device.samples import DeviceRows
 from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 
@@ -61,12 +61,12 @@ def ceilings() -> tuple[float, float]:
 
 
 def parts(n: int, F: int, K: int, divergence: str = "kl") -> list[Part]:
-    """Of a chunk of n samples, one round of the coefficients and the dictionary's step."""
+    """Time, for a chunk of n samples, one round of the coefficients and the dictionary's step."""
     draw = torch.Generator("cuda").manual_seed(0)
     W = torch.rand((K, F), generator=draw, device="cuda")
     H = torch.rand((n, K), generator=draw, device="cuda")
     X = torch.poisson(5 * H @ W, generator=draw)
-    problem = Problem(divergences.get(divergence), X, W, Box(), NO_PENALTY)
+    problem = DeviceProblem(divergences.get(divergence), X, W, Box(), NO_PENALTY)
     Y, P = problem.fit(H), K * (K + 1) // 2
     slope, C = problem.model(Y)
     T, M = C * Y - slope, problem.matrices(C)
@@ -101,7 +101,7 @@ def parts(n: int, F: int, K: int, divergence: str = "kl") -> list[Part]:
         Part("right sides", seconds_of(lambda: T @ W.T), 2.0 * n * F * K, big * (n * F + n * K + F * K)),
         Part(
             f"pivots, {n} problems",
-            seconds_of(lambda: pivoting._on_gpu(M, b, 1e-8)),
+            seconds_of(lambda: quadratic_programmes._pivot_on_gpu(M, b, 1e-8)),
             2.0 * n * K * K * K,
             big * n * (K * K + 2 * K),
         ),
@@ -115,23 +115,23 @@ def parts(n: int, F: int, K: int, divergence: str = "kl") -> list[Part]:
     ]
 
 
-def _targets(problem: Problem, Y: Any) -> Any:
+def _targets(problem: DeviceProblem, Y: Any) -> Any:
     slope, C = problem.model(Y)
     return C * Y - slope
 
 
 def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[Part]:
-    """Of a chunk of n samples with so many entries each, as em learns from it."""
+    """Time a chunk of n samples with that many entries each, as em learns from it."""
     draw = torch.Generator("cuda").manual_seed(0)
     columns = torch.rand((2 * n, F), generator=draw, device="cuda").topk(entries, dim=1).indices.sort(dim=1).values
     starts = torch.arange(0, 2 * n * entries + 1, entries, device="cuda")
     values = 1 + torch.poisson(torch.ones(2 * n * entries, device="cuda"), generator=draw)
-    stored = Rows(values, (2 * n, F), starts=starts, columns=columns.ravel().int(), longest=entries)
+    stored = DeviceRows(values, (2 * n, F), starts=starts, columns=columns.ravel().int(), longest=entries)
     some = torch.arange(0, 2 * n, 2, device="cuda")
     X, m, big = stored.entries(some), n * entries, 4.0
     Wt, H = (torch.rand(shape, generator=draw, device="cuda") for shape in ((F, K), (n, K)))
-    mass, made = Wt.sum(dim=0), Steps(1.0, 0.0, 0.0, 1e-8, 1e8, steps)
-    gathered = big * m * (K + 2)  # atoms, or coefficients, that mostly lie in the cache
+    mass, made = Wt.sum(dim=0), MultiplicativeSteps(1.0, 0.0, 0.0, 1e-8, 1e8, steps)
+    gathered = big * m * (K + 2)  # components, or coefficients, that mostly lie in the cache
     return [
         Part("sorting entries by features", seconds_of(lambda: torch.sort(X.columns, stable=True)), 0, 32.0 * m),
         Part(
@@ -145,12 +145,12 @@ def sparse_parts(n: int, F: int, K: int, entries: int, steps: int = 20) -> list[
 
 
 def sparse_table(n: int, F: int, K: int, entries: int) -> list[str]:
-    """As Markdown."""
+    """Return the table as Markdown."""
     return _table(sparse_parts(n, F, K, entries), f"{n} samples with {entries} of F = {F} entries, K = {K}")
 
 
 def table(n: int, F: int, K: int) -> list[str]:
-    """As Markdown."""
+    """Return the table as Markdown."""
     return _table(parts(n, F, K), f"{n} samples, F = {F}, K = {K}")
 
 

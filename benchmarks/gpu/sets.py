@@ -19,7 +19,7 @@ from onmf.data.examples import (
     SIGMA,
     Planted,
 )
-from reproduction.datasets import samson, yaleb
+from reproduction.datasets import matlab
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber")
 F, K, HELD_OUT = 1000, 40, 1000
@@ -86,7 +86,7 @@ class Synthetic:
 
 def real(name: str, folder: Path | None) -> tuple[Any, Any]:
     """Samples to learn from, repeated in a random order to 100,000, and every tenth, held out."""
-    loaded = yaleb.load(folder).images / 255.0 if name == "Yale B" else samson.load(folder).pixels
+    loaded = matlab.load_yaleb(folder).images / 255.0 if name == "Yale B" else matlab.load_samson(folder).pixels
     X = np.ascontiguousarray(loaded, dtype=np.float32)
     X = X[X.sum(axis=1) > 0]
     held_out = X[::10]

@@ -25,14 +25,14 @@ class DataFolderError(FileNotFoundError):
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set: its name, its subfolder, and where to get it."""
+    """A public data set: its name, where to get it, and its files, plain or gzipped, in a subfolder or beside it."""
 
     title: str
     subfolder: str
     origin: str
 
-    def open(self, folder: str | Path | None) -> Files:
-        """Find the set in a folder, by default that in the environment variable."""
+    def root(self, folder: str | Path | None) -> Path:
+        """Return the folder, by default that in the environment variable; one that is missing is an error."""
         named = folder if folder is not None else os.environ.get(VARIABLE, "")
         root = Path(named).expanduser()
         if named == "" or not root.is_dir():
@@ -41,29 +41,21 @@ class PublicSet:
                 f"{missing} for the data set {self.title}: get it from {self.origin}, then give the folder as an "
                 f"argument or in the environment variable {VARIABLE}."
             )
-        return Files(self, root)
+        return root
 
-
-@dataclass(frozen=True)
-class Files:
-    """The files of a set, plain or gzipped, in its subfolder or in the folder itself."""
-
-    owner: PublicSet
-    root: Path
-
-    def find(self, name: str) -> Path | None:
+    def find(self, folder: str | Path | None, name: str) -> Path | None:
         """Return the file of that name, preferably the plain one; None if it is missing."""
-        places = (self.root / self.owner.subfolder, self.root)
-        candidates = (place / each for place in places for each in (name, f"{name}.gz"))
+        root = self.root(folder)
+        candidates = (place / each for place in (root / self.subfolder, root) for each in (name, f"{name}.gz"))
         return next((path for path in candidates if path.is_file()), None)
 
-    def path(self, name: str) -> Path:
+    def path(self, folder: str | Path | None, name: str) -> Path:
         """Return the file of that name; one that is missing is an error."""
-        path = self.find(name)
+        path, root = self.find(folder, name), self.root(folder)
         if path is None:
             raise DataFolderError(
-                f"there is no {name} or {name}.gz in {self.root / self.owner.subfolder} or {self.root}; "
-                f"it belongs to the data set {self.owner.title}, from {self.owner.origin}."
+                f"there is no {name} or {name}.gz in {root / self.subfolder} or {root}; "
+                f"it belongs to the data set {self.title}, from {self.origin}."
             )
         return path
 

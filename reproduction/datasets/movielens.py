@@ -13,7 +13,7 @@ import scipy.sparse
 
 from reproduction.datasets.files import PublicSet, damaged, read_table, read_text, whole
 
-PUBLIC_SET = PublicSet(
+MOVIELENS = PublicSet(
     "MovieLens (ml-latest-small)",
     "movielens_latest_small",
     "https://grouplens.org/datasets/movielens (F. M. Harper and J. A. Konstan, ACM TiiS 2015)",
@@ -33,11 +33,10 @@ class MovieLens:
     titles: list[str]
 
 
-def load(folder: str | Path | None = None) -> MovieLens:
+def load_movielens(folder: str | Path | None = None) -> MovieLens:
     """Read ratings.csv and movies.csv from the folder, by default $ONMF_DATA."""
-    files = PUBLIC_SET.open(folder)
-    ratings, films = _ratings(files.path("ratings.csv"))
-    path = files.path("movies.csv")
+    ratings, films = _ratings(MOVIELENS.path(folder, "ratings.csv"))
+    path = MOVIELENS.path(folder, "movies.csv")
     titles = _titles(path)
     if missing := [film for film in films if film not in titles]:
         raise damaged(path, f"film {missing[0]} is rated, but has no title")

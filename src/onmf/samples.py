@@ -35,6 +35,7 @@ class Samples:
         self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
         # Can entries be missing, or weigh differently?
         self.masked = entry_weight is not None or (self.sparse and absent == "missing")
+        self.checked = False  # have its entries been found good? Then nobody need look at them again
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: np.dtype[Any] = matrix.dtype
 
@@ -86,7 +87,9 @@ class Samples:
         elif entry_weight is not None:
             entry_weight = self.like(entry_weight)[rows].data
         sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return Samples(self.matrix[rows], entry_weight, sample_weight, self.absent)
+        part = Samples(self.matrix[rows], entry_weight, sample_weight, self.absent)
+        part.checked = self.checked
+        return part
 
     def astype(self, dtype: Any, copy: bool = False) -> Samples:
         """Return the same samples with values and weights of entries in another precision."""
@@ -365,4 +368,6 @@ def stacked(parts: list[Any]) -> Any:
         entry_weight = np.concatenate([part.weighed(np.ones_like(part.values)) for part in blocks])
     if any(part.sample_weight is not None for part in blocks):
         sample_weight = np.concatenate([part.counted(np.ones(len(part))) for part in blocks])
-    return Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, blocks[0].absent)
+    whole = Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, blocks[0].absent)
+    whole.checked = all(part.checked for part in blocks)
+    return whole

@@ -12,8 +12,7 @@ from benchmarks.peers.contestants.gensim_nmf import Gensim
 from benchmarks.peers.contestants.minibatch_nmf import FORGET_FACTORS, Fit, PartialFit
 from benchmarks.peers.contestants.spams import Spams
 from onmf.data import Rows
-from reproduction.contest import Task
-from reproduction.contestants import OL, Guan, Lefevre, Online, Wang
+from reproduction.contest import OL, Guan, Lefevre, Online, Task, Wang
 
 
 class Single(Online):

@@ -7,8 +7,7 @@ from typing import Any
 from sklearn.decomposition import NMF
 
 from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
-from reproduction.contest import Contestant, Course, Task
-from reproduction.contestants import Batch
+from reproduction.contest import Batch, Contestant, Course, Task
 
 
 def iterations(divergence: str) -> int:

@@ -19,10 +19,10 @@ class BBC(Source):
     sparse: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import bbc, text
+        from reproduction.datasets import texts
 
-        weights = text.tfidf(bbc.load().counts)
-        weights = weights[:, text.leading_words(weights, 200 if small else 1000)]
+        weights = texts.tfidf(texts.load_bbc().counts)
+        weights = weights[:, texts.leading_words(weights, 200 if small else 1000)]
         return Samples(*split(weights, rng, 800 if small else None), 5, divergence)
 
 

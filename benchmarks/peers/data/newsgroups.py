@@ -24,11 +24,11 @@ class Newsgroups(Source):
     rivals: tuple[str, ...] = ()
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import newsgroups, text
+        from reproduction.datasets import texts
 
-        counts = newsgroups.load()[0].counts
-        values = text.tfidf(counts) if self.weighted else counts
-        values = values[:, text.leading_words(values, 300 if small else self.words)]
+        counts = texts.load_newsgroups()[0].counts
+        values = texts.tfidf(counts) if self.weighted else counts
+        values = values[:, texts.leading_words(values, 300 if small else self.words)]
         return Samples(*split(values, rng, 800 if small else None), 8 if small else self.K, divergence)
 
 

@@ -20,9 +20,9 @@ class Piano(Source):
     passes: int = 5
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import piano
+        from reproduction.datasets import matlab
 
-        return Samples(*split(piano.load(), rng), 5, divergence, ordered=self.ordered)
+        return Samples(*split(matlab.load_piano(), rng), 5, divergence, ordered=self.ordered)
 
 
 SETS = (Piano(), Piano("piano_ordered", ordered=True, passes=1))

@@ -18,9 +18,9 @@ class Samson(Source):
     real: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import samson
+        from reproduction.datasets import matlab
 
-        return Samples(*split(samson.load().pixels, rng, 800 if small else None), 3, divergence)
+        return Samples(*split(matlab.load_samson().pixels, rng, 800 if small else None), 3, divergence)
 
 
 SETS = (Samson(),)

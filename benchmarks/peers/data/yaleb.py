@@ -22,9 +22,9 @@ class Faces(Source):
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         """Held-out images are of the same subjects in other light."""
-        from reproduction.datasets import yaleb
+        from reproduction.datasets import matlab
 
-        images = yaleb.load().images
+        images = matlab.load_yaleb().images
         if small:
             images = images[:, ::4]
         return Samples(*split(images, rng, 800 if small else None, 250), 10 if small else 60, divergence)
@@ -45,9 +45,9 @@ class SaltAndPepper(Source):
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
         """Huber's delta is the library's default without adaptation, the same for all."""
-        from reproduction.datasets import yaleb
+        from reproduction.datasets import matlab
 
-        faces = yaleb.load()
+        faces = matlab.load_yaleb()
         clean = faces.images[faces.subjects == rng.choice(np.unique(faces.subjects))]
         if small:
             clean = clean[:, ::4]

@@ -1,4 +1,4 @@
-"""Checks of settings, all worded alike."""
+"""Checks of settings, all worded alike, and the generators that a ``random_state`` stands for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import sys
 from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 MOST = 2**53  # for anything that is counted: beyond it, floats cannot tell neighbouring integers apart
 
@@ -38,3 +40,22 @@ def require_whole(low: int, **settings: Any) -> None:
             raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
         if int(value) >= MOST:
             raise ValueError(f"{name} is too large a number: {value!r}.")
+
+
+def require_seed(seed: Any) -> None:
+    """Refuse anything that cannot be a random state."""
+    whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
+    if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
+        raise ValueError(
+            f"random_state must be None, a whole number of at least 0, or a NumPy generator; got {seed!r}."
+        )
+
+
+def generators(seed: Any) -> tuple[np.random.Generator, np.random.Generator]:
+    """Two independent generators: the initial dictionary must not depend on whether samples are shuffled."""
+    if isinstance(seed, np.random.RandomState):
+        seed = int(seed.randint(2**31 - 1))
+    if isinstance(seed, np.random.Generator):
+        seed = int(seed.integers(2**63))
+    first, second = np.random.SeedSequence(seed).spawn(2)
+    return np.random.default_rng(first), np.random.default_rng(second)

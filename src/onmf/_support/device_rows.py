@@ -10,7 +10,7 @@ from onmf._support.arrays import Counts
 
 
 class Resident:
-    """Some rows of ``data``, an object with a shape and a way back to the host."""
+    """Rows of ``data``, an object with a shape and a way back to the host."""
 
     def __init__(self, data: Any, rows: Counts, dtype: np.dtype[Any]) -> None:
         self.data, self.rows, self.dtype = data, rows, dtype
@@ -31,15 +31,15 @@ class Resident:
         return Resident(self.data, self.rows[rows], self.dtype)
 
     def host(self) -> Any:
-        """The same as an array or sparse matrix."""
+        """Return the rows as an array or a sparse matrix."""
         return self.data.host(self.rows)
 
 
 def joined(parts: list[Resident]) -> Resident:
-    """Rows of the same data, one part after the other."""
+    """Join rows of the same data, one part after the other."""
     return Resident(parts[0].data, np.concatenate([part.rows for part in parts]), parts[0].dtype)
 
 
 def on_host(batch: Any) -> Any:
-    """A batch as NumPy or SciPy has it."""
+    """Return a batch as an array or a sparse matrix."""
     return batch.host() if isinstance(batch, Resident) else batch

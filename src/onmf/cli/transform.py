@@ -119,7 +119,7 @@ def write_coefficients(
     """Write the coefficients or proportions of DATA, and return the facts of it."""
     from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
     from onmf.estimators.streaming import usual_size
-    from onmf.learner.usage import proportions
+    from onmf.learner.learned import proportions
 
     source = streams.open_source(data, like=nmf.source_)
     require_features_of(nmf, source, data, str(model))

@@ -71,3 +71,14 @@ def scales(divergence: Divergence, X: Samples) -> Array:
         return np.einsum("nf,nf->n", X.matrix, X.matrix) * twice
     powers = np.square(X.values) if degree == 2 else np.where(X.values > 0, X.values, 1.0) ** degree * (X.values > 0)
     return row_sums(X.like(X.weighed(powers))) * twice
+
+
+def adapted(divergence: Divergence, X: Samples, Y: Array, share: float) -> Divergence:
+    """Return the divergence with a parameter that follows the residuals moved by ``share`` towards those of X."""
+    residuals = np.abs(X.values - Y)
+    if not X.masked and X.sample_weight is None:
+        return divergence.adapted(residuals, None, float(X.mean()), share)
+    weights = X.spread(np.ones(len(X)) if X.sample_weight is None else X.sample_weight)
+    weights = (weights * X.weighed(np.ones_like(X.values))).astype(X.dtype)
+    counted = Samples(X.matrix, weights, None, "missing")
+    return divergence.adapted(residuals, weights, float(counted.mean()), share)

@@ -1,4 +1,4 @@
-"""Which device is meant: PyTorch's name of it, or None for the compiled code of this package."""
+"""The device that a setting means: PyTorch's name of it, or None for the compiled code of this package."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ WITHOUT = "leave device out to compute on the processor"
 
 
 def named(given: Any) -> str | None:
-    """The setting, if it can be one."""
+    """Return the setting, if it can be one."""
     if given is None or (isinstance(given, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", given)):
         return given
     raise ValueError(f"device must be None, 'auto', 'cpu', 'cuda' or 'cuda:NUMBER', got {given!r}.")
 
 
 def device_of(given: Any) -> str | None:
-    """The device that a setting names, if it can be used: "cpu", "cuda:NUMBER" or None; "auto" is a GPU, or None."""
+    """Return the device that a setting names, if it can be used; "auto" is a GPU, or None."""
     name = named(given)
     if name is None:
         return None
@@ -39,7 +39,7 @@ def device_of(given: Any) -> str | None:
 
 
 def unusable() -> str | None:
-    """Why no GPU can be used, with the cure; None if one can."""
+    """Return why no GPU can be used, with the cure; None if one can."""
     if importlib.util.find_spec("torch") is None:
         return f"PyTorch is missing; {INSTALL}"
     import torch
@@ -58,7 +58,7 @@ def unusable() -> str | None:
 
 
 def _plainly(error: str) -> str:
-    """What PyTorch says of a driver, in a sentence of ours where we know it."""
+    """Return what PyTorch says of a driver, in a sentence of ours where we know it."""
     if "driver" in error and "too old" in error:
         return "NVIDIA's driver is too old for this PyTorch; update the driver, or install an earlier PyTorch"
     if "Found no NVIDIA driver" in error or "no CUDA-capable device" in error:

@@ -40,35 +40,24 @@ class Recorded:
                         place.copy_(output)
 
     def load(self, first: int, inputs: Sequence[Any]) -> None:
-        """Inputs from the first on."""
+        """Take inputs from the first on."""
         for place, given in zip(self.inputs[first:], inputs, strict=False):
             place.copy_(given)
 
     def run(self) -> list[Any]:
-        """The outputs, which the next run overwrites."""
+        """Return the outputs, which the next run overwrites."""
         self.graph.replay()
         return self.outputs
 
 
-class Recordings:
-    """Recordings by what they depend on; those that were used last are kept."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, Recorded] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], Recorded]) -> Recorded:
-        """The recording, made if there is none."""
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
-        if len(self._known) >= MOST:
-            self._known.popitem(last=False)
-        made = self._known[key] = make()
-        return made
-
-    def forget(self) -> None:
-        """All of them, and their memory."""
-        self._known.clear()
+recordings: OrderedDict[Hashable, Recorded] = OrderedDict()  # by what they depend on, the one used last at the end
 
 
-recordings = Recordings()
+def recorded(key: Hashable, make: Callable[[], Recorded]) -> Recorded:
+    """Return the recording, made if there is none, and forget the one that was not used for longest."""
+    if key not in recordings:
+        if len(recordings) >= MOST:
+            recordings.popitem(last=False)
+        recordings[key] = make()
+    recordings.move_to_end(key)
+    return recordings[key]

@@ -1,16 +1,18 @@
-"""A state on a device, and its way there and back."""
+"""A state as tensors on a device, and its way there and back."""
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
 
 from onmf._support.arrays import Array
-from onmf.device.samples import to_device
+from onmf.device.transfer import to_device
+from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
@@ -19,8 +21,8 @@ Tensors = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Twin(ABC):
-    """A state's dictionary and statistics on a device; no operation changes them in place."""
+class DeviceState(ABC):
+    """A dictionary and a method's statistics on a device; no operation changes them in place."""
 
     W: Any  # (K, F)
     C: DictionarySet
@@ -28,36 +30,79 @@ class Twin(ABC):
     penalties: Penalties
 
     @classmethod
-    def sent(cls, state: State, device: str) -> Tensors:
-        """The statistics of a state there, as they are laid out there."""
-        return {name: to_device(array, device) for name, array in state.memory.items()}
+    def of(cls, state: State, device: str) -> Self:
+        """Return the state on a device: the tensors that it comes from, if they are there, or else copies."""
+        W, memory = state.W, state.memory
+        if isinstance(memory, HostCopy) and memory.W is W and str(memory.origin.W.device) == device:
+            return cls(memory.origin.W, state.C, memory.origin.memory, state.penalties)
+        return cls(to_device(W, device), state.C, cls.sent(memory, device), state.penalties)
 
-    @property
-    def arrays(self) -> dict[str, Array]:
-        """The statistics on the host, in memory of their own."""
+    @classmethod
+    def sent(cls, memory: Mapping[str, Array], device: str) -> Tensors:
+        """Send statistics to the device and lay them out as it wants them."""
+        return {name: to_device(array, device) for name, array in memory.items()}
+
+    def on_host(self) -> dict[str, Array]:
+        """Return the statistics as the host lays them out, in memory of their own."""
         return {name: _array(tensor) for name, tensor in self.memory.items()}
 
-    def returned(self, before: State) -> dict[str, Array]:
-        """The same as the host lays them out; ``before`` is a state of the same shapes."""
-        return self.arrays
-
-    def has_moved(self, memory: dict[str, Array], before: State) -> bool:
-        """Has the host changed the units of what was returned?"""
+    @property
+    def changes_on_host(self) -> bool:
+        """Does the host change the units of the statistics? Then it is its copy that is learnt from next."""
         return False
 
+    def after_batch(self, before: State, clock: float, steps: int) -> State:
+        """Return the state on the host at this clock; statistics follow when somebody asks for them."""
+        W = _array(self.W)
+        memory = self.on_host() if self.changes_on_host else HostCopy(self, W)
+        samples = before.samples + (clock - before.clock)
+        return replace(before, W=W, samples=samples, clock=clock, steps=before.steps + steps, memory=memory)
+
     @abstractmethod
-    def recombined(self, divergence: Any, W: Any, T: Any) -> Self:
-        """With another dictionary, whose coefficients are T h where they were h."""
+    def recombined(self, divergence: Divergence, W: Any, T: Any) -> Self:
+        """Return the state with another dictionary, whose coefficients are T h where they were h."""
 
     @property
     def finite(self) -> bool:
-        """Is it made of numbers?"""
+        """Are dictionary and statistics made of numbers?"""
         sums = torch.stack([each.sum(dtype=torch.float64) for each in (self.W, *self.memory.values())])
         return bool(torch.isfinite(sums).all())
 
+    def like(self, *arrays: Array) -> tuple[Any, ...]:
+        """Return arrays as tensors of the dictionary's type on its device."""
+        return tuple(torch.as_tensor(each, dtype=self.W.dtype, device=self.W.device) for each in arrays)
+
+
+class HostCopy(Mapping[str, Array]):
+    """The statistics of a state on a device, copied to the host when they are first looked at.
+
+    ``W`` is the dictionary of the state on the host: a state with another one does not come from these tensors. In a
+    pickle only arrays are left.
+    """
+
+    def __init__(self, origin: DeviceState, W: Array) -> None:
+        self.origin, self.W = origin, W
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """The copies."""
+        return self.origin.on_host()
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.origin.memory)
+
+    def __len__(self) -> int:
+        return len(self.origin.memory)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.arrays,)
+
 
 def feasible(W: Any, C: DictionarySet) -> Any:
-    """The projection on C of weights that are not negative: what a feature lacks is shared out evenly."""
+    """Project weights that are not negative on C: what a feature lacks is shared out evenly."""
     free = torch.clamp(W[C.fixed :], max=C.high)
     if C.eps and len(free):
         carried = free.sum(dim=0) + W[: C.fixed].sum(dim=0) if C.fixed else free.sum(dim=0)
@@ -65,27 +110,6 @@ def feasible(W: Any, C: DictionarySet) -> Any:
     return torch.cat([W[: C.fixed], free]) if C.fixed else free
 
 
-_kept: dict[int, tuple[Any, Twin]] = {}  # of states that live: what is learnt on need not be sent again
-
-
-def twin_of(kind: type[Twin], state: State, device: str) -> Twin:
-    """The state on a device."""
-    known = _kept.get(id(state))
-    if known is not None and known[0]() is state and str(known[1].W.device) == device:
-        return known[1]
-    return kind(to_device(state.W, device), state.C, kind.sent(state, device), state.penalties)
-
-
-def state_of(twin: Twin, before: State, n: float, clock: float, steps: int) -> State:
-    """The state on the host after n samples and so many steps; the device keeps its own until the state is gone."""
-    memory, W = twin.returned(before), _array(twin.W)
-    state = replace(before, W=W, samples=before.samples + n, clock=clock, steps=before.steps + steps, memory=memory)
-    if not twin.has_moved(memory, before):
-        key = id(state)
-        _kept[key] = weakref.ref(state, lambda _: _kept.pop(key, None)), twin
-    return state
-
-
-def _array(tensor: Any) -> Any:
-    """On the host, in memory of its own."""
-    return tensor.cpu().numpy() if tensor.is_cuda else tensor.numpy().copy()
+def _array(tensor: Any) -> Array:
+    array: Array = tensor.cpu().numpy() if tensor.is_cuda else tensor.numpy().copy()
+    return array

@@ -1,60 +1,284 @@
-"""What learns from chunks on a device: a twin, and the rules that it follows."""
+"""The engine of PyTorch: a batch goes to the device, or is there, and its chunks are learnt from there.
+
+Within a batch the host waits for the device where something has to be decided, and where it must know how much memory
+entries take. ``surrogate`` and ``em`` have the engines of the two methods that there are.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
-from onmf.device.device_state import Twin
+import numpy as np
+import torch
+
+from onmf._support.arrays import Array
+from onmf.coefficients.losses import adapted
+from onmf.device.cuda_graphs import recordings
+from onmf.device.device_state import DeviceState
+from onmf.device.problem import DeviceProblem, hurried, positive
 from onmf.device.samples import Chunks
 from onmf.divergences import Divergence
-from onmf.methods import Method
+from onmf.divergences.base import TINY
+from onmf.methods import Method, exchange
+from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box
-from onmf.model.state import State
+from onmf.model.state import BatchResult, State
+from onmf.samples import FEW_ENTRIES, Samples
+
+log = logging.getLogger("onmf")
+
+SMALLER = 4  # times, the chunks where memory runs out
+SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
+
+Learnt = TypeVar("Learnt")
+
+_alone = threading.Lock()
+_smaller: dict[str, int] = {}  # by how much chunks are smaller on devices whose memory has run out
 
 
-class Running(ABC):
-    """One way to learn on a device: a method of ``onmf.methods``, from a state on.
+def engine_of(method: Method) -> type[DeviceEngine]:
+    """Return the engine that learns by a method."""
+    from onmf.device.em import EMEngine  # which import this module
+    from onmf.device.surrogate import SurrogateEngine
 
-    ``divergence`` is in internal units, of whole samples; ``repeated`` says that an earlier pass has had the samples.
+    return next(kind for kind in (EMEngine, SurrogateEngine) if isinstance(method, kind.learns_by))
+
+
+def with_enough_memory(learning: Callable[[int], Learnt], device: str) -> Learnt:
+    """Return what comes of a batch; where the device has too little memory, in smaller chunks, once."""
+    with _alone:  # recordings have one set of places for what they are given
+        try:
+            return learning(_smaller.get(device, 1))
+        except torch.cuda.OutOfMemoryError:
+            if device in _smaller:
+                raise MemoryError(_too_large(device)) from None
+        _smaller[device] = SMALLER
+        recordings.clear()
+        torch.cuda.empty_cache()
+        log.warning("The memory of %s is full; continuing with chunks of a quarter of their size.", device)
+        try:
+            return learning(SMALLER)
+        except torch.cuda.OutOfMemoryError:
+            raise MemoryError(_too_large(device)) from None
+
+
+def _too_large(device: str) -> str:
+    return (
+        f"the memory of {device} is full, even with small chunks; free some of it, learn fewer components, or leave "
+        "device out to compute on the processor."
+    )
+
+
+@dataclass(frozen=True)
+class ChunkOnDevice:
+    """Some samples of a batch on the device."""
+
+    rows: slice
+    weight: float
+    counts: Any  # the weights of its samples (n, 1), if they differ
+
+
+class DeviceEngine(ABC):
+    """A batch on a device that is about to be learnt from, in chunks a few times ``smaller`` than they would be.
+
+    ``divergence`` is in internal units. With ``adapt``, a parameter of it that was left to the data follows the
+    residuals. ``repeated`` says that an earlier pass has had the samples. With ``exchanges``, components may be
+    exchanged.
     """
 
-    kept: type[Twin]  # what it keeps on the device
+    learns_by: ClassVar[type[Method]]
+    keeps: ClassVar[type[DeviceState]]
+    from_entries: ClassVar[bool] = False  # does it look at the entries of sparse samples alone?
 
     def __init__(
-        self, method: Method, divergence: Divergence, box: Box, state: State, twin: Any, repeated: bool
+        self,
+        method: Method,
+        divergence: Divergence,
+        state: State,
+        samples: Chunks,
+        *,
+        weights: Array | None,
+        box: Any,
+        adapt: bool,
+        repeated: bool,
+        exchanges: bool,
+        smaller: int = 1,
     ) -> None:
-        self.method, self.divergence, self.box, self.repeated = method, divergence, box, repeated
+        self.method: Any = method
+        self.divergence, self.state, self.box, self.weights = divergence, state, box, weights
+        self.adapt, self.repeated, self.smaller = adapt, repeated, smaller
+        self.exchanges = exchanges and not repeated and method.exchanges(divergence) > 0
         self.penalty = method.penalty(state.penalties)
-        self.samples, self.clock = state.samples, state.clock
-        self._twin = twin
-
-    @property
-    def twin(self) -> Any:
-        """As it is now."""
-        return self._twin
-
-    @twin.setter
-    def twin(self, twin: Any) -> None:
-        self._twin = twin
+        self.device_state: Any = self.keeps.of(state, str(samples.rows.device))
+        there = {"dtype": samples.dtype, "device": samples.rows.device}
+        self.H = torch.zeros((len(samples), len(state.W)), **there)
+        self.filled: Any = slice(None)
+        if divergence.domain.x.closed and not (samples.units.clip and samples.units.clip[0]):
+            filled = samples.filled  # zeros that stay zeros say nothing
+            if len(filled) < len(samples):
+                self.filled, samples = filled, replace(samples, numbers=samples.numbers[filled])
+                weights = None if weights is None else weights[filled.cpu().numpy()]
+        self.samples = replace(samples)  # which counts what is raised
+        self.counts = None if weights is None else weights.astype(state.W.dtype)
+        self.seen, self.clock, self.steps = state.samples, state.clock, 0
+        self.losses, self.first_loss = torch.zeros((), dtype=torch.float64, device=self.H.device), 0.0
 
     @abstractmethod
-    def size(self, left: int, smaller: int) -> int:
-        """Of the next chunk, of the samples that are left of a batch, so many times smaller than it would be."""
+    def size(self, left: int) -> int:
+        """Return how many of the samples that are left of the batch are the next chunk."""
 
     @abstractmethod
     def weight(self, clock: float, n: float) -> float:
-        """That of n samples after which the clock stands there, in what is averaged."""
+        """Return the weight of n samples, after which the clock stands there, in what is averaged."""
+
+    def chunks(self) -> Iterator[ChunkOnDevice]:
+        """Cut the samples into chunks."""
+        first = 0
+        while first < len(self.samples):
+            part = slice(first, first + self.size(len(self.samples) - first))
+            weight, counts = float(part.stop - first), None
+            if self.counts is not None:
+                weight = float(self.counts[part].sum(dtype=np.float64))
+                counts = torch.as_tensor(self.counts[part], device=self.H.device)[:, None]
+            yield ChunkOnDevice(part, weight, counts)
+            first = part.stop
+
+    def exchange(self, chunk: ChunkOnDevice) -> None:
+        """Try an exchange on the samples from the chunk on, if one is due."""
+        after = self.clock + (chunk.rows.stop - chunk.rows.start)
+        if self.exchanges and self.exchange_due(after):
+            self.device_state = self._exchanged(self.device_state, chunk.rows.start)
+
+    def exchange_due(self, after: float) -> bool:
+        """Is an exchange due before the clock comes there?"""
+        return exchange.due(len(self.state.W), self.clock, after, self.method.horizon)
+
+    def visits(self, chunk: ChunkOnDevice) -> int:
+        """Return how often the chunk is looked at."""
+        return 1
 
     @abstractmethod
-    def step(self, chunks: Chunks, part: slice, n: float, weights: Any) -> tuple[Any, Any]:
-        """Coefficients and the sum of the losses of a chunk, which weighs n; the next may overwrite what is given.
+    def problem(self, chunk: ChunkOnDevice) -> Any:
+        """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
-        ``weights`` are those of its samples (n, 1), if they differ.
-        """
+    @abstractmethod
+    def solve(self, problem: Any, found: Any) -> tuple[Any, Any]:
+        """Return the coefficients and what goes with them; the next chunk may overwrite them."""
 
-    def learnt(self, chunks: Chunks, part: slice, n: float, weights: Any) -> tuple[Any, Any]:
-        """``step``, and the clock goes on."""
-        found = self.step(chunks, part, n, weights)
-        self.samples, self.clock = self.samples + n, self.clock + n
-        return found
+    @abstractmethod
+    def update(self, chunk: ChunkOnDevice, problem: Any, found: tuple[Any, Any]) -> None:
+        """Make the next state, and note the loss."""
+
+    def note_loss(self, chunk: ChunkOnDevice, loss: Any) -> None:
+        """Add the sum of a chunk's losses before it changed W."""
+        self.losses += loss
+        if not self.steps:
+            self.first_loss = loss.clone() / chunk.weight
+        self.steps += 1
+
+    def keep(self, chunk: ChunkOnDevice, found: tuple[Any, Any]) -> None:
+        """Note the coefficients, and advance the clock."""
+        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = found[0]
+        self.seen, self.clock = self.seen + chunk.weight, self.clock + chunk.weight
+
+    def result(self) -> BatchResult:
+        """Return the state on the host, and what the batch did."""
+        total = len(self.H) if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        divergence = self._adapted() if self.adapt and self.steps else self.divergence
+        state = self.device_state.after_batch(self.state, self.clock, self.steps)
+        return BatchResult(state, divergence, float(self.losses) / (total or 1.0), float(self.first_loss), self.H)
+
+    @property
+    def largest(self) -> float:
+        """The largest coefficient."""
+        return float(self.H.amax()) if len(self.H) else 0.0
+
+    @property
+    def usage(self) -> Array:
+        """The sums over the samples of what each component carries of their fits."""
+        parts = self.H * self.device_state.W.sum(dim=1)
+        shares = parts / positive(parts.sum(dim=1, keepdim=True))  # of samples of which nothing is fitted, nothing
+        if self.weights is not None:
+            shares = shares * torch.as_tensor(self.weights, dtype=shares.dtype, device=shares.device)[:, None]
+        sums: Array = shares.sum(dim=0, dtype=torch.float64).cpu().numpy()
+        return sums
+
+    def _adapted(self) -> Divergence:
+        """Return the divergence with its parameter moved by the residuals of some of the batch's samples."""
+        W = self.device_state.W
+        some = slice(None, None, max(1, len(self.samples) * W.shape[1] // SAMPLED))
+        X, present = self.samples.uncounted(some)
+        _, Y, _ = hurried(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
+        host, weights = X.cpu().numpy(), None if present is None else present.cpu().numpy()
+        seen = Samples(host, weights, None if self.counts is None else self.counts[some])
+        return adapted(self.divergence, seen, Y.cpu().numpy(), self.weight(self.clock, self.clock - self.state.clock))
+
+    def _exchanged(self, state: DeviceState, first: int) -> DeviceState:
+        """Return the state with a component exchanged, if that is better."""
+        part = slice(first, first + exchange.taking_part(len(state.W)))
+        X, present = self.samples.uncounted(part)
+        few = self.from_entries and (self.samples.rows.sparse or float((X > 0).double().mean()) < FEW_ENTRIES)
+        judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
+        # In one layout, whatever the state's: a model read from a file resumes bit for bit.
+        W, counts = np.ascontiguousarray(state.W.cpu().numpy()), None if self.counts is None else self.counts[part]
+        found = exchange.proposed(self.method.exchanges(self.divergence), W, state.C, state.penalties, judges, counts)
+        return state if found is None else state.recombined(self.divergence, *found)
+
+
+class JudgesOnDevice(exchange.Judges):
+    """Dense samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ.
+
+    ``few`` says that most entries are zero, where there is no curvature.
+    """
+
+    def __init__(self, divergence: Divergence, X: Any, present: Any, box: Box, penalty: Penalty, few: bool) -> None:
+        self.divergence, self.X, self.present, self.number = divergence, X, present, len(X)
+        self.box, self.penalty, self.few = box, penalty, few
+
+    def _problem(self, rows: slice, W: Array) -> DeviceProblem:
+        there = torch.as_tensor(W, device=self.X.device)
+        present = None if self.present is None else self.present[rows]
+        return DeviceProblem(self.divergence, self.X[rows], there, self.box, self.penalty, present)
+
+    def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
+        problem = self._problem(rows, W)
+        H, Y, _ = hurried(problem)
+        objective = problem.objective(H, Y)
+        scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
+        values = torch.stack([objective, objective / scale]).cpu().numpy()
+        return H, values[0], values[1]
+
+    def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
+        problem = self._problem(slice(None), W)
+        tiny = torch.finfo(H.dtype).tiny
+        r, d = torch.ones_like(H[:, :1]), torch.ones_like(problem.W[0])
+        if self.few:
+            C = problem.model(problem.fit(H))[1] * (self.X > 0)
+            r, d = C.sum(dim=1, keepdim=True), C.mean(dim=0) / C.mean()
+        elif not problem.shared:
+            C = problem.model(problem.fit(H))[1].expand_as(self.X)
+            if self.present is not None:  # a missing entry says nothing of the curvature that it would have
+                C = torch.where(self.present > 0, C, torch.ones_like(C))
+            logs = torch.log(torch.clamp(C, min=tiny))
+            r, d = torch.exp(logs.mean(dim=1, keepdim=True)), torch.exp(logs.mean(dim=0) - logs.mean())
+        S, Q = (H * r).T @ H / len(H), (problem.W * d) @ problem.W.T
+        both: Array = torch.stack([S, Q]).cpu().numpy()
+        return both[0], both[1]
+
+    def lacking(self, rows: slice, H: Any, W: Array, worst: int) -> Array | None:
+        problem = self._problem(rows, W)
+        slope, C = problem.model(problem.fit(H[rows]))
+        C, tiny = C.expand_as(slope), torch.finfo(slope.dtype).tiny
+        slope = -slope * (problem.X > 0).any(dim=0)  # where there are no entries, no fit is too small
+        u = torch.clamp(slope[worst] / (C[worst] + tiny), min=0)
+        for _ in range(exchange.ROUNDS):
+            g = torch.clamp(slope @ u, min=0) / (C @ (u * u) + tiny)
+            u = torch.clamp(g @ slope, min=0) / ((g * g) @ C + tiny)
+            u = u / positive(u.max())
+        new: Array = u.cpu().numpy()
+        return exchange.with_background(self.divergence, new, W) if new.any() else None

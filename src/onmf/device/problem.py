@@ -4,32 +4,71 @@ At the fit y = hW a divergence has the slope g and the curvature c > 0, so that 
 
     h' (sum_f c_f w_f w_f') h / 2 - h' sum_f (c_f y_f - g_f) w_f
 
-All matrices of a chunk are one product, C @ (W (x) W), all right sides another, and ``pivoting`` does the rest.
+All matrices of a chunk are one product, C @ (W (x) W), all right sides another, and ``quadratic_programmes`` does the
+rest.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
-from onmf.device.namespace import xp
-from onmf.device.pivoting import solve
+from onmf.device.quadratic_programmes import solve
+from onmf.device.samples import Chunks
+from onmf.device.transfer import moved, to_device
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
+from onmf.model.units import Units
+
+log = logging.getLogger("onmf")
 
 ROUNDS = 2  # of a chunk while it is learnt from
-MOST = 10.0  # times the mass that a sample known in part is likely to have, that one atom may have
+MOST = 10.0  # times the mass that a sample with missing entries is likely to have, that one component may have
 HALVINGS = 30
 STIFFER = 4.0
 SUFFICIENT = 1e-4  # of the decrease that the slope promises
+BLOCK, MOST_ENTRIES = 8192, 2**27  # samples solved side by side, and numbers of them or of their matrices
 
 
-class Problem:
-    """Samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ."""
+class _Namespace:
+    """PyTorch as the array namespace of the divergences' formulas, some of whose arguments may be plain numbers.
+
+    Numbers are never sent to the device, where one would wait for them.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def maximum(x: Any, y: Any) -> Any:
+        return torch.clamp(x, min=y) if isinstance(x, torch.Tensor) else torch.clamp(y, min=x)
+
+    @staticmethod
+    def minimum(x: Any, y: Any) -> Any:
+        return torch.clamp(x, max=y) if isinstance(x, torch.Tensor) else torch.clamp(y, max=x)
+
+    @staticmethod
+    def where(condition: Any, x: Any, y: Any) -> Any:
+        if not isinstance(y, torch.Tensor):
+            return torch.masked_fill(x, ~condition, y)
+        return torch.where(condition, x, y) if isinstance(x, torch.Tensor) else torch.masked_fill(y, condition, x)
+
+
+xp = _Namespace()
+
+
+class DeviceProblem:
+    """The coefficient problems of samples X (n, F) in internal units.
+
+    ``present`` are the weights of their entries, if they differ.
+    """
 
     def __init__(self, divergence: Divergence, X: Any, W: Any, box: Box, penalty: Penalty, present: Any = None) -> None:
         self.divergence: Any = divergence  # a separable one
@@ -37,10 +76,10 @@ class Problem:
         self.shared = divergence.quadratic and present is None  # do all samples have one matrix?
         self._products: Any = None
 
-    def rows(self, some: Any) -> Problem:
-        """The same problem for some of the samples."""
+    def rows(self, some: Any) -> DeviceProblem:
+        """Return the problems of some of the samples."""
         present = None if self.present is None else self.present[some]
-        part = Problem(self.divergence, self.X[some], self.W, self.box, self.penalty, present)
+        part = DeviceProblem(self.divergence, self.X[some], self.W, self.box, self.penalty, present)
         part._products = self.products
         return part
 
@@ -52,35 +91,35 @@ class Problem:
         return self._products
 
     def fit(self, H: Any) -> Any:
-        """Y = HW."""
+        """Return Y = HW."""
         return H @ self.W
 
     def losses(self, Y: Any) -> Any:
-        """d(x || y) per sample."""
+        """Return d(x || y) per sample."""
         values = self.divergence.d(xp, self.X, Y)
         return (values if self.present is None else values * self.present).sum(dim=1)
 
     def objective(self, H: Any, Y: Any) -> Any:
-        """With the penalty."""
+        """Return d(x || y) with the penalty, per sample."""
         losses = self.losses(Y)
         if not self.penalty:
             return losses
         return losses + 0.5 * self.penalty.l2 * (H * H).sum(dim=1) + self.penalty.l1 * H.sum(dim=1)
 
     def model(self, Y: Any, newton: bool = False) -> tuple[Any, Any]:
-        """Slopes and curvatures at the fits."""
+        """Return slopes and curvatures at the fits."""
         slope, curvature = self.divergence.modelled(xp, self.X, Y, newton)
         return (slope, curvature) if self.present is None else (slope * self.present, curvature * self.present)
 
     def matrices(self, C: Any) -> Any:
-        """Those of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
+        """Return the matrices of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
         M = self.products.clone() if self.shared else unpacked(C @ self.products.T, len(self.W))
         if self.penalty.l2:
             torch.diagonal(M, dim1=1, dim2=2).add_(self.penalty.l2)
         return M
 
     def minimised(self, H: Any, Y: Any, newton: bool = False, stiffer: Any = None, polish: bool = True) -> Any:
-        """Where the quadratic models at H, which has the fits Y, are least.
+        """Return where the quadratic models at H, which has the fits Y, are least.
 
         ``stiffer`` are factors (n, 1) of the curvatures, if there are any; without ``polish``, rounding is not mended.
         """
@@ -94,13 +133,13 @@ class Problem:
         return solve(self.matrices(C), b, H, self.box.low, self.high, polish)
 
     def gradient(self, H: Any, Y: Any) -> Any:
-        """The slopes of the objective in h: (n, K)."""
+        """Return the slopes of the objective in h: (n, K)."""
         gradient = self.model(Y)[0] @ self.W.T
         return gradient + self.penalty.l2 * H + self.penalty.l1 if self.penalty else gradient
 
     @property
     def mass(self) -> Any:
-        """sum_f W_kf per atom, or by the weights of a sample's entries: (K,) or (n, K)."""
+        """sum_f W_kf per component, or by the weights of a sample's entries: (K,) or (n, K)."""
         return self.W.sum(dim=1) if self.present is None else self.present @ self.W.T
 
     @property
@@ -115,7 +154,7 @@ class Problem:
 
     @property
     def high(self) -> Any:
-        """What coefficients may not exceed; of samples known in part, what an atom can carry of them."""
+        """The upper bounds of the coefficients; where entries are missing, as much as a component can carry."""
         if self.present is None:
             return self.box.high
         mass, weight = self.W.sum(dim=1), self.present.sum(dim=1)
@@ -124,14 +163,14 @@ class Problem:
         return torch.clamp(most, max=self.box.high)
 
     def start(self) -> Any:
-        """The same coefficient for all atoms, such that the fit has the sample's mass."""
+        """Return one coefficient for all components, such that the fit has the sample's mass."""
         level = self.totals / positive(self.mass.sum(dim=-1))
         H = level[:, None].expand(-1, len(self.W)).clone()
         return torch.clamp(H, self.box.low, self.box.high)
 
 
-def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
-    """Coefficients that are good enough to learn from, their fits and losses.
+def hurried(problem: DeviceProblem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
+    """Return coefficients that are good enough to learn from, their fits and losses.
 
     A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
     """
@@ -163,8 +202,8 @@ def hurried(problem: Problem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any,
     return H, Y, problem.losses(Y) if problem.penalty else f
 
 
-def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
-    """Coefficients until no more than ``tol`` of d(x || 2x) is left to gain, and which samples have got there.
+def precise(problem: DeviceProblem, tol: float, max_iter: int) -> tuple[Any, Any]:
+    """Return coefficients when at most ``tol`` of d(x || 2x) is left to gain, and which samples have got there.
 
     The bound is that of ``onmf.coefficients.base``; as there, a step that promises less than rounding can tell is the
     last. Convex divergences have Newton's curvatures, the others those of the dictionary's models.
@@ -202,33 +241,90 @@ def precise(problem: Problem, tol: float, max_iter: int) -> tuple[Any, Any]:
     return H, converged
 
 
-def _remaining_gain(problem: Problem, H: Any, G: Any) -> Any:
-    """A first-order bound on f(h) - min f per sample."""
+def _remaining_gain(problem: DeviceProblem, H: Any, G: Any) -> Any:
+    """Return a first-order bound on f(h) - min f per sample."""
     reach = problem.totals[:, None] / positive(problem.mass)
     down = torch.clamp(G, min=0) * (H - problem.box.low)
     up = torch.clamp(-G, min=0) * torch.minimum(torch.maximum(reach - H, H), problem.box.high - H)
     return (down + up).sum(dim=1)
 
 
+@dataclass(frozen=True)
+class SolvedBlock:
+    """The coefficients H (n, K) and losses of a block of samples."""
+
+    rows: slice
+    H: Any
+    losses: Any
+    unsolved: int  # samples that have not converged
+    raised: int  # entries outside the domain
+
+
+@dataclass(frozen=True)
+class DeviceSolver:
+    """A dictionary and all else that the coefficients of samples depend on."""
+
+    W: Any  # (K, F)
+    divergence: Divergence  # in the data's units
+    inside: Divergence  # in internal ones
+    units: Units
+    box: Box
+    penalty: Penalty
+    tol: float
+    max_iter: int
+
+    def solved(self, X: Any, device: str) -> Iterator[SolvedBlock]:
+        """Yield precise coefficients of samples or of a tensor, block by block."""
+        K, F = self.W.shape
+        size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
+        W = to_device(self.W, device)
+        first, scarce = 0, False
+        while first < X.shape[0]:
+            rows = slice(first, min(first + size, X.shape[0]))
+            try:
+                found = self._block(X[rows], rows, W)
+            except torch.cuda.OutOfMemoryError:
+                if scarce:
+                    raise MemoryError(
+                        f"the memory of {device} is full; free some of it, or leave device out to compute on the "
+                        "processor."
+                    ) from None
+                size, scarce = max(1, size // 8), True
+                torch.cuda.empty_cache()
+                log.warning("The memory of %s is full; continuing with an eighth of the samples at a time.", device)
+                continue
+            yield found
+            first = rows.stop
+
+    def _block(self, X: Any, rows: slice, W: Any) -> SolvedBlock:
+        there = moved(X, W.device, W.dtype)
+        chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), self.units, self.divergence, W.dtype)
+        V, present = chunks[:]
+        problem = DeviceProblem(self.inside, V, W, self.box, self.penalty, present)
+        H, converged = precise(problem, self.tol, self.max_iter)
+        losses = problem.losses(problem.fit(H))
+        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(chunks.raised))
+
+
 def positive(x: Any) -> Any:
-    """Ones in place of zeros."""
+    """Return x with ones in place of zeros."""
     return x + (x <= 0)
 
 
 def packed(V: Any) -> Any:
-    """Products of any two of the K rows of V (K, m), each pair once: (K (K + 1) / 2, m)."""
+    """Return products of any two of the K rows of V (K, m), each pair once: (K (K + 1) / 2, m)."""
     first, second, _ = pairs(len(V), V.device)
     return V[first] * V[second]
 
 
 def unpacked(M: Any, K: int) -> Any:
-    """Packed symmetric matrices (n, K (K + 1) / 2) as (n, K, K)."""
+    """Return packed symmetric matrices (n, K (K + 1) / 2) as (n, K, K)."""
     return M.index_select(1, pairs(K, M.device)[2]).view(-1, K, K)
 
 
 @cache  # recordings read them where they are
 def pairs(K: int, device: Any) -> tuple[Any, Any, Any]:
-    """The rows and columns of packed entries, and the packed place of every entry of a whole matrix."""
+    """Return the rows and columns of packed entries, and the packed place of every entry of a whole matrix."""
     first, second = torch.triu_indices(K, K, device=device)
     places = torch.empty((K, K), dtype=torch.int64, device=device)
     places[first, second] = places[second, first] = torch.arange(len(first), device=device)

@@ -7,23 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import scipy
 import torch
 
-from onmf._support.device_rows import Resident
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
 from onmf.model.units import FLOOR, Units
-from onmf.model.validation import refuse_broken_structure
-from onmf.samples import Samples
-
-STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
-ROOM = 0.5  # of a GPU's free memory that data may take to stay there
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DeviceRows:
     """Samples (n, F) on a device: a dense tensor, perhaps with weights of its entries, or compressed rows."""
 
     values: Any  # (n, F), or those that are stored
@@ -37,6 +30,11 @@ class Rows:
     @property
     def device(self) -> Any:
         return self.values.device
+
+    @property
+    def sparse(self) -> bool:
+        """Are the rows compressed?"""
+        return self.starts is not None
 
     @cached_property
     def _extremes(self) -> tuple[float, float]:
@@ -52,17 +50,17 @@ class Rows:
 
     @cached_property
     def zeros(self) -> bool:
-        """Has it entries that are zero, among those that count?"""
+        """Are there entries that are zero, among those that count?"""
         if self.present is not None:
             return bool(((self.values == 0) & (self.present > 0)).any())
         return self.values.numel() < self.shape[0] * self.shape[1] or self._extremes[0] == 0
 
     @cached_property
     def empty(self) -> Any:
-        """Which samples have no entry above zero."""
-        if self.starts is None and self.present is None and not self.zeros:
+        """The samples without an entry above zero, as a mask."""
+        if not self.sparse and self.present is None and not self.zeros:
             return torch.zeros(self.shape[0], dtype=torch.bool, device=self.device)
-        if self.starts is None:
+        if not self.sparse:
             return (self.values if self.present is None else self.values * self.present).amax(dim=1) <= 0
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
         return counts.index_add_(0, self._row_of_each(), (self.values > 0).to(torch.int64)) == 0
@@ -71,8 +69,8 @@ class Rows:
         return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), torch.diff(self.starts))
 
     def take(self, rows: Any) -> tuple[Any, Any]:
-        """Some of them, dense, and the weights of their entries."""
-        if self.starts is None:
+        """Return some of the samples, dense, and the weights of their entries."""
+        if not self.sparse:
             return self.values[rows], None if self.present is None else self.present[rows]
         first = self.starts[:-1][rows]
         lengths = self.starts[1:][rows] - first
@@ -86,80 +84,27 @@ class Rows:
         return X, None
 
     def entries(self, rows: Any) -> Entries:
-        """Some of them, compressed."""
-        if self.starts is None:
+        """Return some of the samples, compressed."""
+        if not self.sparse:
             return Entries.of_dense(self.values[rows])
         return Entries.of_rows(self.values, self.columns, self.starts, rows, self.shape)
 
     def host(self, rows: Any) -> Any:
-        """Some of them as NumPy or SciPy has them."""
+        """Return some of the samples as an array or a sparse matrix."""
         if self.given is not None:
             return self.given[rows]
-        if self.starts is None:
+        if not self.sparse:
             return self.values[torch.as_tensor(rows, device=self.device)].cpu().numpy()
         parts = (self.values, self.columns, self.starts)
         X = scipy.sparse.csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=self.shape)
         return X[rows]
 
 
-def moved(batch: Any, device: Any, dtype: Any = None) -> Rows:
-    """A batch of the learner's on a device: samples, an array, a sparse matrix, or a tensor."""
-    if isinstance(batch, torch.Tensor):
-        values = batch.detach().to(device, dtype or (batch.dtype if batch.dtype == torch.float64 else torch.float32))
-        return Rows(values, (values.shape[0], values.shape[1]))
-    if isinstance(batch, Samples) and batch.masked:
-        whole = batch.densified()
-        values, present = (to_device(part, device, dtype) for part in (whole.matrix, whole.entry_weights))
-        return Rows(values, whole.shape, present)
-    batch = batch.matrix if isinstance(batch, Samples) else batch
-    if scipy.sparse.issparse(batch):
-        refuse_broken_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
-        X = batch.tocsr()
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        values, starts, columns = (to_device(part, device) for part in (X.data, X.indptr, X.indices))
-        values = values if dtype is None else values.to(dtype)
-        longest = int(np.diff(X.indptr).max(initial=0))
-        return Rows(values, X.shape, starts=starts.long(), columns=columns, longest=longest)
-    values = to_device(batch, device, dtype)
-    return Rows(values, (values.shape[0], values.shape[1]))
-
-
-def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
-    """An array as a tensor there; what is large goes through pinned memory, copied while the last part is sent."""
-    given = torch.from_numpy(np.ascontiguousarray(X if X.flags.writeable else X.copy()))
-    device = torch.device(device)
-    if device.type != "cuda" or given.nbytes <= STAGE:
-        return given.to(device, dtype or given.dtype)
-    there = torch.empty(given.shape, dtype=given.dtype, device=device)
-    rows = max(1, STAGE // max(1, given[0].nbytes))
-    stages = [torch.empty((rows, *given.shape[1:]), dtype=given.dtype, pin_memory=True) for _ in range(2)]
-    sent = [torch.cuda.Event() for _ in range(2)]
-    for number, first in enumerate(range(0, len(given), rows)):
-        stage, event = stages[number % 2], sent[number % 2]
-        event.synchronize()
-        part = given[first : first + rows]
-        stage[: len(part)].copy_(part)
-        there[first : first + len(part)].copy_(stage[: len(part)], non_blocking=True)
-        event.record(torch.cuda.current_stream(device))
-    torch.cuda.current_stream(device).synchronize()
-    return there if dtype is None else there.to(dtype)
-
-
-def fits(X: Any, device: str) -> bool:
-    """Can an array or sparse matrix stay on the device while it is learnt from?"""
-    if torch.device(device).type != "cuda":
-        return True
-    size = X.data.nbytes * 6 if scipy.sparse.issparse(X) else X.nbytes
-    return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
-
-
 @dataclass
 class Chunks:
     """The samples of a batch that are learnt from, in internal units."""
 
-    rows: Rows
+    rows: DeviceRows
     numbers: Any  # which of the rows, in which order: a tensor
     units: Units
     divergence: Divergence  # in the data's units
@@ -170,14 +115,23 @@ class Chunks:
         return len(self.numbers)
 
     def __getitem__(self, part: slice) -> tuple[Any, Any]:
-        """Samples and the weights of their entries."""
+        """Return samples and the weights of their entries, and count what is raised."""
         X, present = self.rows.take(self.numbers[part])
         X, raised = inside(X.to(self.dtype), present, self.units, self.divergence)
         self.raised = self.raised + raised
         return X, None if present is None else present.to(self.dtype)
 
+    def uncounted(self, part: slice) -> tuple[Any, Any]:
+        """Return samples that are counted when they are learnt from, and the weights of their entries."""
+        return replace(self)[part]
+
+    @property
+    def filled(self) -> Any:
+        """The places of the samples that are not empty."""
+        return torch.nonzero(~self.rows.empty[self.numbers])[:, 0]
+
     def entries(self, part: slice) -> Entries:
-        """Samples by their entries above zero, for divergences whose data may contain zeros."""
+        """Return samples by their entries above zero, for divergences whose data may contain zeros."""
         if self.units.clip is not None and self.units.clip[0] > 0:  # nothing is zero then
             return Entries.of_dense(self[part][0])
         found = self.rows.entries(self.numbers[part])
@@ -186,7 +140,7 @@ class Chunks:
 
 
 def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[Any, Any]:
-    """``Units.inside`` of dense samples: clipped, in internal units, and raised into the divergence's domain."""
+    """Return dense samples as ``Units.inside`` does: clipped, in internal units, raised into the domain."""
     if units.clip is not None:
         X = torch.clamp(X, *(min(bound, torch.finfo(X.dtype).max) for bound in units.clip))
     X = X / units.scale
@@ -200,12 +154,3 @@ def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[
     least = (FLOOR * torch.clamp(mean, min=units.mean / units.scale)).to(X.dtype)
     short = least > X if present is None else (least > X) & (present > 0)
     return torch.maximum(X, least), short.sum()
-
-
-def chosen(batch: Samples, device: str) -> tuple[Rows, Any]:
-    """A batch on the device, and the numbers of its rows there."""
-    there = batch.matrix
-    if isinstance(there, Resident):
-        return there.data, torch.as_tensor(there.rows, device=there.data.device)
-    rows = moved(batch, device)
-    return rows, torch.arange(rows.shape[0], device=rows.device)

@@ -11,27 +11,27 @@ from onmf._support.wording import counted
 
 
 def is_tensor(X: Any) -> bool:
-    """A tensor of PyTorch's? Whoever has one has imported it."""
+    """Is X a tensor of PyTorch's? Whoever has one has imported it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(X, torch.Tensor)
 
 
 def as_array(X: Any) -> Any:
-    """The tensor as an array on the host, in the type that it is computed with."""
+    """Return the tensor as an array on the host, in the type that it is computed with."""
     import torch
 
     return X.detach().to("cpu", torch.float64 if X.dtype == torch.float64 else torch.float32).numpy()
 
 
 def dtype_of(X: Any) -> np.dtype[Any]:
-    """In which its samples are computed with: single precision, unless they are in double."""
+    """Return the type that its samples are computed with: single precision, unless they are in double."""
     import torch
 
     return np.dtype(np.float64 if X.dtype == torch.float64 else np.float32)
 
 
 def require_samples(X: Any, device: str | None, n_features: int | None = None) -> None:
-    """Refuse a tensor that is no matrix of real numbers, or that lies where nothing is computed."""
+    """Raise an error for a tensor that is no matrix of real numbers, or that lies where nothing is computed."""
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples by features; got a tensor of shape {tuple(X.shape)}.")
     if X.is_complex() or X.is_sparse or X.layout.__str__() != "torch.strided":

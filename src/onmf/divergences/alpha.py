@@ -44,14 +44,6 @@ class AlphaFamily(Separable):
         """1 / alpha; for alpha <= 0 the positive part of the derivative is another one."""
         return None if self.alpha_order is None else 1.0 / self.alpha_order
 
-    def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """y phi_alpha(x/y)."""
-        return y * phi(xp, self.alpha, x / y)
-
-    def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """phi(u) - u phi'(u) = (1 - u^alpha) / alpha at u = x/y."""
-        return -deformed_log(xp, self.alpha, x / y)
-
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """1/y: the curvature at y = x."""
         return 1.0 / y
@@ -105,6 +97,14 @@ class Alpha(AlphaFamily, name="alpha"):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", order("alpha", self.alpha))
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """y phi_alpha(x/y)."""
+        return y * phi(xp, self.alpha, x / y)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """phi(u) - u phi'(u) = (1 - u^alpha) / alpha at u = x/y."""
+        return -deformed_log(xp, self.alpha, x / y)
 
     def special_case(self) -> Divergence:
         cases = {0.5: Hellinger(), 1.0: KullbackLeibler()}

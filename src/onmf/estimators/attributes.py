@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from onmf import divergences, methods
-from onmf._support.constants import Constants
+from onmf._support.registry import Constants
 from onmf.learner import Fitted
 from onmf.model.sets import Sets
 

@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.checks import require_at_least, require_whole
-from onmf._support.seeds import require_seed
+from onmf._support.checks import require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
@@ -29,7 +28,7 @@ from onmf.estimators.messages import NOTHING_IMPLICIT, printer
 from onmf.estimators.streaming import OnBad, Sent, is_distributed, solve_rows
 from onmf.insight.topics import leading, ranked
 from onmf.learner import Fitted, Progress
-from onmf.learner.usage import proportions
+from onmf.learner.learned import proportions
 from onmf.model.sets import Sets
 from onmf.model.units import checked_clip
 from onmf.model.validation import refuse_bad_entries, refuse_infinite

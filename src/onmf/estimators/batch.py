@@ -14,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.checks import require_at_least, require_whole
-from onmf._support.seeds import generators
+from onmf._support.checks import generators, require_at_least, require_whole
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute

@@ -69,8 +69,7 @@ class Inference:
         """Return H (n, K) of checked samples, or of a tensor."""
         H = np.empty((X.shape[0], len(self.fitted.state.W)), dtype=_precision(X))
         if self.device is None:
-            X = on_host(X)
-            for rows, found, _ in self.solved(X):
+            for rows, found, _ in self.solved(_samples(X)):
                 H[rows] = found
         else:
             for block in self._solved_on_device(self.device, X):
@@ -95,7 +94,7 @@ class Inference:
             for block in self._solved_on_device(self.device, X):
                 yield block.rows, block.losses.cpu().numpy().astype(np.float64)
             return
-        for rows, H, problem in self.solved(on_host(X)):
+        for rows, H, problem in self.solved(_samples(X)):
             with threads.taken_from_blas():
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             yield rows, losses
@@ -157,7 +156,7 @@ class Inference:
         self._warn(raised, unsolved, X.shape[0])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
-        from onmf.device.solving import Solver  # PyTorch is there, but not for everybody
+        from onmf.device.problem import DeviceSolver  # PyTorch is there, but not for everybody
 
         fitted, box = self.fitted, self.box
         if not fitted.divergence.separable or not isinstance(box, Box):
@@ -166,7 +165,7 @@ class Inference:
             require_weighs_entries(fitted.divergence)
         W = fitted.state.W.astype(_precision(X), copy=False)
         sets = fitted.units, box, self.penalty
-        solver = Solver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
+        solver = DeviceSolver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
         raised = unsolved = 0
         for block in solver.solved(X, device):
             found, numbers = block.H, _numbers(block.rows)
@@ -194,6 +193,11 @@ class Inference:
 def on_host(X: Any) -> Any:
     """Return a tensor as an array in the host's memory, and anything else as it is."""
     return as_array(X) if is_tensor(X) else X
+
+
+def _samples(X: Any) -> Samples:
+    """Return checked samples as they are, and a tensor as samples in the host's memory."""
+    return X if isinstance(X, Samples) else Samples(on_host(X))
 
 
 def like(X: Any, result: Any) -> Any:

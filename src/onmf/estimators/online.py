@@ -15,8 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
-from onmf._support.checks import require_whole
-from onmf._support.seeds import generators
+from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
@@ -455,7 +454,7 @@ class OnlineNMF(NMF):
         X, features = self._validated(X, reset=True)
         warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
         if device is not None and self._stays(weights):
-            from onmf.device.samples import fits  # PyTorch is there, but not for everybody
+            from onmf.device.transfer import fits  # PyTorch is there, but not for everybody
 
             if fits(X, device):
                 return _on_device(X, device, X.dtype), features
@@ -484,8 +483,7 @@ class OnlineNMF(NMF):
 
 def _on_device(X: Any, device: str, dtype: Any) -> Source:
     """Return X as a source that stays on a device over all passes."""
-    from onmf.device.samples import moved
-    from onmf.device.source import RowsOnDevice
+    from onmf.device.transfer import RowsOnDevice, moved
 
     there = moved(X, device)
     there = there if is_tensor(X) else replace(there, given=X)  # which is there anyway

@@ -26,8 +26,8 @@ from onmf.distributed.partitions import DaskData, Raw
 from onmf.estimators.inference import BLOCK
 from onmf.insight.topics import Coherence
 from onmf.learner import Usage
+from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
-from onmf.learner.usage import proportions
 from onmf.model.validation import DataError, refuse_bad_entries
 from onmf.samples import Samples, as_samples
 

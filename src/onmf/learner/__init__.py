@@ -9,12 +9,11 @@ from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.guarantee import guarantee
 from onmf.learner.initialise import begin, continued
-from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped
+from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, Usage
 from onmf.learner.position import Opened, Position, Standing
 from onmf.learner.resume import require_features, require_position, require_standing
 from onmf.learner.run import run
-from onmf.learner.step import Progress, step, taught, told
-from onmf.learner.usage import Usage
+from onmf.learner.update import Progress, step, taught, told
 
 __all__ = [
     "Coverage",

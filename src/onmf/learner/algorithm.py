@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from onmf.divergences import Divergence
-from onmf.model.state import State
+from onmf.model.state import BatchResult
 
 
 class Engine(Protocol):
@@ -36,17 +34,6 @@ class Engine(Protocol):
 
     def result(self) -> BatchResult:
         """Return what the batch did."""
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
-
-    state: State
-    divergence: Divergence  # as it was, or adapted to the residuals; in internal units
-    loss: float
-    first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
-    H: Any  # the coefficients of its samples, each found with the W of its time: an array, or a tensor on a device
 
 
 def learn(engine: Engine) -> BatchResult:

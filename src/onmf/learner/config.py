@@ -12,7 +12,7 @@ from onmf._support.checks import require_whole
 from onmf.device.choose_device import named
 from onmf.divergences import Divergence
 from onmf.learner.initial_dictionary import require_init
-from onmf.methods import EM, Choice, Method
+from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
 from onmf.model.fixed import count, require_known
 from onmf.model.penalty import NO_PENALTIES, Penalties
@@ -116,7 +116,7 @@ def require_served(
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
             "use 'auto'."
         )
-    if recipe.device is not None and masked and isinstance(method, EM):
+    if recipe.device is not None and masked and not method.masked_on_device:
         raise ValueError(
             f"method {method.name!r} learns from samples with missing entries on the processor only; use method "
             "'auto', or leave device out."

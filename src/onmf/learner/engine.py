@@ -10,14 +10,13 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver
+from onmf.coefficients.losses import adapted
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.learner import exchange
-from onmf.learner.algorithm import BatchResult
-from onmf.methods import Method
+from onmf.methods import Method, exchange
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
 from onmf.model.sets import Box, Simplex
-from onmf.model.state import State
+from onmf.model.state import BatchResult, State
 from onmf.samples import Samples
 
 
@@ -140,17 +139,6 @@ class HostEngine:
 
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
-        state = replace(self.state, W=np.ascontiguousarray(self.state.W), memory=self.state.memory | self.old)
+        state = replace(self.state, W=np.ascontiguousarray(self.state.W), memory=dict(self.state.memory) | self.old)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)
-
-
-def adapted(divergence: Divergence, X: Samples, Y: Array, share: float) -> Divergence:
-    """Return the divergence with a parameter that follows the residuals moved by ``share`` towards those of X."""
-    residuals = np.abs(X.values - Y)
-    if not X.masked and X.sample_weight is None:
-        return divergence.adapted(residuals, None, float(X.mean()), share)
-    weights = X.spread(np.ones(len(X)) if X.sample_weight is None else X.sample_weight)
-    weights = (weights * X.weighed(np.ones_like(X.values))).astype(X.dtype)
-    counted = Samples(X.matrix, weights, None, "missing")
-    return divergence.adapted(residuals, weights, float(counted.mean()), share)

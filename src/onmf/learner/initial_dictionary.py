@@ -55,7 +55,8 @@ def initial_dictionary(
 def require_init(init: Any) -> None:
     """Refuse what is neither the name of a rule nor an array of numbers, even where a model has long been begun."""
     if not isinstance(init, str):
-        _numbers(init, np.dtype(np.float64))
+        if _numbers(init, np.dtype(np.float64)).ndim != 2:
+            raise ValueError(f"init must be one of {', '.join(INITS)} or an array of shape (K, F), got {init!r}.")
     elif init not in INITS:
         raise ValueError(f"unknown init {init!r}; choose one of {', '.join(INITS)}, or give an array of shape (K, F).")
 

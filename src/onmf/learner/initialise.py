@@ -15,9 +15,8 @@ from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.initial_dictionary import initial_dictionary
-from onmf.learner.learned import Coverage, Learned
+from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.update import faults_of_batch
-from onmf.learner.usage import Usage
 from onmf.model.fixed import beside, known_atoms, require_fittable
 from onmf.model.units import Units
 from onmf.samples import Samples
@@ -47,7 +46,8 @@ def begin(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
     shape = recipe.n_components, batch.shape[1]
-    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples)
+    on_device = recipe.device is not None
+    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples, on_device)
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_known:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
@@ -68,7 +68,7 @@ def begin(
         problem = Problem(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
     if recipe.remembered:
-        state = replace(state, memory=state.memory | recipe.remembered.start(state.W))
+        state = replace(state, memory=dict(state.memory) | recipe.remembered.start(state.W))
     adaptive = recipe.divergence.adaptive
     return Learned(
         state=state,

@@ -23,12 +23,11 @@ import numpy as np
 from onmf._support import threads
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
-from onmf.learner import exchange
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.learned import History, Learned, Skipped
 from onmf.learner.update import News, as_begun, faults_of_batch, inside, learnt, unlearnable
-from onmf.methods import Method
+from onmf.methods import Method, exchange
 from onmf.model.sets import Simplex
 from onmf.model.state import State, Sums
 from onmf.model.validation import DataError

@@ -17,7 +17,7 @@ from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped
 from onmf.learner.position import Marks, Position
 from onmf.learner.resume import Leg, legs, require_same_past
-from onmf.learner.step import Progress, step
+from onmf.learner.update import Progress, step
 from onmf.model.validation import DataError, refuse_bad_entries
 
 
@@ -100,7 +100,7 @@ def run(
             marks, asked = Marks(reading.marked), clock + read
             batches = cuts(leg.source, reading, order, fault, size, begins)
             if recipe.device is not None and leg.source.rewinds and not (leg.source.resident or reading.skip_bad):
-                from onmf.device.prefetch import sent_ahead  # PyTorch is there, but not for everybody
+                from onmf.device.transfer import sent_ahead  # PyTorch is there, but not for everybody
 
                 batches = sent_ahead(batches, recipe.device)
             with closing(batches):

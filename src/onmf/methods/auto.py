@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from onmf.divergences import Divergence
 from onmf.methods.base import Choice, Method
@@ -21,8 +22,10 @@ class Auto(Choice, name="auto"):
     zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Of samples
     that are known in part, the surrogate always: it comes nearer to what is missing.
 
-    The constants are those that all of them have.
+    Where PyTorch computes, em below 8 %. The constants are those that all of them have.
     """
+
+    on_device: ClassVar[bool] = True
 
     tau: int | None = None  # None: chunks that grow, as suits the method
     forgetting: float = 0.0
@@ -31,9 +34,14 @@ class Auto(Choice, name="auto"):
     def __post_init__(self) -> None:
         self._made(Surrogate), self._made(EM)  # they check the constants
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
-        if divergence.alpha_order is None or batch.masked or batch.density >= FEW_ENTRIES:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
+        few = FEW_ON_DEVICE if on_device else FEW_ENTRIES
+        if divergence.alpha_order is None or batch.masked or batch.density >= few:
             return self._made(Surrogate).chosen(divergence, K, batch, n_samples)
+        if on_device:  # where there is no sparse surrogate
+            return self._made(EM)
         curved = batch.density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * batch.shape[1] * K * (K + 1)
         return self._made(SparseSurrogate if curved else EM)
 
@@ -41,20 +49,9 @@ class Auto(Choice, name="auto"):
         """The surrogate: the others make multiplicative steps, which do not keep a sum."""
         return self._made(Surrogate)
 
-    def for_device(self) -> Choice:
-        return OnDevice(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
-
     def continued(self, before: Method) -> Method:
         kinds = SparseSurrogate, EM, Surrogate
         return self._made(next((kind for kind in kinds if type(before) is kind), Surrogate)).continued(before)
 
-    def _made(self, kind: type[Surrogate] | type[EM]) -> Method:
+    def _made(self, kind: type[Surrogate] | type[EM] | type[SparseSurrogate]) -> Method:
         return kind(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
-
-
-class OnDevice(Auto):
-    """The same where PyTorch computes: em below 8 %, else the surrogate; the sparse surrogate is not there."""
-
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
-        few = divergence.alpha_order is not None and not batch.masked and batch.density < FEW_ON_DEVICE
-        return self._made(EM) if few else self._made(Surrogate).chosen(divergence, K, batch, n_samples)

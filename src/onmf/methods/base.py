@@ -14,7 +14,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
-from onmf._support.constants import Constants
+from onmf._support.registry import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
@@ -32,9 +32,12 @@ class Choice(Constants, kind="method"):
     """A method by its name and constants, or a rule that picks one when it sees the first batch."""
 
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
+    masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
 
     @abstractmethod
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         """The method for a dictionary of K components, by the first batch and the length of the data, if known."""
 
     def for_shares(self) -> Choice:
@@ -90,7 +93,9 @@ class Method(Choice):
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
         )
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         return self
 
     def continued(self, before: Method) -> Method:
@@ -194,7 +199,7 @@ class Method(Choice):
 
     def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
         """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
-        return self.start(divergence, state.W, state.C, masked).memory
+        return dict(self.start(divergence, state.W, state.C, masked).memory)
 
     def require_sound(self, divergence: Divergence, state: State) -> None:
         """Refuse statistics that the method could not have made, as a damaged file may hold."""

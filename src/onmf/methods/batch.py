@@ -27,7 +27,7 @@ from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
-from onmf.methods.scales import resized
+from onmf.methods.penalised import resized
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.units import Units
 from onmf.samples import Samples

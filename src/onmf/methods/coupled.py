@@ -17,7 +17,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
-from onmf.methods.scales import carried, falling, resized
+from onmf.methods.penalised import carried, falling, resized
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 
@@ -87,7 +87,7 @@ def merged(A: Array, before: State, sums: Sums) -> State:
     """W minimised anew from the averages over all shards."""
     arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
     W, unit, fixed = arrays.pop("W"), arrays.pop("unit"), before.C.fixed
-    memory = before.memory | arrays
+    memory = dict(before.memory) | arrays
     if before.penalties:  # the bound is that of W in units of the shards' own
         memory, W = _in_units(memory, unit), W / unit[:, None]
     W[:fixed] = before.W[:fixed]  # to the bit

@@ -26,7 +26,7 @@ from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import PENALISED_EFFORT, Method
-from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
+from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
 from onmf.methods.penalised import divided
 from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
 from onmf.model.penalty import NO_PENALTIES, Penalties
@@ -43,25 +43,17 @@ WORK = 8e4  # weights that a thread divides at a time
 
 
 @dataclass(frozen=True, repr=False)
-class EM(Method, name="em"):
-    """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
-
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to
-    itself (None) the solver makes five, and two and four times as many once chunks weigh little: W settles where the
-    coefficients as they are found want it, a little off in loss if they are found in haste. Early on haste costs
-    little, since the dictionary moves on anyway.
-    """
+class Accumulating(Method):
+    """What em and the sparse surrogate share: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
 
     tau: int | None = None
     forgetting: float = 0.0
     max_iter: int | None = None
 
+    growing: ClassVar[Growing]
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
-    growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     keeps_known: ClassVar[bool] = True
-    on_device: ClassVar[bool] = True
-    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
     not_additive: ClassVar[str] = ""
     chunks_per_round: ClassVar[int] = 8
 
@@ -93,16 +85,8 @@ class EM(Method, name="em"):
             )
         return super().why_not(divergence, penalties, masked)
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
-        return batch if batch.sparse or batch.masked or batch.density >= FEW_ENTRIES else batch.sparsified()
-
     def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter or STEPS)
-
-    def visits(self, clock: float) -> int:
-        """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
-        return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
@@ -115,14 +99,19 @@ class EM(Method, name="em"):
         """That of the next n samples."""
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
-    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """Empty statistics. An atom of zeros, which no multiplicative step can leave, begins flat."""
+    def exchanges(self, divergence: Divergence) -> float:
+        """Bolder exchanges raised the loss on text: averages of many small steps take long to come round again."""
+        return EXCHANGE
+
+    def on_shard(self, shards: int) -> Method:
+        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
+
+    def _start(self, W: Array, C: DictionarySet, masked: bool) -> State:
+        """Empty statistics. A component of zeros, which no multiplicative step can leave, begins flat."""
         W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
-        divisor = (F, K) if masked else (K,)  # different samples have different features
         shapes: dict[str, tuple[int, ...]] = {
-            "N": (F, K),
-            "D": divisor,
+            "D": (F, K) if masked else (K,),  # different samples have different features
             "size": (F,),
             "entries": (2,),
             "evidence": (1,),
@@ -130,6 +119,35 @@ class EM(Method, name="em"):
             "squares": (K,),  # avg h^2, by which l2_coefficients prices a change of units
         }
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
+
+
+@dataclass(frozen=True, repr=False)
+class EM(Accumulating, name="em"):
+    """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
+
+    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to
+    itself (None) the solver makes five, and two and four times as many once chunks weigh little: W settles where the
+    coefficients as they are found want it, a little off in loss if they are found in haste. Early on haste costs
+    little, since the dictionary moves on anyway.
+    """
+
+    growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
+    on_device: ClassVar[bool] = True
+    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
+
+    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+        """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
+        return batch if batch.sparse or batch.masked or batch.density >= FEW_ENTRIES else batch.sparsified()
+
+    def visits(self, clock: float) -> int:
+        """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
+        return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
+
+    def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
+        state = self._start(W, C, masked)
+        memory = dict(state.memory)
+        memory["N"] = np.zeros(state.W.shape[::-1], dtype=W.dtype)
+        return replace(state, memory=memory)
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
@@ -199,18 +217,11 @@ class EM(Method, name="em"):
         memory["squares"] = memory["squares"] * np.square(s)
         return W_new.T if feasible else C.project(W_new.T), memory
 
-    def exchanges(self, divergence: Divergence) -> float:
-        """Bolder exchanges raised the loss on text: averages of many small steps take long to come round again."""
-        return EXCHANGE
-
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         D = state.memory["D"] @ T.T
         N = np.ascontiguousarray(W.T ** order_of(divergence) * D)
         squares = np.square(T) @ state.memory["squares"]
-        return replace(state, W=W, memory=state.memory | {"N": N, "D": D, "squares": squares})
-
-    def on_shard(self, shards: int) -> Method:
-        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
+        return replace(state, W=W, memory=dict(state.memory) | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """N and D in the units that the atoms had before; size and entries as what the new samples have added."""

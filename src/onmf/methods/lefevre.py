@@ -54,7 +54,9 @@ class Lefevre(Method, name="lefevre"):
             return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
         return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         if self.N is None and n_samples is None:
             raise ValueError(
                 "lefevre needs N, the number of samples after which the past weighs r, since partial_fit and streams "

@@ -13,6 +13,8 @@ squares, are averaged alike; the last stays zero without penalties, which alone 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from onmf._support import threads
@@ -50,7 +52,7 @@ def empty(divergence: Divergence, W: Array, max_memory: float, masked: bool) -> 
     return memory
 
 
-def blocks(memory: dict[str, Array]) -> list[slice]:
+def blocks(memory: Mapping[str, Array]) -> list[slice]:
     """As many features at a time as have their matrices in a core's cache while they are averaged and swept."""
     F, size = memory["b"].shape[1], 256
     if "A" in memory:
@@ -58,7 +60,7 @@ def blocks(memory: dict[str, Array]) -> list[slice]:
     return threads.blocks(F, size)
 
 
-def matrices(memory: dict[str, Array], f: slice) -> Array:
+def matrices(memory: Mapping[str, Array], f: slice) -> Array:
     """The packed matrices of some features, which must be a block of ``blocks``: a view (packed, features)."""
     packed = memory["A"].size // memory["b"].shape[1]
     return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
@@ -138,11 +140,16 @@ def rebase(memory: dict[str, Array]) -> None:
     While no sample uses an atom, its weights go where the residuals are, divided by next to nothing: without this,
     the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
     """
-    power = np.round(np.log2(memory["unit"]))
-    power = np.where(np.abs(power) > DISTANT, power, 0.0)
+    power = distant(memory["unit"])
     if power.any():
         memory["base"] = memory["base"] + power
         change_units(memory, np.exp2(power).astype(memory["unit"].dtype))
+
+
+def distant(unit: Array) -> Array:
+    """Return the powers of two by which units are far from one; zeros where they are not."""
+    power = np.round(np.log2(unit))
+    return np.where(np.abs(power) > DISTANT, power, 0.0)
 
 
 def change_units(memory: dict[str, Array], s: Array) -> None:
@@ -164,11 +171,11 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
             matrices(memory, f)[...] *= products
 
 
-def recombined(memory: dict[str, Array], T: Array) -> dict[str, Array]:
+def recombined(memory: Mapping[str, Array], T: Array) -> dict[str, Array]:
     """The statistics of coefficients T h, the units being as they were."""
     unit = memory["unit"]
     T = T * unit / unit[:, None]
-    new = memory | {"b": T @ memory["b"], "mass": T @ memory["mass"], "squares": np.square(T) @ memory["squares"]}
+    new = dict(memory) | {"b": T @ memory["b"], "mass": T @ memory["mass"], "squares": np.square(T) @ memory["squares"]}
     if "S" in memory:
         new["S"] = T @ memory["S"] @ T.T
     if "a" in memory:

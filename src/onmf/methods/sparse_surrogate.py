@@ -27,9 +27,9 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.em import EM, coefficient_sums, order_of, ratios, square_sums, visits_worth
-from onmf.methods.evidence import evidence_between, evidence_merged, evidence_with, floor
-from onmf.methods.scales import carried, falling, resized
+from onmf.methods.em import Accumulating, coefficient_sums, order_of, ratios, square_sums, visits_worth
+from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
+from onmf.methods.penalised import carried, falling, resized
 from onmf.methods.schedules import Growing
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
@@ -46,7 +46,7 @@ News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's e
 
 
 @dataclass(frozen=True, repr=False)
-class SparseSurrogate(EM, name="sparse_surrogate"):
+class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     """tau samples per update (None: 200 at first, later a twentieth of those seen, at most 500).
 
     ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as
@@ -54,7 +54,6 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
-    on_device: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
     def stored(self, divergence: Divergence, batch: Samples) -> Samples:
@@ -70,9 +69,8 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
-        state = super().start(divergence, W, C, masked)
+        state = self._start(W, C, masked)
         memory, (K, F) = dict(state.memory), W.shape
-        del memory["N"]
         memory["A"] = np.zeros((F, K * (K + 1) // 2), dtype=W.dtype)
         memory["b"] = np.zeros((F, K), dtype=W.dtype)
         memory["unit"] = np.ones(K, dtype=W.dtype)
@@ -85,7 +83,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         if X.sample_weight is not None:  # slopes have the weights by h, of which curvatures have two
             Y = Y * X.spread(X.sample_weight)
         rho = self.weight(problem.divergence, state.clock + n, n)
-        memory = state.memory | evidence_with(state, X, new)
+        memory = dict(state.memory) | evidence_with(state, X, new)
         unit = memory["unit"]
         memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, counted)
         memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(X, counted)
@@ -147,7 +145,7 @@ class SparseSurrogate(EM, name="sparse_surrogate"):
         return pull, stiffness
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
-        memory, unit = state.memory, state.memory["unit"]
+        memory, unit = dict(state.memory), state.memory["unit"]
         T = T * unit / unit[:, None]
         A, (j, k), K = np.empty_like(memory["A"]), np.triu_indices(len(T)), len(T)
         for f in threads.blocks(len(A), BLOCK):

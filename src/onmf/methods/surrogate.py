@@ -72,6 +72,7 @@ class Surrogate(Method, name="surrogate"):
     adapts: ClassVar[bool] = True
     keeps_known: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
+    masked_on_device: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
     not_additive: ClassVar[str] = ""
@@ -89,7 +90,9 @@ class Surrogate(Method, name="surrogate"):
     def growing(self) -> Growing:  # type: ignore[override]
         return SPARSE if self.sparse else DENSE
 
-    def chosen(self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None) -> Method:
+    def chosen(
+        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
+    ) -> Method:
         known = self.sparse is not None or not (_takes_sparse(divergence) or batch.masked)
         return self if known else replace(self, sparse=batch.density < FEW_ENTRIES)
 
@@ -248,7 +251,7 @@ class Surrogate(Method, name="surrogate"):
         V, unit = arrays.pop("V"), arrays.pop("unit")
         V[: before.C.fixed] = before.W[: before.C.fixed]  # to the bit
         unit = unit if before.penalties else quadratics.units(V, before.memory["unit"], before.C)
-        memory = before.memory | arrays | {"unit": unit}
+        memory = dict(before.memory) | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.
         state = replace(before, W=V / unit[:, None])
         low = floor_of(divergence, "mean" in memory).low(memory["size"], float((memory["mass"] * unit).sum()))

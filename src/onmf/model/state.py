@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import MOST, require_at_least, require_whole
+from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionarySet
 
@@ -23,7 +24,9 @@ class State:
     samples: float = 0  # in the statistics, each counted by its weight
     clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
     steps: int = 0
-    memory: dict[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
+    memory: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # statistics that a method keeps besides W; on a device, they may be there
     penalties: Penalties = NO_PENALTIES
 
     def require_counts(self) -> None:
@@ -51,11 +54,22 @@ class State:
         """The same for one of so many shards: its clock is that of a stream that has shown each its share."""
         return self if shards == 1 else replace(self, clock=self.clock / shards)
 
-    def after(self, n: float, W: Array, memory: dict[str, Array] | None = None) -> State:
+    def after(self, n: float, W: Array, memory: Mapping[str, Array] | None = None) -> State:
         """The state after one more step, which has seen n samples."""
         memory = self.memory if memory is None else memory
         samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
         return State(W, self.C, samples, clock, steps, memory, self.penalties)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
+
+    state: State
+    divergence: Divergence  # as it was, or adapted to the residuals; in internal units
+    loss: float
+    first_loss: float  # of the first chunk alone: no sample of the batch had changed W yet
+    H: Any  # the coefficients of its samples, each found with the W of its time: an array, or a tensor on a device
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,14 @@ class DataError(ValueError):
     """Data that cannot be used: NaN, infinite or negative entries, or numbers far from all that was learnt from."""
 
 
+class BrokenStructureError(DataError):
+    """A sparse matrix whose indices point outside of it."""
+
+
 def refuse_broken_structure(X: Any) -> None:
     """Refuse a sparse matrix whose indices point outside of it: compiled code would follow them into foreign memory."""
     if reason := fault_of_structure(X):
-        raise DataError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
+        raise BrokenStructureError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
 
 
 def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = None) -> None:
@@ -34,6 +38,9 @@ def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = N
         for name in rows:
             if isinstance(name, Unread):
                 raise DataError(str(name.reason))
+    samples = X if isinstance(X, Samples) else None
+    if samples is not None and samples.checked:
+        return
     X = _matrix(X)
     refuse_broken_structure(X)
     values = X.data if scipy.sparse.issparse(X) else X
@@ -41,6 +48,8 @@ def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = N
         # Without temporaries: a NaN survives in both extremes, an infinity in one.
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
         if low >= 0 and np.isfinite(high):
+            if samples is not None:
+                samples.checked = True
             return
         bad = ~np.isfinite(values) | (values < 0)
     if scipy.sparse.issparse(X):
@@ -98,11 +107,9 @@ def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -
 def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:
-        refuse_broken_structure(_matrix(X))
-    except DataError as error:
-        return [], [error]  # no row can be cut out of it
-    try:
         refuse_bad_entries(X, rows, names)
+    except BrokenStructureError as error:
+        return [], [error]  # no row can be cut out of it
     except DataError:
         pass
     else:

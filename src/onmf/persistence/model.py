@@ -11,8 +11,7 @@ import numpy as np
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf._support.constants import Constants
-from onmf._support.registry import UnknownNameError
+from onmf._support.registry import Constants, UnknownNameError
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence

@@ -14,8 +14,7 @@ from sklearn.metrics import silhouette_samples
 from sklearn.neighbors import NearestNeighbors
 
 from onmf._support.arrays import Array, Mask
-from onmf._support.checks import is_number, require_whole
-from onmf._support.seeds import generators, require_seed
+from onmf._support.checks import generators, is_number, require_seed, require_whole
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.convergence import Course
 from onmf.insight.features import directions

@@ -1,8 +1,7 @@
 """Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call."""
 
-from onmf.coefficients.kernels import compiling  # noqa: F401 - logs a line when something has to be compiled
-from onmf.coefficients.kernels.averaged import averaged_steps
-from onmf.coefficients.kernels.curved import curved_step
+from onmf.coefficients.kernels import compiled  # noqa: F401 - logs a line when something has to be compiled
+from onmf.coefficients.kernels.dictionary import averaged_steps, blend, curved_step, pack, packed_product, sweep
 from onmf.coefficients.kernels.gram import nnls_on_gram, nnls_on_grams, projected_gradient_on_gram
 from onmf.coefficients.kernels.multiplicative import (
     accumulate,
@@ -11,10 +10,8 @@ from onmf.coefficients.kernels.multiplicative import (
     multiplicative_iteration,
     multiplicative_steps,
 )
-from onmf.coefficients.kernels.newton import newton_directions
-from onmf.coefficients.kernels.sampled import sampled_hessians, sampled_product
+from onmf.coefficients.kernels.newton import newton_directions, sampled_hessians, sampled_product
 from onmf.coefficients.kernels.simplex import directions_on_simplex, least_squares_on_simplex
-from onmf.coefficients.kernels.sweep import blend, pack, packed_product, sweep
 
 __all__ = [
     "accumulate",

@@ -9,7 +9,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
-from onmf.coefficients.kernels.checked import VECTOR_SUMS, kernel
+from onmf.coefficients.kernels.compiled import VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
 

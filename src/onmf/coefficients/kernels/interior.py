@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.kernels.checked import VECTOR_SUMS, kernel
+from onmf.coefficients.kernels.compiled import VECTOR_SUMS, kernel
 
 FAST = VECTOR_SUMS | {"nnan"}  # maxima in any order, too; the order within a row is always the same
 SHARE = 0.9995  # of the way to the boundary

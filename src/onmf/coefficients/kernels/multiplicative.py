@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.kernels.checked import CSR, VECTOR_SUMS, kernel
+from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 
 @numba.njit(cache=True, nogil=True)

@@ -15,8 +15,8 @@ from onmf.data import Source, SourceError
 from onmf.data.base import read_from
 from onmf.divergences.base import TINY
 from onmf.insight.report.subject import Solved, Subject
+from onmf.learner.learned import Usage
 from onmf.learner.update import as_floats
-from onmf.learner.usage import Usage
 from onmf.model.validation import good_rows
 from onmf.samples import Samples, as_samples, stacked
 

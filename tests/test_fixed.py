@@ -1,4 +1,4 @@
-"""Known atoms: the first ones stay, to the bit, whatever learns the others beside them, and wherever a run is cut."""
+"""Fixed components stay, bit for bit, whatever learns the others beside them, and wherever a run is cut."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
-from onmf.learner import exchange
 from onmf.learner.initial_dictionary import INITS, initial_dictionary
-from onmf.methods import Paper
+from onmf.methods import Paper, exchange
 from onmf.model.fixed import aligned
 from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.samples import Samples
 from tests.learning import F, assert_same_bits, assert_sound, data, every_pair, learnt, quick, sparse_counts, streamed
 from tests.test_sets import exact_projection
 from tests.test_shards import ADDITIVE, additive, samples, total
 
-KNOWN = np.random.default_rng(5).random((2, F))
-KNOWN[0, :3] = 0  # a zero is known too
+FIXED = np.random.default_rng(5).random((2, F))
+FIXED[0, :3] = 0  # a zero is fixed too
 DIVERGENCES = ("kl", "is", "squared_l2", "huber:0.3", "l1", "l2", "hellinger", "beta:1.5")
 every_divergence = pytest.mark.parametrize("divergence", DIVERGENCES)
 
@@ -45,15 +45,15 @@ def planted(rng: np.random.Generator, n: int = 600) -> tuple[np.ndarray, np.ndar
 
 @every_pair
 @pytest.mark.parametrize("K", [2, 4], ids=["all", "some"])
-def test_known_atoms_stay_to_the_bit_under_every_method_and_divergence(
+def test_fixed_components_stay_bit_for_bit_under_every_method_and_divergence(
     name: str, divergence: Divergence, K: int, rng: np.random.Generator
 ) -> None:
     X = data(120, rng)
-    model = streamed(quick(name, divergence, n_components=K, fixed=KNOWN, transform_max_iter=5000), X, 40)
-    np.testing.assert_array_equal(model.components_[:2], KNOWN)
+    model = streamed(quick(name, divergence, n_components=K, fixed=FIXED, transform_max_iter=5000), X, 40)
+    np.testing.assert_array_equal(model.components_[:2], FIXED)
     assert_sound(model, X)
     if K > 2:
-        start = quick(name, divergence, n_components=K, fixed=KNOWN, callbacks=[lambda _: True], batch_size=20).fit(X)
+        start = quick(name, divergence, n_components=K, fixed=FIXED, callbacks=[lambda _: True], batch_size=20).fit(X)
         assert not np.array_equal(model.components_[2:], start.components_[2:])
 
 
@@ -64,17 +64,17 @@ def test_they_stay_in_every_form_of_memory_and_precision(
     method: str, stored: Any, dtype: type, rng: np.random.Generator
 ) -> None:
     X = stored(sparse_counts(400, rng).astype(dtype))
-    model = quick(method, "kl", n_components=5, fixed=KNOWN, max_passes=2).fit(X)
-    np.testing.assert_array_equal(model.components_[:2], KNOWN.astype(dtype))
+    model = quick(method, "kl", n_components=5, fixed=FIXED, max_passes=2).fit(X)
+    np.testing.assert_array_equal(model.components_[:2], FIXED.astype(dtype))
     assert_sound(model, X)
 
 
-def test_an_atom_with_entries_above_one_is_divided_by_its_largest(rng: np.random.Generator) -> None:
-    X, large = data(100, rng), KNOWN * [[3.0], [1.0]]
+def test_a_component_with_entries_above_one_is_divided_by_its_largest(rng: np.random.Generator) -> None:
+    X, large = data(100, rng), FIXED * [[3.0], [1.0]]
     for kind in (OnlineNMF, BatchNMF):
         model = kind(3, fixed=large, random_state=0).fit(X)
         np.testing.assert_array_equal(model.components_[0], large[0] / large[0].max())
-        np.testing.assert_array_equal(model.components_[1], KNOWN[1])
+        np.testing.assert_array_equal(model.components_[1], FIXED[1])
 
 
 @additive
@@ -90,7 +90,7 @@ def test_they_stay_where_shards_are_merged(case: str) -> None:
     assert not np.array_equal(merged.W[2:], before.W[2:])
 
 
-def test_only_atoms_that_are_learnt_are_exchanged(rng: np.random.Generator) -> None:
+def test_only_components_that_are_learnt_are_exchanged(rng: np.random.Generator) -> None:
     H, W = rng.gamma(0.5, 1.0, (200, 5)), rng.gamma(0.5, 1.0, (5, 10))
     W[1] = W[0]  # nothing would cost less to merge
     S, Q = H.T @ H / 200, W @ W.T
@@ -98,21 +98,21 @@ def test_only_atoms_that_are_learnt_are_exchanged(rng: np.random.Generator) -> N
     pair, _, _, T = exchange._cheapest_merger(S, Q, W, 2)
     assert min(pair) >= 2
     np.testing.assert_array_equal(T[:2], np.eye(5)[:2])
-    doubled = np.stack([KNOWN[1], KNOWN[1], KNOWN[0]])
+    doubled = np.stack([FIXED[1], FIXED[1], FIXED[0]])
     model = OnlineNMF(5, fixed=doubled, random_state=0, divergence="squared_l2").fit(planted(rng, 2000)[0])
     np.testing.assert_array_equal(model.components_[:3], doubled)
 
 
 @dataclass(frozen=True, repr=False)
 class Moving(Paper):
-    """A method that has not been told of known atoms."""
+    """A method that has not been told of fixed components."""
 
     keeps_known = False
 
 
-def test_a_method_that_cannot_keep_them_is_refused_before_learning(rng: np.random.Generator) -> None:
+def test_a_method_that_cannot_keep_them_raises_an_error_before_learning(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match=r"cannot learn beside fixed atoms; use method 'auto'"):
-        OnlineNMF(3, method=Moving(), fixed=KNOWN).fit(data(50, rng))
+        OnlineNMF(3, method=Moving(), fixed=FIXED).fit(data(50, rng))
 
 
 # The set
@@ -121,7 +121,7 @@ def test_a_method_that_cannot_keep_them_is_refused_before_learning(rng: np.rando
 @pytest.mark.parametrize("eps", [1e-8, 0.3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("decades", [0, 6])
-def test_the_others_are_projected_exactly_given_what_the_known_ones_contribute(
+def test_the_others_are_projected_exactly_given_what_the_fixed_ones_contribute(
     eps: float, dtype: type, decades: int, rng: np.random.Generator
 ) -> None:
     V = (rng.standard_normal((5, 40)) - 0.7).astype(dtype)
@@ -138,7 +138,7 @@ def test_the_others_are_projected_exactly_given_what_the_known_ones_contribute(
         np.testing.assert_allclose(W[2:, f], expected, rtol=1e-4, atol=1e-5 * eps + 1e-14)
 
 
-def test_a_set_in_which_all_atoms_are_known_asks_nothing_of_them(rng: np.random.Generator) -> None:
+def test_a_set_in_which_all_components_are_fixed_asks_nothing_of_them(rng: np.random.Generator) -> None:
     V = rng.random((3, 6)) * (rng.random(6) < 0.5)
     np.testing.assert_array_equal(DictionarySet(0.1, 3).project(V), V)
     assert DictionarySet(0.1, 3).contains(V)
@@ -154,7 +154,7 @@ def test_a_set_in_which_all_atoms_are_known_asks_nothing_of_them(rng: np.random.
 
 @every_divergence
 @pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
-def test_the_atom_that_is_missing_is_found(kind: Any, divergence: str) -> None:
+def test_the_component_that_is_missing_is_found(kind: Any, divergence: str) -> None:
     X, W = planted(np.random.default_rng(0))
     settings: dict[str, Any] = {"max_passes": 5} if kind is OnlineNMF else {"max_iter": 300, "tol": 0.0}
     losses = [
@@ -162,52 +162,52 @@ def test_the_atom_that_is_missing_is_found(kind: Any, divergence: str) -> None:
         for fixed in (W, W[:2], None, np.vstack([W[:2], W.mean(axis=0)]))
     ]
     truth, found, free, wrong = losses
-    assert found < 1.2 * max(truth, free)  # without known atoms, l1 is far from the truth too
+    assert found < 1.2 * max(truth, free)  # without fixed components, l1 is far from the truth too
     assert found < 0.8 * wrong
 
 
 @every_divergence
-def test_batch_updates_beside_known_atoms_never_raise_the_loss(divergence: str, rng: np.random.Generator) -> None:
+def test_batch_updates_beside_fixed_components_never_raise_the_loss(divergence: str, rng: np.random.Generator) -> None:
     for X in (planted(rng, 100)[0], scipy.sparse.csr_matrix(sparse_counts(100, rng) + (divergence == "is"))):
-        model = BatchNMF(4, divergence=divergence, fixed=KNOWN, max_iter=40, tol=0.0, random_state=0).fit(X)
+        model = BatchNMF(4, divergence=divergence, fixed=FIXED, max_iter=40, tol=0.0, random_state=0).fit(X)
         losses = model.history_["loss"]
-        np.testing.assert_array_equal(model.components_[:2], KNOWN)
+        np.testing.assert_array_equal(model.components_[:2], FIXED)
         assert (np.diff(losses) <= 1e-9 * losses[0] + 1e-3 * losses[:-1] * (divergence == "l1")).all()
         assert losses[-1] < losses[0]
 
 
-def test_k_means_begins_far_from_the_known_atoms() -> None:
+def test_k_means_begins_far_from_the_fixed_components() -> None:
     clusters = np.array([[1.0, 0.9, 0.0, 0.1], [0.0, 0.1, 1.0, 0.8]])
     rng = np.random.default_rng(0)
     X = np.repeat(clusters, [95, 5], axis=0) * rng.gamma(50.0, 1 / 50, (100, 1)) + 0.001
     for ratios in (False, True):
         for seed in range(20):
-            W = initial_dictionary("kmeans++", X, 1, np.random.default_rng(seed), ratios, known=clusters[:1])
+            W = initial_dictionary("kmeans++", Samples(X), 1, np.random.default_rng(seed), ratios, known=clusters[:1])
             assert W.shape == (1, 4)
             assert W[0, 2] > 2 * W[0, 0]
-    only = initial_dictionary("kmeans++", np.repeat(clusters[:1], 5, axis=0), 2, rng, known=clusters[:1])
+    only = initial_dictionary("kmeans++", Samples(np.repeat(clusters[:1], 5, axis=0)), 2, rng, known=clusters[:1])
     assert only.shape == (2, 4)  # no sample is left to begin with: copies of the mean
 
 
 @pytest.mark.parametrize("init", INITS)
-def test_every_start_serves_beside_known_atoms(init: str, rng: np.random.Generator) -> None:
-    model = quick("auto", "kl", n_components=4, fixed=KNOWN, init=init).fit(data(60, rng))
-    np.testing.assert_array_equal(model.components_[:2], KNOWN)
+def test_every_start_serves_beside_fixed_components(init: str, rng: np.random.Generator) -> None:
+    model = quick("auto", "kl", n_components=4, fixed=FIXED, init=init).fit(data(60, rng))
+    np.testing.assert_array_equal(model.components_[:2], FIXED)
 
 
 @pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
 def test_a_start_of_the_users_is_that_of_the_others(kind: Any, rng: np.random.Generator) -> None:
     X, init = data(60, rng), rng.random((2, F)) + 0.1
-    kind(4, fixed=KNOWN, init=init).fit(X)
+    kind(4, fixed=FIXED, init=init).fit(X)
     with pytest.raises(ValueError, match=r"shape \(n_components - 2 fixed, n_features\) = \(2, 12\), got \(4, 12\)"):
-        kind(4, fixed=KNOWN, init=rng.random((4, F))).fit(X)
+        kind(4, fixed=FIXED, init=rng.random((4, F))).fit(X)
 
 
-# All atoms known
+# All components fixed
 
 
 @every_divergence
-def test_with_all_atoms_known_fit_only_learns_the_scale(divergence: str, rng: np.random.Generator) -> None:
+def test_with_all_components_fixed_fit_only_learns_the_scale(divergence: str, rng: np.random.Generator) -> None:
     X, W = planted(rng, 300)
     model = OnlineNMF(3, divergence=divergence, fixed=W, random_state=0).fit(X)
     np.testing.assert_array_equal(model.components_, W)
@@ -221,10 +221,10 @@ def test_with_all_atoms_known_fit_only_learns_the_scale(divergence: str, rng: np
 
 
 @pytest.mark.parametrize("kind", [OnlineNMF, BatchNMF])
-def test_a_feature_that_no_atom_can_fit_is_refused_where_fits_must_be_positive(
+def test_a_feature_that_no_component_can_fit_raises_an_error_where_fits_must_be_positive(
     kind: Any, rng: np.random.Generator
 ) -> None:
-    X, lacking = data(60, rng), KNOWN * (np.arange(F) != 4)
+    X, lacking = data(60, rng), FIXED * (np.arange(F) != 4)
     with pytest.raises(ValueError, match=r"no weight at feature 4 .* kl is not defined .* raise n_components"):
         kind(2, fixed=lacking, divergence="kl").fit(X)
     for settings in ({"divergence": "squared_l2"}, {"n_components": 3}):
@@ -241,25 +241,27 @@ def test_a_feature_that_no_atom_can_fit_is_refused_where_fits_must_be_positive(
     ("fixed", "words"),
     [
         (np.ones((4, F)), "fixed has 4 atoms, and n_components=3 counts them too; raise it to 4 or more"),
-        (-KNOWN, "fixed has negative, NaN or infinite entries"),
+        (-FIXED, "fixed has negative, NaN or infinite entries"),
         (np.full((1, F), np.nan), "fixed has negative, NaN or infinite entries"),
-        (np.vstack([KNOWN[0], np.zeros(F)]), "atom 1 of fixed is all zeros"),
+        (np.vstack([FIXED[0], np.zeros(F)]), "atom 1 of fixed is all zeros"),
         (
-            KNOWN[0],
+            FIXED[0],
             r"fixed must be an array \(J, n_features\) of known atoms, .*; got an array of shape \(12,\)",
         ),
-        (KNOWN[:, 1:], "the fixed atoms have 11 features, the data 12"),
+        (FIXED[:, 1:], "the fixed atoms have 11 features, the data 12"),
     ],
 )
-def test_atoms_that_are_none_are_refused(kind: Any, fixed: Any, words: str, rng: np.random.Generator) -> None:
+def test_arrays_that_are_no_components_raise_an_error(
+    kind: Any, fixed: Any, words: str, rng: np.random.Generator
+) -> None:
     with pytest.raises(ValueError, match=words):
         kind(3, fixed=fixed).fit(data(30, rng))
 
 
-@pytest.mark.parametrize("other", [None, KNOWN[:1], KNOWN[::-1], KNOWN * 0.5], ids=["none", "one", "order", "half"])
-def test_known_atoms_cannot_be_changed_while_a_model_learns(other: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("other", [None, FIXED[:1], FIXED[::-1], FIXED * 0.5], ids=["none", "one", "order", "half"])
+def test_fixed_components_cannot_be_changed_while_a_model_learns(other: Any, rng: np.random.Generator) -> None:
     X = data(60, rng)
-    model = quick("auto", "kl", n_components=4, fixed=KNOWN).fit(X)
+    model = quick("auto", "kl", n_components=4, fixed=FIXED).fit(X)
     with pytest.raises(ValueError, match="fixed cannot be changed while a model learns"):
         model.set_params(fixed=other).partial_fit(X)
     with pytest.raises(ValueError, match="fixed cannot be changed while a model learns"):
@@ -270,10 +272,10 @@ def test_known_atoms_cannot_be_changed_while_a_model_learns(other: Any, rng: np.
 
 
 @pytest.mark.parametrize("method", ["surrogate", "em", "paper"])
-def test_a_model_with_known_atoms_goes_on_from_its_file_to_the_bit(
+def test_a_model_with_fixed_components_resumes_from_its_file_bit_for_bit(
     method: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    X, large = data(200, rng).astype(np.float32), KNOWN * 3.0
+    X, large = data(200, rng).astype(np.float32), FIXED * 3.0
     model = quick(method, "kl", n_components=4, fixed=large).partial_fit(X[:100])
     save(model, tmp_path / "m")
     loaded = load(tmp_path / "m")
@@ -281,17 +283,17 @@ def test_a_model_with_known_atoms_goes_on_from_its_file_to_the_bit(
     assert_same_bits(loaded.partial_fit(X[100:]), model.partial_fit(X[100:]))
 
 
-def test_a_run_with_known_atoms_is_resumed_to_the_bit_and_with_no_others(
+def test_a_run_with_fixed_components_is_resumed_bit_for_bit_and_with_no_others(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     X, settings = data(200, rng), {"n_components": 4, "batch_size": 50}
-    quick("auto", "kl", **settings, fixed=KNOWN, callbacks=[lambda p: p.samples >= 100]).fit(
+    quick("auto", "kl", **settings, fixed=FIXED, callbacks=[lambda p: p.samples >= 100]).fit(
         X, checkpoint=tmp_path / "c"
     )
     with pytest.raises(ValueError, match=r"begun with other settings \(fixed\)"):
-        quick("auto", "kl", **settings, fixed=KNOWN[::-1]).fit(X, checkpoint=tmp_path / "c", resume=True)
-    resumed = quick("auto", "kl", **settings, fixed=KNOWN).fit(X, checkpoint=tmp_path / "c", resume=True)
-    assert_same_bits(resumed, quick("auto", "kl", **settings, fixed=KNOWN).fit(X))
+        quick("auto", "kl", **settings, fixed=FIXED[::-1]).fit(X, checkpoint=tmp_path / "c", resume=True)
+    resumed = quick("auto", "kl", **settings, fixed=FIXED).fit(X, checkpoint=tmp_path / "c", resume=True)
+    assert_same_bits(resumed, quick("auto", "kl", **settings, fixed=FIXED).fit(X))
 
 
 # The command line
@@ -313,7 +315,7 @@ def notes(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path
 
 
-def test_the_atoms_of_a_model_file_are_kept_beside_new_ones(notes: Path) -> None:
+def test_the_components_of_a_model_file_are_kept_beside_new_ones(notes: Path) -> None:
     status, said = invoke(
         *("fit", notes / "mixture.csv", "-k", 3, "--seed", 0, "--no-shuffle"),
         *("--fixed", notes / "notes", "-o", notes / "both"),
@@ -339,11 +341,11 @@ def test_their_features_are_those_of_the_data_by_name(notes: Path) -> None:
     mine, theirs = (dict(zip(m.feature_names_in_, m.components_.T[:, :2].tolist(), strict=True)) for m in (both, known))
     assert mine == theirs
     names = [f"f{i}" for i in range(F)]
-    np.testing.assert_array_equal(aligned(KNOWN, names, names[::-1]), KNOWN[:, ::-1])
-    np.testing.assert_array_equal(aligned(KNOWN, None, names), KNOWN)
+    np.testing.assert_array_equal(aligned(FIXED, names, names[::-1]), FIXED[:, ::-1])
+    np.testing.assert_array_equal(aligned(FIXED, None, names), FIXED)
     for other in ("extra", "f0"):
         with pytest.raises(ValueError, match=r"feature .* that the .* have not; read both with the same columns"):
-            aligned(KNOWN, names, [*names[1:], other] if other != "f0" else names[1:])
+            aligned(FIXED, names, [*names[1:], other] if other != "f0" else names[1:])
 
 
 @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ def test_their_features_are_those_of_the_data_by_name(notes: Path) -> None:
         (lambda frame: frame.rename(columns={"f3": "other"}), "f3"),
     ],
 )
-def test_a_table_without_their_features_is_refused(notes: Path, change: Any, words: str) -> None:
+def test_a_table_without_their_features_raises_an_error(notes: Path, change: Any, words: str) -> None:
     change(pd.read_csv(notes / "mixture.csv")).to_csv(notes / "other.csv", index=False)
     status, said = invoke("fit", notes / "other.csv", "-k", 3, "--fixed", notes / "notes", "-o", notes / "both")
     assert status
@@ -361,7 +363,7 @@ def test_a_table_without_their_features_is_refused(notes: Path, change: Any, wor
     assert not (notes / "both").exists()
 
 
-def test_an_array_with_other_features_and_a_fixed_file_as_output_are_refused(notes: Path) -> None:
+def test_an_array_with_other_features_and_a_fixed_file_as_output_raise_an_error(notes: Path) -> None:
     np.save(notes / "x.npy", np.ones((20, 5)))
     status, said = invoke("fit", notes / "x.npy", "-k", 3, "--fixed", notes / "notes", "-o", notes / "both")
     assert status == 2
@@ -375,6 +377,6 @@ def test_an_array_with_other_features_and_a_fixed_file_as_output_are_refused(not
 
 
 @pytest.mark.parametrize("divergence", ["is", "kl"])
-def test_a_source_whose_atoms_are_known_is_heard_six_decibels_better(divergence: str) -> None:
+def test_a_source_whose_components_are_known_is_heard_six_decibels_better(divergence: str) -> None:
     mixed = planted_mixture(seed=0, frames=600)
     assert mixed.ratio(share_of_known(mixed, divergence)) > mixed.ratio_before + 6

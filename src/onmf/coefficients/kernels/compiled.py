@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
+from numba.core import event
 
 Kernel = TypeVar("Kernel", bound=Callable[..., None])
 CSR: TypeAlias = Any  # a matrix for the caller, (indptr, indices, data, columns) for the kernel
@@ -73,3 +75,25 @@ def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
     pairs = [pair for spec, shape in zip(specs, shapes, strict=True) for pair in zip(spec, shape, strict=True)]
     agree = all(lengths.setdefault(letter, length) == length for letter, length in pairs)
     return agree and ("P" not in lengths or 2 * lengths["P"] == lengths["K"] * (lengths["K"] + 1))
+
+
+SENTENCE = "Compiling for this machine, which takes a few seconds; later runs reuse the result."
+
+
+class _Announcement(event.Listener):
+    """Listens to Numba's compilations; kernels found in its disk cache cause none."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """Say it for the first kernel of ours."""
+        kernel = event.data["dispatcher"].py_func
+        if not self.said and str(kernel.__module__).startswith("onmf."):
+            self.said = True
+            logging.getLogger("onmf").warning(SENTENCE)
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call]

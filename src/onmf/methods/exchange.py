@@ -24,7 +24,7 @@ from onmf._support.arrays import Array
 from onmf.coefficients.losses import model
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods import Method
+from onmf.methods.base import Method
 from onmf.model.penalty import Penalties
 from onmf.model.sets import Box, DictionarySet, Simplex
 from onmf.model.state import State

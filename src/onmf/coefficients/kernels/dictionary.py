@@ -1,0 +1,301 @@
+"""Steps of the dictionary: quadratic models averaged and swept, and averaged stochastic gradient steps."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from onmf._support.arrays import Array, Counts
+from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
+
+OUTSIDE = "shapes do not fit: some of the columns do not exist."
+
+
+def pack(V: Array) -> Array:
+    """The products v_j v_k of the rows of V (K, m), j <= k: shape (K (K + 1) / 2, m), by rows of the upper triangle."""
+    K, m = V.shape
+    out = np.empty((K * (K + 1) // 2, m), dtype=V.dtype)
+    _pack(V, out)
+    return out
+
+
+@kernel("KF PF*")
+def _pack(V: Array, out: Array) -> None:
+    K, m = V.shape
+    p = 0
+    for j in range(K):
+        for k in range(j, K):
+            for f in range(m):
+                out[p, f] = V[j, f] * V[k, f]
+            p += 1
+
+
+@kernel("pF* pB*")
+def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
+    """keep * A + gain * news for the columns of A from ``first`` on, in place in both."""
+    P, B = news.shape
+    if not 0 <= first <= A.shape[1] - B:
+        raise ValueError(OUTSIDE)
+    for p in range(P):
+        old = A[p, first : first + B]  # a view: an index with an offset may be negative, which prevents vectorisation
+        for f in range(B):
+            a = keep * old[f] + gain * news[p, f]
+            old[f] = a
+            news[p, f] = a
+
+
+def sweep(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int = 0
+) -> None:
+    """Coordinate descent on w A_f w' / 2 - b_f w' over unit_k low_f <= w_k <= unit_k high, from feature ``first`` on.
+
+    It works in place in W (K, F), on as many columns as b (K, B) has. A is (P, B), packed, or (K, K) if the features
+    share it. The weights of the first ``fixed`` atoms stay.
+    """
+    K, B = b.shape
+    (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, high, first, sweeps, fixed)
+
+
+@kernel("PB KB KF* F K")
+def _sweep(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int
+) -> None:
+    K, B = b.shape
+    if not 0 <= first <= W.shape[1] - B:
+        raise ValueError(OUTSIDE)
+    s = np.empty(B, dtype=W.dtype)
+    least = low[first : first + B]
+    for _ in range(sweeps):
+        for k in range(fixed, K):
+            for f in range(B):
+                s[f] = -b[k, f]
+            p = k
+            for j in range(K):
+                w = W[j, first : first + B]
+                for f in range(B):
+                    s[f] += A[p, f] * w[f]
+                p += K - 1 - j if j < k else 1
+            diagonal = k * K - k * (k - 1) // 2
+            w, top = W[k, first : first + B], unit[k] * high
+            for f in range(B):
+                a = A[diagonal, f]
+                w[f] = min(max(w[f] - s[f] / a if a > 0 else w[f], unit[k] * least[f]), top)
+
+
+@kernel("KK KB KF* F K")
+def _sweep_shared(
+    A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int
+) -> None:
+    K, B = b.shape
+    if not 0 <= first <= W.shape[1] - B:
+        raise ValueError(OUTSIDE)
+    size = 64  # features whose weights are copied side by side, to stay in the inner caches
+    V = np.empty((K, size), dtype=W.dtype)
+    s = np.empty(size, dtype=W.dtype)
+    fours = K - K % 4
+    for start in range(0, B, size):
+        n = min(size, B - start)
+        least = low[first + start : first + start + n]
+        for k in range(K):
+            for f in range(n):
+                V[k, f] = W[k, first + start + f]
+        for _ in range(sweeps):
+            for k in range(fixed, K):
+                a, u, top = A[k, k], unit[k], unit[k] * high
+                if a <= 0:
+                    continue
+                for f in range(n):
+                    s[f] = -b[k, start + f]
+                for j in range(0, fours, 4):  # four at a time: s is read and written less often
+                    a0, a1, a2, a3 = A[k, j], A[k, j + 1], A[k, j + 2], A[k, j + 3]
+                    for f in range(n):
+                        s[f] += (a0 * V[j, f] + a1 * V[j + 1, f]) + (a2 * V[j + 2, f] + a3 * V[j + 3, f])
+                for j in range(fours, K):
+                    for f in range(n):
+                        s[f] += A[k, j] * V[j, f]
+                for f in range(n):
+                    V[k, f] = min(max(V[k, f] - s[f] / a, u * least[f]), top)
+        for k in range(K):
+            for f in range(n):
+                W[k, first + start + f] = V[k, f]
+
+
+def packed_product(A: Array, W: Array) -> Array:
+    """A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
+    out = np.zeros_like(W, order="C")
+    _packed_product(A, W, out)
+    return out
+
+
+@kernel("PF KF KF*")
+def _packed_product(A: Array, W: Array, out: Array) -> None:
+    K, F = W.shape
+    p = 0
+    for j in range(K):
+        for k in range(j, K):
+            a, left, right, w, v = A[p], out[j], out[k], W[k], W[j]
+            for f in range(F):
+                left[f] += a[f] * w[f]
+            if k != j:
+                for f in range(F):
+                    right[f] += a[f] * v[f]
+            p += 1
+
+
+FOUR = 4
+
+
+@kernel("Fnm m m nK FP FK FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS)
+def curved_step(
+    columns: CSR,
+    slopes: Array,
+    curvatures: Array,
+    H: Array,
+    A: Array,
+    b: Array,
+    Wt: Array,
+    low: Array,
+    D: Array,
+    unit: Array,
+    A_new: Array,
+    b_new: Array,
+    Wt_new: Array,
+    keep: float,
+    gain: float,
+    damping: float,
+    l1: float,
+    l2: float,
+    high: float,
+    sweeps: int,
+    first: int,
+    last: int,
+    fixed: int,
+) -> None:
+    """For the features from ``first`` to ``last``: A = keep uu'A + gain sum c h h', b = keep ub + gain sum s h, and
+    sweeps on
+
+        w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k + l1 sum_k w_k + l2 / 2 ||w||^2
+
+    over low <= w <= high, from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes``
+    (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row per feature, or one for all. The
+    weights of the first ``fixed`` atoms stay.
+    """
+    indptr, rows, places, _ = columns
+    K = H.shape[1]
+    if not 0 <= first <= last <= len(b) or (len(D) != 1 and len(D) != len(b)):
+        raise ValueError("shapes do not fit: there are no such features.")
+    M, h = np.empty((K, K), dtype=H.dtype), np.zeros((FOUR, K), dtype=H.dtype)  # M: A, unpacked
+    c, slope = np.empty(FOUR, dtype=H.dtype), np.empty(K, dtype=H.dtype)
+    for f in range(first, last):
+        old, new, least, total = Wt[f], Wt_new[f], low[f], b_new[f]
+        sums = D[f] if len(D) > 1 else D[0]
+        M[:] = 0
+        total[:] = 0
+        for start in range(indptr[f], indptr[f + 1], FOUR):  # four entries at a time: M is read and written less often
+            c[:] = 0
+            for i in range(min(FOUR, indptr[f + 1] - start)):
+                place, coefficients = places[start + i], H[rows[start + i]]
+                c[i] = curvatures[place]
+                for k in range(K):
+                    h[i, k] = coefficients[k]
+                    total[k] += slopes[place] * coefficients[k]
+            h0, h1, h2, h3 = h[0], h[1], h[2], h[3]
+            for j in range(K):
+                a0, a1, a2, a3, row = c[0] * h0[j], c[1] * h1[j], c[2] * h2[j], c[3] * h3[j], M[j]
+                for k in range(K):
+                    row[k] += (a0 * h0[k] + a1 * h1[k]) + (a2 * h2[k] + a3 * h3[k])
+        q = 0
+        for j in range(K):
+            total[j] = keep * unit[j] * b[f, j] + gain * total[j]
+            for k in range(j, K):
+                a = keep * unit[j] * unit[k] * A[f, q] + gain * M[j, k]
+                A_new[f, q] = a
+                M[j, k] = a
+                M[k, j] = a
+                q += 1
+        for k in range(K):
+            new[k] = old[k] if k < fixed else max(old[k], least)
+            slope[k] = sums[k] - total[k] + l1
+            M[k, k] += l2
+        for k in range(K):  # M is symmetric: its columns are its rows
+            w, row = new[k], M[k]
+            for j in range(K):
+                slope[j] += w * row[j]
+        for k in range(fixed, K):  # from here on M has the last term's curvature; its slope is zero at the old weights
+            M[k, k] += damping * sums[k] / new[k]
+        for _ in range(sweeps):
+            for k in range(fixed, K):
+                row = M[k]
+                if row[k] <= 0:
+                    continue
+                w = min(max(new[k] - slope[k] / row[k], least), high)
+                change = w - new[k]
+                if change != 0:  # most weights are, and stay, at their floor
+                    new[k] = w
+                    for j in range(K):
+                        slope[j] += change * row[j]
+
+
+def averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, length: float) -> Array:
+    """The mean of the dictionaries after each gradient step, weighted by the step lengths r = length / sqrt(step).
+
+    A step is W <- P(W - r h' (hW - x)) with (x, h) the drawn rows of X and H, and P the projection of every atom on the
+    simplex.
+    """
+    if drawn.min() < 0 or drawn.max() >= len(X):
+        raise ValueError("a row was drawn that X does not have.")
+    average = np.zeros_like(W, order="C")
+    _averaged_steps(np.array(W, order="C"), X, H, drawn, average, length)
+    return average
+
+
+@kernel("KF* nF nK s KF*")
+def _averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, average: Array, length: float) -> None:
+    K, F = W.shape
+    r = np.empty(F, dtype=W.dtype)
+    weights = length - length
+    for step in range(len(drawn)):
+        x, h = X[drawn[step]], H[drawn[step]]
+        rate = length / np.sqrt(W.dtype.type(step + 1))
+        for f in range(F):
+            r[f] = -x[f]
+        for k in range(K):
+            if h[k] != 0:
+                w = W[k]
+                for f in range(F):
+                    r[f] += h[k] * w[f]
+        for k in range(K):
+            if h[k] != 0:
+                w, a = W[k], rate * h[k]
+                for f in range(F):
+                    w[f] -= a * r[f]
+                _project_on_simplex(w)
+            w, mean = W[k], average[k]
+            for f in range(F):
+                mean[f] += rate * w[f]
+        weights += rate
+    for k in range(K):
+        for f in range(F):
+            average[k, f] /= weights
+
+
+@numba.njit(cache=True, nogil=True)
+def _project_on_simplex(w: Array) -> None:
+    """Michelot (1986): lower all entries by the same amount, drop those below zero, until none is."""
+    least = w[0]
+    for f in range(len(w)):  # compiled in a fifth of the time of w.min()
+        least = min(least, w[f])
+    threshold, count = least - 1, len(w) + 1
+    while True:
+        total = threshold - threshold
+        above = 0
+        for f in range(len(w)):
+            if w[f] > threshold:
+                total += w[f]
+                above += 1
+        if above >= count or above == 0:  # rounding must not bring any back
+            break
+        count = above
+        threshold = (total - 1) / above
+    for f in range(len(w)):
+        w[f] = max(w[f] - threshold, 0)

@@ -1,0 +1,142 @@
+"""The way of data to a device: at once, to stay there, or batch by batch while the last one is learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+
+from onmf import data
+from onmf._support.device_rows import Resident
+from onmf.device.samples import Chunks, DeviceRows
+from onmf.divergences import Divergence
+from onmf.model.units import Units
+from onmf.model.validation import refuse_broken_structure
+from onmf.samples import Samples
+
+STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
+ROOM = 0.5  # of a GPU's free memory that data may take to stay there
+
+Cut = tuple[Any, Any, int | None]
+
+
+def moved(batch: Any, device: Any, dtype: Any = None) -> DeviceRows:
+    """Send samples, an array, a sparse matrix or a tensor to a device."""
+    if isinstance(batch, torch.Tensor):
+        values = batch.detach().to(device, dtype or (batch.dtype if batch.dtype == torch.float64 else torch.float32))
+        return DeviceRows(values, (values.shape[0], values.shape[1]))
+    if isinstance(batch, Samples) and batch.masked:
+        whole = batch.densified()
+        values, present = (to_device(part, device, dtype) for part in (whole.matrix, whole.entry_weights))
+        return DeviceRows(values, whole.shape, present)
+    batch = batch.matrix if isinstance(batch, Samples) else batch
+    if scipy.sparse.issparse(batch):
+        refuse_broken_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
+        X = batch.tocsr()
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        values, starts, columns = (to_device(part, device) for part in (X.data, X.indptr, X.indices))
+        values = values if dtype is None else values.to(dtype)
+        longest = int(np.diff(X.indptr).max(initial=0))
+        return DeviceRows(values, X.shape, starts=starts.long(), columns=columns, longest=longest)
+    values = to_device(batch, device, dtype)
+    return DeviceRows(values, (values.shape[0], values.shape[1]))
+
+
+def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
+    """Return an array as a tensor there; a large one goes through pinned memory, part by part."""
+    given = torch.from_numpy(np.ascontiguousarray(X if X.flags.writeable else X.copy()))
+    device = torch.device(device)
+    if device.type != "cuda" or given.nbytes <= STAGE:
+        return given.to(device, dtype or given.dtype)
+    there = torch.empty(given.shape, dtype=given.dtype, device=device)
+    rows = max(1, STAGE // max(1, given[0].nbytes))
+    stages = [torch.empty((rows, *given.shape[1:]), dtype=given.dtype, pin_memory=True) for _ in range(2)]
+    sent = [torch.cuda.Event() for _ in range(2)]
+    for number, first in enumerate(range(0, len(given), rows)):
+        stage, event = stages[number % 2], sent[number % 2]
+        event.synchronize()
+        part = given[first : first + rows]
+        stage[: len(part)].copy_(part)
+        there[first : first + len(part)].copy_(stage[: len(part)], non_blocking=True)
+        event.record(torch.cuda.current_stream(device))
+    torch.cuda.current_stream(device).synchronize()
+    return there if dtype is None else there.to(dtype)
+
+
+def fits(X: Any, device: str) -> bool:
+    """Can an array or sparse matrix stay on the device while it is learnt from?"""
+    if torch.device(device).type != "cuda":
+        return True
+    size = X.data.nbytes * 6 if scipy.sparse.issparse(X) else X.nbytes
+    return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
+
+
+def chunks_of(batch: Samples, device: str, units: Units, divergence: Divergence, dtype: np.dtype[Any]) -> Chunks:
+    """Return a batch on the device, where its chunks have this type; ``divergence`` is in the data's units."""
+    there = batch.matrix
+    if isinstance(there, Resident):
+        rows, numbers = there.data, torch.as_tensor(there.rows, device=there.data.device)
+    else:
+        rows = moved(batch, device)
+        numbers = torch.arange(rows.shape[0], device=rows.device)
+    return Chunks(rows, numbers, units, divergence, getattr(torch, dtype.name))
+
+
+class RowsOnDevice(data.Rows):
+    """A source whose rows are on a device: batches of it are their numbers."""
+
+    resident = True
+
+    def __init__(self, there: DeviceRows, dtype: Any) -> None:
+        self.X, self.dtype = there, np.dtype(dtype)
+        self.n_samples, self.n_features = there.shape
+
+    def _read(self, rows: Any) -> Resident:
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        return Resident(self.X, numbers, self.dtype)
+
+
+def sent_ahead(batches: Iterator[Cut], device: str) -> Generator[Cut, None, None]:
+    """Yield the batches on the device, each read and sent by a thread of its own while the last is learnt from."""
+    stream = torch.cuda.Stream(device) if torch.device(device).type == "cuda" else None  # its copies overlap with work
+
+    def following() -> Cut | None:
+        with torch.cuda.stream(stream) if stream is not None else nullcontext():
+            for rows, batch, place in batches:
+                sent = _sent(batch, device)
+                if stream is not None:
+                    stream.synchronize()
+                return rows, sent, place
+        return None
+
+    with ThreadPoolExecutor(1, "onmf-ahead") as reader:
+        ahead = reader.submit(following)
+        while (item := ahead.result()) is not None:
+            ahead = reader.submit(following)
+            _claim(item[1])
+            yield item
+
+
+def _sent(batch: Samples, device: str) -> Samples:
+    """Send a batch to the device; one with weights goes there when it is learnt from, as more is to be seen to."""
+    if batch.masked or batch.sample_weight is not None or isinstance(batch.matrix, Resident):
+        return batch
+    there = replace(moved(batch, device), given=batch.matrix)
+    return Samples(Resident(there, np.arange(len(batch)), batch.dtype))
+
+
+def _claim(batch: Samples) -> None:
+    """Tell the allocator that the tensors are in use by this thread, too."""
+    if isinstance(batch.matrix, Resident):
+        there = batch.matrix.data
+        for tensor in (there.values, there.starts, there.columns):
+            if tensor is not None and tensor.is_cuda:
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))
