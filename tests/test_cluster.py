@@ -239,6 +239,15 @@ def test_tasks_have_names_partitions_are_read_meanwhile_and_nothing_is_left_behi
     def known(dask_scheduler: Any) -> list[str]:
         return list(dask_scheduler.task_prefixes)
 
+    def nothing_is_left() -> bool:
+        for _ in range(200):
+            if not client.run_on_scheduler(there):
+                return True
+            time.sleep(0.05)
+        return False
+
+    gc.collect()
+    assert nothing_is_left()  # of earlier tests, whatever they did to workers and drivers
     read: list[int] = []
 
     def look(progress: onmf.Progress) -> None:
@@ -248,11 +257,7 @@ def test_tasks_have_names_partitions_are_read_meanwhile_and_nothing_is_left_behi
     assert 2 < max(read) <= 6  # more than are learnt from, but not all
     names = {f"onmf-{what}" for what in ("read", "facts", "start", "state", "learn", "merge", "finish")}
     assert names <= set(client.run_on_scheduler(known))
-    for _ in range(100):
-        if not client.run_on_scheduler(there):
-            break
-        time.sleep(0.05)
-    assert client.run_on_scheduler(there) == []
+    assert nothing_is_left()
 
 
 def test_coefficients_are_computed_by_workers(data: Any, client: Client, expected: OnlineNMF) -> None:
