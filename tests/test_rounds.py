@@ -699,7 +699,8 @@ def test_rows_without_coefficients_are_an_error_or_nan_where_they_belong(files: 
 
 def test_a_batch_model_serves_data_of_dask_too() -> None:
     model = BatchNMF(K, max_iter=20, tol=0.1, random_state=0).fit(X[:500])
-    np.testing.assert_array_equal(model.transform(D).compute(), model.transform(X))
+    # To rounding: BLAS may sum the last rows of a block in another order than rows inside of it.
+    np.testing.assert_allclose(model.transform(D).compute(), model.transform(X), rtol=1e-12)
 
 
 # On the wire
