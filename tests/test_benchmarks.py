@@ -15,8 +15,8 @@ FILES = sorted((ROOT / "benchmarks").rglob("*.py"))
 PROGRAMS = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
     for file in FILES
-    if 'if __name__ == "__main__"' in file.read_text()
-]
+    if 'if __name__ == "__main__"' in file.read_text() and file.parts[-2:] != ("referee", "worker.py")
+]  # the referee's worker is no program for people: it answers lines that ``times`` sends
 
 # One process for all: most of what each would take is the imports that they share.
 ASK_ALL = """

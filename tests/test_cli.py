@@ -337,7 +337,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "word for a number": ([*FIT, "--method", "paper:tau=few"], "tau must be a whole number of at least 1, got 'few'"),
     "number for a word": ([*FIT, "--method", "paper:solver=3"], "solver must be the name of a coefficient solver"),
     "unknown solver": ([*FIT, "--method", "paper:solver=armij"], "did you mean 'armijo'?"),
-    "solver that refuses the divergence": ([*FIT, "-d", "is", "--method", "paper:solver=polyak"], "Polyak refuses is"),
+    "solver that refuses the divergence": (
+        [*FIT, "-d", "is", "--method", "paper:solver=polyak"],
+        "Polyak cannot solve is",
+    ),
     "method that refuses the divergence": ([*FIT, "-d", "huber", "--method", "em"], "not 'huber'; use method"),
     "unknown treatment of errors": (
         [*FIT, "--on-error", "ignore"],

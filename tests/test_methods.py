@@ -21,6 +21,7 @@ from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
 from onmf.methods.adaptive import Averages
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
+from onmf.samples import Samples
 from tests.conftest import every_divergence, mahalanobis, require_scikit_learns_check
 from tests.learning import (
     METHODS,
@@ -330,7 +331,7 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     start = OnlineNMF(method="paper:step=canonical,a=1e-12,tau=60,max_iter=1", **settings).fit(stored(X))
     # Huber's delta may have moved: the same yardstick for both.
     start._learned = dataclasses.replace(start._learned, divergence=model.divergence_)
-    inside, _ = model._learned.units.inside(held_out, model.divergence_)
+    inside = model._learned.units.inside(Samples(held_out), model.divergence_)[0].matrix
     off_by_two = float(model._learned.inside.value(inside, np.maximum(2 * inside, 1e-30)).mean())
     size = off_by_two * model.divergence_.loss_unit(model.scale_)
     # One pass over a few dozen samples: a little is left to chance, and an exact start to rounding.
@@ -415,22 +416,27 @@ def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(name: str)
 # The choice of a method
 
 
+def filled(features: int, density: float) -> Samples:
+    """One sample of ones and zeros."""
+    return Samples((np.arange(features) < round(density * features)).astype(float)[None])
+
+
 @every_divergence
 def test_auto_looks_at_the_non_zeros_if_they_are_few_under_what_is_linear_at_zero(
     divergence: Divergence, rng: np.random.Generator
 ) -> None:
     few, many = np.eye(12)[np.arange(40) % 12], sparse_counts(40, rng, mean=5.0)
     assert np.count_nonzero(few) < 0.15 * few.size < np.count_nonzero(many)
-    linear, shape = methods.EM().why_not(get(divergence)) is None, (3, 12)
+    linear = methods.EM().why_not(get(divergence)) is None
     expected = "sparse_surrogate" if linear else "surrogate"
     if linear:
         y = np.array([0.5, 1.0, 2.0])
         np.testing.assert_allclose(get(divergence).d(np, np.zeros(3), y), get(divergence).slope_at_zero * y)
-        for size, density in ((shape, 0.029), ((500, 10_000), 0.1)):  # too few for curvatures, or too many of these
-            assert methods.Auto().chosen(get(divergence), size, density, None).name == "em"
+        for (k, features), density in (((3, 1000), 0.029), ((500, 10_000), 0.1)):  # too few for curvatures, or too many
+            assert methods.Auto().chosen(get(divergence), k, filled(features, density), None).name == "em"
     for density in (0.03, 0.149):
-        assert methods.Auto().chosen(get(divergence), shape, density, None).name == expected
-    assert methods.Auto().chosen(get(divergence), shape, 0.15, None).name == "surrogate"
+        assert methods.Auto().chosen(get(divergence), 3, filled(1000, density), None).name == expected
+    assert methods.Auto().chosen(get(divergence), 3, filled(1000, 0.15), None).name == "surrogate"
     for stored in (np.asarray, scipy.sparse.csr_matrix):
         assert quick("auto", divergence).fit(stored(few)).method_.name == expected
         assert quick("auto", divergence).fit(stored(many)).method_.name == "surrogate"

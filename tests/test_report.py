@@ -426,7 +426,7 @@ def test_missing_features_and_samples_are_told() -> None:
     assert codes(model) == ["missing features", "blank samples"]
     assert "col 4" in advice(subject_of(model))[0].text
     assert codes(model) == ["missing features", "blank samples"]
-    assert "col 4" in advice(model._subject())[0].text
+    assert "col 4" in advice(subject_of(model))[0].text
 
 
 def test_bad_samples_of_the_data_are_told_and_the_others_shown(good: OnlineNMF) -> None:
@@ -634,6 +634,6 @@ def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:
     assert model.history_["samples"].tolist() == [200, 400, 401, 601, 801, 802]
     assert loss[-1] < 0.5 * loss[-2]
     assert "falling" not in codes(model)
-    end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(model._subject()).text)
+    end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(subject_of(model)).text)
     assert end is not None
     assert float(end[1]) == pytest.approx((200 * loss[-2] + loss[-1]) / 201, rel=1e-3)

@@ -40,6 +40,13 @@ def batch_size(n: int, K: int) -> int:
     return min(max(5 * K, 200), max(2 * K, -(-n // 20)))
 
 
+def samples_of(X: Any) -> Any:
+    """X as the library has it."""
+    from onmf.samples import Samples as OfLibrary
+
+    return OfLibrary(X)
+
+
 def task_of(samples: Samples, start: str, seed: int, threads: int) -> Task:
     """The batches and the initial dictionary that all contestants get."""
     size, shuffled = batch_size(samples.X.shape[0], samples.K), not samples.ordered
@@ -48,7 +55,7 @@ def task_of(samples: Samples, start: str, seed: int, threads: int) -> Task:
         return task
     _, first = next(task.batches())
     first = first.toarray() if scipy.sparse.issparse(first) else first
-    W0 = initial_dictionary(start, first / first.mean(), samples.K, np.random.default_rng([seed, 2]))
+    W0 = initial_dictionary(start, samples_of(first / first.mean()), samples.K, np.random.default_rng([seed, 2]))
     return replace(task, W0=W0)
 
 
