@@ -18,7 +18,8 @@ import scipy.sparse
 from sklearn.decomposition import NMF
 
 from onmf import BatchNMF
-from onmf.coefficients.problem import uniform_start
+from onmf.coefficients.problem import Problem
+from onmf.divergences import SquaredL2
 
 ITERATIONS = 50
 BETA = {"is": 0.0, "beta:0.5": 0.5, "kl": 1.0, "beta:1.5": 1.5, "squared_l2": 2.0}
@@ -36,7 +37,7 @@ def ours(X: Any, W: np.ndarray, name: str) -> tuple[float, float]:
 def scikit_learns(X: Any, W: np.ndarray, name: str) -> tuple[float, float]:
     """The same; its reconstruction_err_ is sqrt(2 loss)."""
     model = NMF(len(W), init="custom", solver="mu", beta_loss=BETA[name], max_iter=ITERATIONS, tol=0.0)
-    H = uniform_start(X, W)
+    H = Problem(SquaredL2(), X, W).start()
     started = clock()
     model.fit_transform(X, W=H, H=W.copy())
     return clock() - started, float(model.reconstruction_err_) ** 2 / 2

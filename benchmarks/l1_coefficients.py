@@ -20,9 +20,9 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from onmf.coefficients import InteriorPoint, Newton, Polyak
-from onmf.coefficients.problem import Problem, uniform_start
+from onmf.coefficients.problem import Problem
 from onmf.data.examples import Planted
-from onmf.divergences import L1, Huber
+from onmf.divergences import L1, Huber, SquaredL2
 
 SAMPLES = 90
 SHAPES = ((200, 40), (1000, 40), (64, 16))
@@ -63,7 +63,7 @@ def interior_point(X: np.ndarray, W: np.ndarray) -> Run:
 
 def falling_delta(X: np.ndarray, W: np.ndarray, factor: float = 0.3, steps: int = 3) -> Run:
     """Huber's loss with delta times 0.3 after every three steps."""
-    delta, seconds, H = 0.3, 0.0, uniform_start(X, W)
+    delta, seconds, H = 0.3, 0.0, Problem(SquaredL2(), X, W).start()
     while delta > 1e-12:
         started = time.process_time()
         H = Newton(tol=0.0, max_iter=steps).solve(Problem(Huber(delta), X, W), H).H
@@ -76,7 +76,7 @@ def admm(X: np.ndarray, W: np.ndarray, penalty: float, check: int = 10) -> Run:
     """min |x - y| + [g >= low] with y = hW, g = h, over-relaxed; H is g."""
     seconds, started = 0.0, time.process_time()
     inverse = np.linalg.inv(W @ W.T + np.eye(len(W)))  # well-conditioned: a product beats two triangular solves
-    G = uniform_start(X, W)
+    G = Problem(SquaredL2(), X, W).start()
     Y, P, Q = G @ W, np.zeros_like(X), np.zeros_like(G)
     while True:
         for _ in range(check):
