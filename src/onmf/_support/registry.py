@@ -112,7 +112,7 @@ class Constants(Registered):
         return {name: getattr(self, name) for name in self.constant_names()}
 
     def changed(self) -> dict[str, Any]:
-        """Those that differ from their defaults."""
+        """Return the constants that differ from their defaults."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in self.constants().items() if value != defaults[name]}
 
@@ -136,12 +136,12 @@ class Constants(Registered):
 
     @classmethod
     def make(cls, constants: Mapping[str, Any]) -> Self:
-        """The instance with these constants; one that the class does not have is refused by name."""
+        """Return the instance with these constants; one that the class does not have raises an error."""
         cls.require_known(constants, cls.constant_names())
         return cls(**constants)
 
     def with_constants(self, **constants: Any) -> Self:
-        """The same with some constants replaced."""
+        """Return an instance with some constants replaced."""
         return type(self).make(self.constants() | constants)
 
     @classmethod

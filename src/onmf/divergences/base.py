@@ -304,7 +304,7 @@ def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any, 
 
 
 def order(owner: str, value: float) -> float:
-    """The order of a family, its exponent, as a Python float; one whose powers nobody can compute is refused."""
+    """Return the order of a family, its exponent; one whose powers nobody can compute raises an error."""
     order = finite_number(owner, owner, value)
     if abs(order) > LARGEST_ORDER:
         raise ValueError(f"{owner}: {owner} must lie between -{LARGEST_ORDER} and {LARGEST_ORDER}, got {value!r}.")
