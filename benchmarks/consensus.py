@@ -4,8 +4,8 @@
 
 Simulated cells (``onmf.data.examples``), three draws each: few programmes and more, many counts per cell and few. Ten
 runs of five passes, default settings. Printed are the stability at the planted number of programmes K, at two less to
-two more, and the mean cosine of planted programmes with the atoms matched with them: the median of ten single runs,
-the worst of them, and the consensus.
+two more, and the mean cosine of planted programmes with the components matched with them: the median of ten single
+runs, the worst of them, and the consensus.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBER, GENES, SEEDS, DRAWS = 500, 200, 10, 3
 
 
 def likeness(W: Array, cells: Cells) -> float:
-    """The mean cosine of matched atoms."""
+    """The mean cosine of matched components."""
     cosines = directions(W) @ directions(cells.programmes).T
     return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.copies [--seeds 12]
 
-Planted data (100 features, ten atoms, 2,000 samples of weights 1 to 4), the copies in random order, 1,000 held-out
+Planted data (100 features, ten components, 2,000 samples of weights 1 to 4), the copies in random order, 1,000 held-out
 samples; under Huber both are judged by the delta that the copies led to.
 """
 

@@ -2,10 +2,10 @@
 
     python benchmarks/drift.py [--before 100000] [--seeds 2] [--tasks kl,squared_l2,is,sparse_surrogate,em]
 
-The atoms of a planted dictionary (K = 10) change after so many samples: all at once ("atoms"), all at once to features
-that were not in use ("features"), or little by little over 20,000 samples ("slowly"). Losses are held-out, of the law
-as it is at that sample, relative to a fresh model's after all new samples; "before" is relative to forgetting = 0. The
-median over the seeds. Prints a table of docs/decisions/0012-faster-to-the-same-loss.md.
+The components of a planted dictionary (K = 10) change after so many samples: all at once ("components"), all at once to
+features that were not in use ("features"), or little by little over 20,000 samples ("slowly"). Losses are held-out, of
+the law as it is at that sample, relative to a fresh model's after all new samples; "before" is relative to forgetting =
+0. The median over the seeds. Prints a table of docs/decisions/0012-faster-to-the-same-loss.md.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import scipy.sparse
 
 from onmf import OnlineNMF
 
-ATOMS, BATCH = 10, 500
+COMPONENTS, BATCH = 10, 500
 MARKS = 1_000, 3_000, 10_000, 30_000  # samples after the change
 SLOWLY = 20_000
 FORGETTING = 0.0, 0.1, 0.3, 0.5, 0.9
 FEATURES = {"sparse_surrogate": 150, "em": 400}  # the others have 100
 WORDS = {"sparse_surrogate": 18.0, "em": 8.0}  # per text
-CHANGES = "atoms", "features", "slowly"
+CHANGES = "components", "features", "slowly"
 
 Draw = Callable[[np.ndarray, int], Any]
 
@@ -35,15 +35,17 @@ Draw = Callable[[np.ndarray, int], Any]
 def laws(task: str, change: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, Draw]:
     """The dictionaries before and after, and how samples are drawn from one."""
     F = FEATURES.get(task, 100)
-    both = rng.gamma(0.3, 1.0, (2, ATOMS, F)) + 1e-3
+    both = rng.gamma(0.3, 1.0, (2, COMPONENTS, F)) + 1e-3
     if change == "features":
         both[0, :, F // 2 :] = both[1, :, : F // 2] = 1e-3 if task == "is" else 0.0
     both /= both.sum(axis=2, keepdims=True)
 
     def draw(W: np.ndarray, n: int) -> Any:
         if task in WORDS:
-            return scipy.sparse.csr_matrix(rng.poisson(rng.dirichlet(np.full(ATOMS, 0.2), n) * WORDS[task] @ W) * 1.0)
-        Y = F * rng.gamma(0.5, 1.0, (n, ATOMS)) @ W
+            return scipy.sparse.csr_matrix(
+                rng.poisson(rng.dirichlet(np.full(COMPONENTS, 0.2), n) * WORDS[task] @ W) * 1.0
+            )
+        Y = F * rng.gamma(0.5, 1.0, (n, COMPONENTS)) @ W
         if task == "kl":
             return rng.poisson(Y).astype(float)
         noisy = Y * rng.gamma(4.0, 0.25, Y.shape) + 1e-3 if task == "is" else Y + 0.3 * rng.normal(size=Y.shape)
@@ -70,12 +72,15 @@ def trial(task: str, change: str, before: int, seed: int) -> dict[float, list[fl
         held_out[mark] = draw((1 - share) * old + share * new, 400)
     method, divergence = (task, "kl") if task in WORDS else ("surrogate", task)
     settings = {"divergence": divergence, "random_state": seed}
-    fresh = OnlineNMF(ATOMS, method=method, **settings)
+    fresh = OnlineNMF(COMPONENTS, method=method, **settings)
     for batch in [draw(new, BATCH) for _ in then]:
         fresh.partial_fit(batch)
     rows = {}
     for forgetting in FORGETTING:
-        model, started = OnlineNMF(ATOMS, method=f"{method}:forgetting={forgetting}", **settings), time.process_time()
+        model, started = (
+            OnlineNMF(COMPONENTS, method=f"{method}:forgetting={forgetting}", **settings),
+            time.process_time(),
+        )
         for batch in first:
             model.partial_fit(batch)
         losses = [model.loss(held_out[0])]

@@ -3,9 +3,9 @@
     python -m benchmarks.instruments
 
 A synthesised piano and a synthesised clarinet, equally loud, play random notes of overlapping registers. Blindly, eight
-atoms are learnt from the mixture, and each part is given to the instrument that it resembles more. With known atoms,
-five are learnt from another piece that the piano plays alone, and kept while four are learnt beside them. SI-SDR in dB,
-the mean of both instruments; that of the mixture is 0.
+components are learnt from the mixture, and each part is given to the instrument that it resembles more. With fixed
+components, five are learnt from another piece that the piano plays alone, and kept while four are learnt beside them.
+SI-SDR in dB, the mean of both instruments; that of the mixture is 0.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def ratio(true: Array, found: Array) -> float:
     return float(10 * np.log10(np.square(part).sum() / np.square(found - part).sum()))
 
 
-def learnt(sound: Array, folder: Path, atoms: int, passes: int, fixed: Array | None = None) -> OnlineNMF:
+def learnt(sound: Array, folder: Path, components: int, passes: int, fixed: Array | None = None) -> OnlineNMF:
     """A model of a recording of it."""
     soundfile.write(folder / "sound.wav", sound, RATE, subtype="DOUBLE")
-    model = OnlineNMF(atoms, divergence="is", max_passes=passes, random_state=0, fixed=fixed)
+    model = OnlineNMF(components, divergence="is", max_passes=passes, random_state=0, fixed=fixed)
     return model.fit(open_source(f"{folder / 'sound.wav'}?window=1024&hop=512"))
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     """Print a table."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore", DomainWarning)  # between notes there is silence
-    print("| atoms | passes | mean | of each mixture |\n|---|---|---|---|")
+    print("| components | passes | mean | of each mixture |\n|---|---|---|---|")
     for passes in (5, 20):
         blind, known = [], []
         for seed in range(MIXTURES):

@@ -3,7 +3,7 @@
     python -m benchmarks.missing planted [--samples 5000] [--seeds 3]
     python -m benchmarks.missing movielens [--data FOLDER] [--folds 5]
 
-``planted``: data of 100 features and ten atoms with many small weights, without half of their entries. The loss on
+``planted``: data of 100 features and ten components with many small weights, without half of their entries. The loss on
 these, relative to what the true dictionary gives with coefficients found from the same known entries.
 
 ``movielens``: 100,000 ratings in five folds by entry; the root mean squared error on the fold that was left out, beside
@@ -26,7 +26,7 @@ import scipy.sparse
 from onmf import OnlineNMF
 from reproduction.datasets import movielens
 
-FEATURES, ATOMS, SHARE = 100, 10, 0.5
+FEATURES, COMPONENTS, SHARE = 100, 10, 0.5
 PASSES = 5
 
 
@@ -38,8 +38,8 @@ def held_out(model: OnlineNMF, X: np.ndarray, known: np.ndarray) -> float:
 
 def drawn(divergence: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """A dictionary and noisy samples of it: Poisson, gamma (four looks), Gaussian, or the last with 5 % outliers."""
-    W = rng.gamma(0.5, 1.0, (ATOMS, FEATURES)) + 1e-2
-    Y = rng.gamma(0.5, 1.0, (n, ATOMS)) @ W
+    W = rng.gamma(0.5, 1.0, (COMPONENTS, FEATURES)) + 1e-2
+    Y = rng.gamma(0.5, 1.0, (n, COMPONENTS)) @ W
     if divergence == "kl":
         return W, rng.poisson(10 * Y) / 10
     if divergence == "is":
@@ -60,7 +60,7 @@ def planted(samples: int, seeds: int, names: list[str]) -> None:
             W, X = drawn(name, samples, rng)
             known = rng.random(X.shape) >= SHARE
             began = time.perf_counter()
-            model = OnlineNMF(ATOMS, divergence=name, missing="nan", max_passes=PASSES, random_state=seed)
+            model = OnlineNMF(COMPONENTS, divergence=name, missing="nan", max_passes=PASSES, random_state=seed)
             model.fit(np.where(known, X, np.nan))
             spent += time.perf_counter() - began
             truth = OnlineNMF(**model.get_params(deep=False))

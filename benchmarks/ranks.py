@@ -1,12 +1,12 @@
-"""Does ``select_rank`` find the number of atoms that was planted, and what does it say of BBC News?
+"""Does ``select_rank`` find the number of components that was planted, and what does it say of BBC News?
 
     python benchmarks/ranks.py             # planted: K = 3, 5, 10, 20 at four levels of noise
     python benchmarks/ranks.py planted 1   # the same with other draws of the data
     python benchmarks/ranks.py bbc         # ONMF_DATA must say where the data are
 
 Planted are 2000 samples of 100 features: Poisson counts around H W, the entries of both from the gamma distribution of
-shape 0.5, so that atoms overlap but none is a mixture of the others. Means of 100, 20 and 5 counts per entry are the
-three levels of noise; a mean of 2 shows where the end is. Ranks from 2 to 30 are tried, with the default settings.
+shape 0.5, so that components overlap but none is a mixture of the others. Means of 100, 20 and 5 counts per entry are
+the three levels of noise; a mean of 2 shows where the end is. Ranks from 2 to 30 are tried, with the default settings.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ WORDS = 2000  # of BBC News, the most frequent ones: dense, all 9635 would take 
 
 
 def planted(K: int, mean: float, draw: int) -> np.ndarray:
-    """Counts with so many atoms beneath them."""
+    """Counts with so many components beneath them."""
     rng = np.random.default_rng([K, mean, draw])
     W, H = rng.gamma(SHAPE, 1.0, (K, FEATURES)), rng.gamma(SHAPE, 1.0, (SAMPLES, K))
     return rng.poisson(mean * (H @ W) / (H @ W).mean()).astype(float)
 
 
 def find_planted(draw: int) -> None:
-    """A line per number of atoms and level of noise."""
+    """A line per number of components and level of noise."""
     print("  K  mean  recommended  best  stability there  at the next rank  tried  seconds")
     for mean, K in product(MEANS, RANKS):
         started = time.process_time()

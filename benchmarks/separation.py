@@ -1,13 +1,13 @@
-"""Separation with known atoms: how much better two sources are heard apart if one of them was learnt alone.
+"""Separation with fixed components: how much better two sources are heard apart if one of them was learnt alone.
 
     python -m benchmarks.separation
 
 Two planted sources, instruments of five harmonic notes each, in registers of their own or in the same one; their
-short-time Fourier coefficients are complex Gaussian with variances HW. The atoms of the first are learnt from its solo,
-and kept (``fixed=``) while as many are learnt beside them from a mixture of both. The known atoms' share of the fit is
-the mask that gives the first source back, the rest is the second. Itakura-Saito, whose noise this is, and beta = 0.5
-see powers, the others magnitudes, as is usual for them. Improvements of the signal-to-distortion ratio over the mixture
-itself, in dB, the mean of both sources; masks made of the true variances show the best that any could do.
+short-time Fourier coefficients are complex Gaussian with variances HW. The components of the first are learnt from its
+solo, and kept (``fixed=``) while as many are learnt beside them from a mixture of both. The fixed components' share of
+the fit is the mask that gives the first source back, the rest is the second. Itakura-Saito, whose noise this is, and
+beta = 0.5 see powers, the others magnitudes, as is usual for them. Improvements of the signal-to-distortion ratio over
+the mixture itself, in dB, the mean of both sources; masks made of the true variances show the best that any could do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from onmf import OnlineNMF
 from onmf._support.arrays import Array
 
-ATOMS, FREQUENCIES, FRAMES = 5, 128, 1500
+COMPONENTS, FREQUENCIES, FRAMES = 5, 128, 1500
 REGISTERS = {
     "own registers": ((5.0, 8.0), (9.0, 15.0)),
     "the same register": ((5.0, 15.0), (5.0, 15.0)),
@@ -61,24 +61,26 @@ def planted(seed: int, registers: str = "own registers", frames: int = FRAMES) -
     rng = np.random.default_rng(seed)
 
     def played(W: Array) -> Array:
-        return (rng.gamma(1.0, 1.0, (frames, ATOMS)) * (rng.random((frames, ATOMS)) < 1 / 3) + 1e-4) @ W
+        return (rng.gamma(1.0, 1.0, (frames, COMPONENTS)) * (rng.random((frames, COMPONENTS)) < 1 / 3) + 1e-4) @ W
 
     def sounds(variances: Array) -> Array:
         return np.sqrt(variances / 2) * (rng.normal(size=variances.shape) + 1j * rng.normal(size=variances.shape))
 
-    instruments = [_harmonic_spectra(rng.uniform(*register, ATOMS)) for register in REGISTERS[registers]]
+    instruments = [_harmonic_spectra(rng.uniform(*register, COMPONENTS)) for register in REGISTERS[registers]]
     variances = np.stack([played(W) for W in instruments])
     return Mixture(sounds(played(instruments[0])), sounds(variances), variances)
 
 
 def share_of_known(mixed: Mixture, divergence: str) -> Array:
-    """What of the mixture the first source is, by atoms that were learnt from its solo."""
+    """What of the mixture the first source is, by components that were learnt from its solo."""
     power = POWERS[divergence]
     X, solo = np.abs(mixed.sound) ** power, np.abs(mixed.solo) ** power
-    alone = OnlineNMF(ATOMS, divergence=divergence, max_passes=5, random_state=0).fit(solo)
-    both = OnlineNMF(2 * ATOMS, divergence=divergence, fixed=alone.components_, max_passes=5, random_state=0).fit(X)
+    alone = OnlineNMF(COMPONENTS, divergence=divergence, max_passes=5, random_state=0).fit(solo)
+    both = OnlineNMF(2 * COMPONENTS, divergence=divergence, fixed=alone.components_, max_passes=5, random_state=0).fit(
+        X
+    )
     H, W = both.transform(X), both.components_
-    share: Array = H[:, :ATOMS] @ W[:ATOMS] / (H @ W)
+    share: Array = H[:, :COMPONENTS] @ W[:COMPONENTS] / (H @ W)
     return share
 
 

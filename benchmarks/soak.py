@@ -42,7 +42,7 @@ def resident() -> int:
 
 
 def good_batch(rng: np.random.Generator, n: int, sparse: bool) -> object:
-    """Samples of a few planted atoms, some of them all zero."""
+    """Samples of a few planted components, some of them all zero."""
     X = rng.poisson(rng.gamma(1.0, 1.0, (n, 4)) @ rng.gamma(1.0, 2.0, (4, F))).astype(float)
     X[rng.random(n) < 0.02] = 0
     return scipy.sparse.csr_matrix(X) if sparse else X

@@ -33,8 +33,8 @@ def errors(image: matlab.Samson, W: np.ndarray, H: np.ndarray) -> np.ndarray:
     """The angle to each endmember in radians, their mean, and the root mean square error of the abundances H."""
     mine, truth = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (W, image.endmembers))
     angles = np.arccos(np.clip(mine @ truth.T, -1, 1))
-    atoms, endmembers = linear_sum_assignment(angles)
-    order = atoms[np.argsort(endmembers)]
+    components, endmembers = linear_sum_assignment(angles)
+    order = components[np.argsort(endmembers)]
     found = angles[order, np.arange(len(order))]
     return np.array([*found, found.mean(), np.sqrt(np.square(H[:, order] - image.abundances).mean())])
 

@@ -3,7 +3,7 @@
     python -m benchmarks.weights_cost [--repeats 9]
 
 Sample weights are drawn from one to three; weights of entries from (0, 1). One thread, one pass over planted data
-(5,000 samples, 200 features, 20 atoms; 20,000 texts of 2,000 words for the sparse ones), a common start.
+(5,000 samples, 200 features, 20 components; 20,000 texts of 2,000 words for the sparse ones), a common start.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def require_scikit_learns_check(estimator: OnlineNMF | BatchNMF, check: Any) -> 
 
 
 def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
-    """Both have learnt the same, to the bit."""
+    """Both have learnt the same, bit for bit."""
     mine, theirs = one._learned, other._learned
     assert mine is not None
     assert theirs is not None

@@ -104,9 +104,9 @@ def updated(method: Method, state: State, problem: Problem, H: np.ndarray) -> St
     return method.update(state, problem, H, problem.fit(H), len(H))
 
 
-def mixed(n: int, atoms: np.ndarray, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:
-    """Samples of given atoms with multiplicative noise."""
-    fit = rng.gamma(2.0, 1.0, (n, len(atoms))) @ atoms
+def mixed(n: int, components: np.ndarray, rng: np.random.Generator, noise: float = 50.0) -> np.ndarray:
+    """Samples of given components with multiplicative noise."""
+    fit = rng.gamma(2.0, 1.0, (n, len(components))) @ components
     return fit * rng.gamma(noise, 1 / noise, fit.shape) + 0.1
 
 
@@ -116,8 +116,8 @@ def data(n: int, rng: np.random.Generator, noise: float = 50.0, n_features: int 
 
 def parted(sizes: tuple[int, ...], rng: np.random.Generator, noise: float = 50.0) -> list[np.ndarray]:
     """Samples of one and the same dictionary, in parts."""
-    atoms = rng.gamma(1.0, 1.0, (K, F))
-    return [mixed(n, atoms, rng, noise) for n in sizes]
+    components = rng.gamma(1.0, 1.0, (K, F))
+    return [mixed(n, components, rng, noise) for n in sizes]
 
 
 def sparse_counts(n: int, rng: np.random.Generator, mean: float = 0.5) -> np.ndarray:

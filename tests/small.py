@@ -21,7 +21,7 @@ METHODS: dict[str, Choice] = {
     "canonical": Paper(step=Canonical(a=2.0, b=200.0), solver="paper", max_iter=20),  # steps that suit so few samples
     "lefevre": Lefevre(N=50),
     "guan": Guan(),
-    "wang": Wang(eta=0.02, max_iter=100),  # for three atoms
+    "wang": Wang(eta=0.02, max_iter=100),  # for three components
 }
 both_methods = pytest.mark.parametrize("method", ["auto", "paper"])
 

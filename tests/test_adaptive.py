@@ -128,11 +128,11 @@ def test_entries_without_a_slope_have_the_median_and_none_is_far_from_it(rng: np
     np.testing.assert_array_equal(nothing.metric(), 1.0)
 
 
-def test_atoms_that_no_sample_shares_do_not_overlap_and_equal_ones_do(rng: np.random.Generator) -> None:
+def test_components_that_no_sample_shares_do_not_overlap_and_equal_ones_do(rng: np.random.Generator) -> None:
     averages = Averages.of(slopes_of(get("kl"), rng))
     assert replace(averages, overlaps=np.eye(K)).overlap == 1
     assert replace(averages, overlaps=np.ones((K, K))).overlap == pytest.approx(K, rel=1e-12)
-    assert np.isfinite(replace(averages, overlaps=np.zeros((K, K))).overlap)  # an atom that no sample uses
+    assert np.isfinite(replace(averages, overlaps=np.zeros((K, K))).overlap)  # a component that no sample uses
 
 
 def test_the_floor_is_a_share_of_the_features_size_per_unit_of_coefficients(rng: np.random.Generator) -> None:

@@ -92,7 +92,7 @@ USABLE = [
     "reversed", "read-only", "big-endian", "lists",
 ]  # fmt: skip
 
-BITS = ("int32", "uint8", "Fortran", "strided", "reversed", "read-only", "big-endian", "lists")  # these to the bit
+BITS = ("int32", "uint8", "Fortran", "strided", "reversed", "read-only", "big-endian", "lists")  # these bit for bit
 
 
 def online() -> OnlineNMF:
@@ -245,7 +245,7 @@ def test_denormal_numbers_are_learnt_or_refused() -> None:
     assert np.isfinite(model.components_).all()
 
 
-def test_a_batch_model_takes_more_atoms_than_samples_one_sample_and_one_feature() -> None:
+def test_a_batch_model_takes_more_components_than_samples_one_sample_and_one_feature() -> None:
     assert BatchNMF(50, random_state=0).fit(X[:3]).components_.shape == (50, F)
     assert BatchNMF(2, random_state=0).fit(X[:1]).components_.shape == (2, F)
     assert BatchNMF(2, random_state=0).fit(X[:, :1]).components_.shape == (2, 1)

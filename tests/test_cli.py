@@ -228,7 +228,7 @@ def test_warnings_of_many_blocks_are_told_once(folder: Path, tmp_path: Path, run
 
 def test_info_says_what_a_model_holds(folder: Path) -> None:
     said = re.sub(r"[│\s]+", " ", invoke("info", folder / "model.safetensors"))  # cells may be wrapped
-    facts = {"divergence": r"huber delta=0\.5", "method": "surrogate", "atoms": "3", "features": "8"}
+    facts = {"divergence": r"huber delta=0\.5", "method": "surrogate", "components": "3", "features": "8"}
     facts |= {"samples seen": "120", "passes": "2", "samples or batches skipped": "0"}
     facts |= {"other settings": "batch_size=25, max_passes=2, random_state=5"}
     for fact, value in facts.items():

@@ -43,7 +43,7 @@ every_divergence_with_zeros = every(d for d in examples() if d.domain.x.closed)
 
 
 def problem(rng: np.random.Generator, n: int = 4, K: int = 4, zeros: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Samples of unit mean, not quite of the dictionary, some of whose atoms they do not use."""
+    """Samples of unit mean, not quite of the dictionary, some of whose components they do not use."""
     W = 1 - rng.random((K, F))
     H = rng.gamma(1, 1, (n, K)) * (rng.random((n, K)) < 0.7)
     X = (H @ W) * rng.gamma(5, 0.2, (n, F)) + 0.01
@@ -407,7 +407,7 @@ def test_single_precision_converges_at_the_default_tolerances(divergence: Diverg
     assert single.converged.sum() >= double.converged.sum() - 1
 
 
-def test_more_atoms_than_features_and_one_atom_alone_are_solved(rng: np.random.Generator) -> None:
+def test_more_components_than_features_and_one_component_alone_are_solved(rng: np.random.Generator) -> None:
     for K in (1, 2 * F):
         X, W = problem(rng, K=K)
         for name in ("kl", "squared_l2", "huber:0.5", "l2"):
@@ -531,7 +531,7 @@ def test_a_solver_that_stops_elsewhere_is_the_same_otherwise() -> None:
 
 def test_the_printed_armijo_rule_stalls_at_the_boundary_and_the_projected_one_does_not() -> None:
     kl = KullbackLeibler()
-    W, X = np.array([[0.1, 0.5], [1.0, 1.0]]), np.array([[1.0, 0.1]])  # the first atom is not needed
+    W, X = np.array([[0.1, 0.5], [1.0, 1.0]]), np.array([[1.0, 0.1]])  # the first component is not needed
 
     def solve(literal: bool) -> tuple[Coefficients, float]:
         found = Armijo(tol=1e-6, max_iter=1000, literal=literal).solve(Problem(kl, X, W))

@@ -456,7 +456,7 @@ def test_the_guide_to_a_loss_of_ones_own_runs_as_it_is_written(
 # What else the commands share
 
 
-def test_rank_takes_penalties_the_simplex_and_known_atoms(here: Path, run_main: Run) -> None:
+def test_rank_takes_penalties_the_simplex_and_known_components(here: Path, run_main: Run) -> None:
     quick = "--ranks", "2,4", "--seeds", 2, "--passes", 1, "--seed", 0, "--json"
     losses = set()
     for options in (
@@ -472,7 +472,7 @@ def test_rank_takes_penalties_the_simplex_and_known_atoms(here: Path, run_main: 
     assert len(losses) == 7  # each option makes a difference
 
 
-def test_ranks_beyond_the_number_of_features_are_warned_of_unless_something_keeps_atoms_small() -> None:
+def test_ranks_beyond_the_number_of_features_are_warned_of_unless_something_keeps_components_small() -> None:
     quick: dict[str, Any] = {"n_seeds": 2, "max_passes": 1, "random_state": 0}
     with pytest.warns(UserWarning, match=r"Rank 6 is more than the data have features \(5\).*try ranks up to 5"):
         onmf.select_rank(X, [2, 6], **quick)

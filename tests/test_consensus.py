@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {"seeds": 4, "max_passes": 2, "random_state": 0}
 
 
 def likeness(W: Any, truth: Any) -> float:
-    """The mean cosine of the planted programmes with the atoms that are matched with them."""
+    """The mean cosine of the planted programmes with the components that are matched with them."""
     cosines = directions(np.asarray(W)) @ directions(truth).T
     return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
 
@@ -49,7 +49,7 @@ def test_where_single_runs_differ_the_consensus_is_closer_to_the_truth_than_thei
     assert found.model.loss(noisy.counts) < np.median([run.loss(noisy.counts) for run in runs])
 
 
-def test_the_steadiest_component_comes_first_and_the_scores_are_of_all_atoms() -> None:
+def test_the_steadiest_component_comes_first_and_the_scores_are_of_all_components() -> None:
     found = consensus(CELLS.counts, PLANTED + 1, 5, random_state=0)
     assert (np.diff(found.stabilities) <= 0).all()
     assert found.distances.shape == (5, PLANTED + 1)
@@ -70,17 +70,17 @@ def test_a_seed_makes_the_consensus_repeatable() -> None:
 def test_a_component_that_no_other_run_has_found_is_left_out_and_lowers_the_score() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(3, 6)
-    atoms = np.concatenate([centres + 0.01 * rng.random((3, 6)) for _ in range(5)]) * rng.uniform(0.5, 2, (15, 1))
-    kept = lonelinesses(atoms, 5) <= 0.5
+    components = np.concatenate([centres + 0.01 * rng.random((3, 6)) for _ in range(5)]) * rng.uniform(0.5, 2, (15, 1))
+    kept = lonelinesses(components, 5) <= 0.5
     assert kept.all()
-    labels, widths = clustered(atoms, kept, 3, 0)
+    labels, widths = clustered(components, kept, 3, 0)
     assert widths.mean() > 0.95
     assert len(set(labels[:3])) == 3
     assert (labels.reshape(5, 3) == labels[:3]).all()
-    atoms[4] = [0, 0, 0, 0, 1, 0]
-    kept = lonelinesses(atoms, 5) <= 0.5
+    components[4] = [0, 0, 0, 0, 1, 0]
+    kept = lonelinesses(components, 5) <= 0.5
     assert np.flatnonzero(~kept).tolist() == [4]
-    assert clustered(atoms, kept, 3, 0)[1].mean() < widths.mean() - 0.05
+    assert clustered(components, kept, 3, 0)[1].mean() < widths.mean() - 0.05
 
 
 def test_runs_that_agree_on_too_little_are_an_error_with_the_cure() -> None:
@@ -116,7 +116,7 @@ def test_features_that_are_zero_everywhere_are_no_obstacle(divergence: str) -> N
         assert found.components[:, -2:].max() < 1e-4
 
 
-def test_coefficients_on_the_simplex_keep_the_units_of_their_atoms() -> None:
+def test_coefficients_on_the_simplex_keep_the_units_of_their_components() -> None:
     rng = np.random.default_rng(0)
     truth = 1e6 * np.eye(3, 8) + 2e5
     X = rng.dirichlet(np.full(3, 0.2), 200) @ truth * rng.normal(1, 0.01, (200, 8))

@@ -274,7 +274,7 @@ def test_data_frames_come_out_with_components_as_columns(make, rng):
 
 @both
 @pytest.mark.parametrize("name", ["kl", "squared_l2"])
-def test_proportions_sum_to_one_whatever_the_units_of_the_atoms(make, name, rng):
+def test_proportions_sum_to_one_whatever_the_units_of_the_components(make, name, rng):
     X = data(40, rng)
     model = make(name, transform_tol=1e-10).fit(X)
     parts = model.proportions(X)

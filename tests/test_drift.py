@@ -14,7 +14,7 @@ import scipy.sparse
 from onmf import OnlineNMF, load, save
 from onmf.learner.drift import BEGINNING, Drift
 
-ATOMS = 4
+COMPONENTS = 4
 
 
 class Law:
@@ -22,16 +22,16 @@ class Law:
 
     def __init__(self, divergence: str, seed: int, features: slice = slice(0, 30)) -> None:
         self.divergence, self.rng = divergence, np.random.default_rng(seed)
-        self.W = np.zeros((ATOMS, 60)) + (0.001 if divergence == "is" else 0.0)
+        self.W = np.zeros((COMPONENTS, 60)) + (0.001 if divergence == "is" else 0.0)
         self.W[:, features] += self.rng.gamma(0.5, 1.0, self.W[:, features].shape)
 
     def draw(self, n: int) -> np.ndarray:
-        Y = 5 * self.rng.gamma(1.0, 1.0, (n, ATOMS)) @ self.W
+        Y = 5 * self.rng.gamma(1.0, 1.0, (n, COMPONENTS)) @ self.W
         return self.rng.poisson(Y).astype(float) if self.divergence == "kl" else Y * self.rng.gamma(9.0, 1 / 9, Y.shape)
 
 
 def model_of(divergence: str, **settings: Any) -> OnlineNMF:
-    return OnlineNMF(ATOMS, divergence=divergence, random_state=0, **settings)
+    return OnlineNMF(COMPONENTS, divergence=divergence, random_state=0, **settings)
 
 
 def alarms(divergence: str, batches: Iterator[Any] | list[Any], **settings: Any) -> list[int]:
@@ -71,13 +71,20 @@ def test_false_alarms_are_rare_in_long_streams(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("divergence", "change"),  # Itakura-Saito's loss does not see scales, and the dictionary stays right
-    [("kl", "atoms"), ("kl", "scale"), ("is", "atoms"), ("squared_l2", "scale"), ("huber", "atoms"), ("l2", "scale")],
+    [
+        ("kl", "components"),
+        ("kl", "scale"),
+        ("is", "components"),
+        ("squared_l2", "scale"),
+        ("huber", "components"),
+        ("l2", "scale"),
+    ],
 )
 def test_a_planted_change_is_found_within_some_batches_and_told_once(divergence: str, change: str) -> None:
     for seed in range(3):
         law, other = Law(divergence, seed), Law(divergence, seed + 100)
         before = [law.draw(50) for _ in range(60)]
-        after = [other.draw(50) if change == "atoms" else 4 * law.draw(50) for _ in range(12)]
+        after = [other.draw(50) if change == "components" else 4 * law.draw(50) for _ in range(12)]
         found = alarms(divergence, [*before, *after])
         assert len(found) == 1
         assert 60 <= found[0] < 60 + 8
@@ -163,7 +170,7 @@ def test_forgetting_helps_after_a_change_and_costs_little_before(method: str, fe
         def draw(law: Law, n: int, rng: np.random.Generator = rng) -> Any:
             if method == "surrogate":
                 return law.draw(n)
-            H = rng.dirichlet(np.full(ATOMS, 0.2), n)
+            H = rng.dirichlet(np.full(COMPONENTS, 0.2), n)
             return scipy.sparse.csr_matrix(rng.poisson(10 * H @ (law.W / law.W.sum(axis=1, keepdims=True))) * 1.0)
 
         before, after, later = draw(law, 20_000), draw(other, 2_000), draw(other, 6_000)

@@ -169,7 +169,7 @@ def test_wangs_step_is_the_formula_of_its_paper() -> None:
         np.testing.assert_allclose(state.W, W, rtol=1e-9, atol=1e-12)
 
 
-def test_wang_restores_an_atom_that_would_vanish() -> None:
+def test_wang_restores_a_component_that_would_vanish() -> None:
     method = Wang(tau=1, eta=1e6)
     state = method.start(Huber(1.0), np.full((1, 3), 0.5), C)
     found = after(method, Huber(1.0), state, np.full((1, 3), 1e-9), np.full((1, 1), 1.0))

@@ -194,7 +194,7 @@ def test_coefficients_of_sparse_and_dense_data_fit_alike(method: str, name: str,
     model = quick(method, name).fit(X)
     H, h = model.transform(X), model.transform(scipy.sparse.csr_matrix(X))
     values = [get(name).value(X, model.inverse_transform(found)) for found in (H, h)]
-    # The coefficients of nearly equal atoms themselves are not unique.
+    # The coefficients of nearly equal components themselves are not unique.
     np.testing.assert_allclose(*values, rtol=1e-3, atol=1e-6)
 
 

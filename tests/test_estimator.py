@@ -290,13 +290,13 @@ def test_the_users_dictionary_is_brought_in_by_a_change_of_units(method, rng):
     ("method", "name"), [("auto", "kl"), ("auto", "huber"), ("em", "kl"), ("paper", "kl"), ("canonical", "kl")]
 )
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
-def test_an_atom_of_zeros_is_a_start_like_any_other(method, name, form, rng):
+def test_a_component_of_zeros_is_a_start_like_any_other(method, name, form, rng):
     X = form(rng.poisson(0.7, (100, F)).astype(float))
     W = rng.random((3, F))
     W[1] = 0
     model = quick(name, method, init=W).fit(X)
     assert np.isfinite(model.components_).all()
-    used = model.transform(X).sum(axis=0) * model.components_.sum(axis=1)  # whatever the units of the atoms
+    used = model.transform(X).sum(axis=0) * model.components_.sum(axis=1)  # whatever the units of the components
     assert used[1] > 0.1 * used.sum()
 
 
@@ -312,14 +312,14 @@ def test_clip_is_the_compact_set_of_the_paper(method, rng):
 @both_methods
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
-def test_there_may_be_more_atoms_than_samples_and_features(form, init, method, rng):
+def test_there_may_be_more_components_than_samples_and_features(form, init, method, rng):
     X = form(data(10, rng, n_features=4))
     assert quick(method=method, n_components=15, init=init).fit(X).transform(X).shape == (10, 15)
 
 
 @both_methods
 @pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber", "l1"])
-def test_there_may_be_one_atom_one_feature_or_one_sample(name, method, rng):
+def test_there_may_be_one_component_one_feature_or_one_sample(name, method, rng):
     assert quick(name, method, n_components=1).fit(data(20, rng)).transform(data(5, rng)).shape == (5, 1)
     assert quick(name, method).fit(data(20, rng, n_features=1)).components_.shape == (3, 1)
     assert quick(name, method).fit(data(1, rng)).n_samples_seen_ == 1

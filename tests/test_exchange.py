@@ -1,4 +1,4 @@
-"""Exchanges of atoms: dead and doubled ones are rescued, good ones left alone, to the bit, wherever a run is cut."""
+"""Exchanges rescue dead and doubled components, and leave good ones alone, bit for bit, wherever a run is cut."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ COUNTS = ("em", "sparse")  # methods for sparse counts
 
 
 def planted(rng: np.random.Generator) -> np.ndarray:
-    """Atoms of a fifth of the features each."""
+    """Components of a fifth of the features each."""
     return rng.gamma(0.7, 1.0, (K, F)) * (rng.random((K, F)) < 0.2) + 0.002
 
 
-def drawn(case: str, n: int, rng: np.random.Generator, atoms: np.ndarray) -> Any:
-    """Samples of few atoms each, with much noise: counts where zeros count."""
+def drawn(case: str, n: int, rng: np.random.Generator, components: np.ndarray) -> Any:
+    """Samples of few components each, with much noise: counts where zeros count."""
     Y = (
         100
         * (rng.dirichlet(np.full(K, 0.1), n) * rng.lognormal(0, 0.3, (n, 1)))
-        @ (atoms / atoms.sum(axis=1, keepdims=True))
+        @ (components / components.sum(axis=1, keepdims=True))
     )
     if case in COUNTS:
         return scipy.sparse.csr_matrix(rng.poisson(Y).astype(float))
@@ -61,24 +61,23 @@ def in_units(W: np.ndarray) -> np.ndarray:
     return W / W.max(axis=1, keepdims=True)
 
 
-def spoilt(atoms: np.ndarray, how: str) -> np.ndarray:
-    """The planted dictionary with one atom twice, with one of no use, or with two for one part of the data and one for
-    two.
-    """
-    W = atoms.copy()
+def spoilt(components: np.ndarray, how: str) -> np.ndarray:
+    """The planted dictionary with a component twice, with a useless one, or with two for one part and one for two."""
+    W = components.copy()
     if how == "doubled":
         W[0] = W[1]
     elif how == "dead":
-        W[0] = np.where(np.arange(F) == atoms.sum(axis=0).argmin(), 1.0, 1e-9)
+        W[0] = np.where(np.arange(F) == components.sum(axis=0).argmin(), 1.0, 1e-9)
     else:
         split = np.random.default_rng(0).random(F) < 0.5
         for k in (0, 4):
-            parts = np.where(split, atoms[k], 1e-3), np.where(split, 1e-3, atoms[k])
-            W[k], W[k + 1], W[k + 2] = *parts, atoms[k + 1] + atoms[k + 2]
+            parts = np.where(split, components[k], 1e-3), np.where(split, 1e-3, components[k])
+            W[k], W[k + 1], W[k + 2] = *parts, components[k + 1] + components[k + 2]
     return in_units(W)
 
 
-# em, and Newton's step in its place, exchange atoms that coincide; in other cases exchanges raised the loss on text.
+# em, and Newton's step in its place, exchange components that coincide; in other cases exchanges raised the loss on
+# text.
 BAD_STARTS = [
     (case, how) for case in CASES for how in ("doubled", "dead", "split") if how == "doubled" or case not in COUNTS
 ]
@@ -91,25 +90,25 @@ def test_a_bad_start_ends_like_a_good_one_which_no_small_step_leads_to(
     with_exchanges, without = [], []
     for seed in range(1, 4):
         rng = np.random.default_rng(seed)
-        atoms = planted(rng)
-        X, held_out = (drawn(case, n, rng, atoms) for n in (1500, 300))
-        good = learner(case, in_units(atoms)).fit(X).loss(held_out)
+        components = planted(rng)
+        X, held_out = (drawn(case, n, rng, components) for n in (1500, 300))
+        good = learner(case, in_units(components)).fit(X).loss(held_out)
         for losses in (with_exchanges, without):
             with monkeypatch.context() as patch:
                 if losses is without:
                     patch.setattr(exchange, "due", lambda *_: False)
-                losses.append(learner(case, spoilt(atoms, how)).fit(X).loss(held_out) / good)
+                losses.append(learner(case, spoilt(components, how)).fit(X).loss(held_out) / good)
     assert max(with_exchanges) < 1.05
-    if how != "dead":  # an atom that nobody uses is free to go where the residuals are
+    if how != "dead":  # a component that nobody uses is free to go where the residuals are
         assert max(without) > 1.1
 
 
 @every_case
 def test_a_good_dictionary_is_left_alone_to_the_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    atoms = planted(rng)
-    X = drawn(case, 1200, rng, atoms)
-    W = in_units(atoms)
+    components = planted(rng)
+    X = drawn(case, 1200, rng, components)
+    W = in_units(components)
     looks = []
     tried = exchange.exchanged
     monkeypatch.setattr(exchange, "exchanged", lambda *given: looks.append(tried(*given)) or looks[-1])
@@ -122,10 +121,10 @@ def test_a_good_dictionary_is_left_alone_to_the_bit(case: str, monkeypatch: pyte
 @every_case
 def test_a_run_with_exchanges_goes_on_to_the_bit_and_does_not_see_the_threads(case: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    atoms = planted(rng)
-    X = drawn(case, 600, rng, atoms)
+    components = planted(rng)
+    X = drawn(case, 600, rng, components)
     batches = [X[first : first + 50] for first in range(0, 600, 50)]
-    straight, interrupted = (learner(case, spoilt(atoms, "doubled")) for _ in range(2))
+    straight, interrupted = (learner(case, spoilt(components, "doubled")) for _ in range(2))
     with threadpool_limits(1):
         for batch in batches:
             straight.partial_fit(batch)
@@ -140,9 +139,9 @@ def test_a_run_with_exchanges_goes_on_to_the_bit_and_does_not_see_the_threads(ca
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scale_and_precision_do_not_decide_about_an_exchange(dtype: type) -> None:
     rng = np.random.default_rng(5)
-    atoms = planted(rng)
-    X, held_out = (drawn("kl", n, rng, atoms) for n in (800, 200))
-    W = spoilt(atoms, "doubled")
+    components = planted(rng)
+    X, held_out = (drawn("kl", n, rng, components) for n in (800, 200))
+    W = spoilt(components, "doubled")
     losses = [
         learner("kl", W.astype(dtype)).fit((c * X).astype(dtype)).loss((c * held_out).astype(dtype)) / c
         for c in (1.0, 2.0**-20, 2.0**20)
@@ -151,7 +150,7 @@ def test_scale_and_precision_do_not_decide_about_an_exchange(dtype: type) -> Non
 
 
 @pytest.mark.parametrize(("method", "divergence"), [("paper", "kl"), ("surrogate", mahalanobis(F)[0])])
-def test_methods_that_do_not_exchange_atoms_never_do(
+def test_methods_that_do_not_exchange_components_never_do(
     method: str, divergence: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: Any) -> None:
@@ -166,13 +165,13 @@ def test_methods_that_do_not_exchange_atoms_never_do(
     ("K", "before", "after", "expected"),
     [(4, 50, 70, False), (4, 64, 127, False), (4, 64, 128, True), (4, 100, 700, True), (100, 250, 300, False)],
 )
-def test_an_exchange_is_tried_at_every_doubling_once_every_atom_can_have_been_learnt(
+def test_an_exchange_is_tried_at_every_doubling_once_every_component_can_have_been_learnt(
     K: int, before: float, after: float, expected: bool
 ) -> None:
     assert exchange.due(K, before, after) is expected
 
 
-def test_the_cost_of_a_merger_is_that_of_the_best_single_atom(rng: np.random.Generator) -> None:
+def test_the_cost_of_a_merger_is_that_of_the_best_single_component(rng: np.random.Generator) -> None:
     H, W = rng.gamma(0.5, 1.0, (200, 4)), rng.gamma(0.5, 1.0, (4, 10))
     pair, cost, merged, T = exchange._cheapest_merger(H.T @ H / 200, W @ W.T, W, 0)
     costs = {}

@@ -66,7 +66,7 @@ def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
         X = Trial(problem, name, 0).task.gathered()
         exact = Scorer("squared_l2", X.mean(axis=0), X).best(result.arrays["W"]).loss
         assert last["objective"] == pytest.approx(exact, rel=1e-4)
-    else:  # atoms have unit mass, whatever unit they were learnt in
+    else:  # components have unit mass, whatever unit they were learnt in
         np.testing.assert_allclose(result.arrays["W"].sum(axis=1), 1.0)
         assert last["objective"] >= last["train"]  # early coefficients belong to a worse dictionary
 
@@ -145,6 +145,6 @@ def test_solved_coefficients_are_in_the_units_of_the_data(rng):
     W = rng.random((2, 30)) + 0.05
     H = rng.random((20, 2)) * 50
     scorer = Scorer("squared_l2", (H @ W).mean(axis=0), H @ W)
-    found, atoms = scorer.solved(5 * W)
-    np.testing.assert_allclose(found @ atoms, H @ W, rtol=1e-4)
-    np.testing.assert_allclose(atoms.max(axis=1), 1.0)
+    found, components = scorer.solved(5 * W)
+    np.testing.assert_allclose(found @ components, H @ W, rtol=1e-4)
+    np.testing.assert_allclose(components.max(axis=1), 1.0)

@@ -154,7 +154,7 @@ def test_sensitivity_is_the_spread_of_the_final_losses():
     assert [claim.verdict for claim in Sensitivity().claims(results)] == [NOT, HOLDS, HOLDS]
 
 
-def test_variants_that_ended_high_may_have_been_too_short_but_for_fewer_atoms():
+def test_variants_that_ended_high_may_have_been_too_short_but_for_fewer_components():
     wild = {"tau": {40: 1.5}, "K": {0.5: 1.5}}
     results = spreads("ol", wild, before=1.5)
     assert [claim.verdict for claim in Sensitivity().claims(results)] == [TOO_SHORT, NOT, HOLDS]
@@ -177,7 +177,7 @@ def test_fixed_factors_of_the_adaptive_step_are_compared_with_the_raced_one():
 
 
 def applied(name: str, n: int = 1000) -> tuple:
-    """What the variant of this name is, for 40 atoms."""
+    """What the variant of this name is, for 40 components."""
     known = {str(variant): variant for method in sensitivity.PARAMETERS for variant in sensitivity.variants(method)}
     return known[name].applied(n, 40)
 

@@ -33,7 +33,7 @@ every_divergence = pytest.mark.parametrize("divergence", DIVERGENCES)
 
 
 def planted(rng: np.random.Generator, n: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Samples of three atoms with little noise, and the atoms at maximum 1."""
+    """Samples of three components with little noise, and the components at maximum 1."""
     W = rng.gamma(0.5, 1.0, (3, F)) + 0.01
     W /= W.max(axis=1, keepdims=True)
     Y = rng.gamma(1.0, 1.0, (n, 3)) @ W
@@ -107,11 +107,11 @@ def test_only_components_that_are_learnt_are_exchanged(rng: np.random.Generator)
 class Moving(Paper):
     """A method that has not been told of fixed components."""
 
-    keeps_known = False
+    keeps_fixed = False
 
 
 def test_a_method_that_cannot_keep_them_raises_an_error_before_learning(rng: np.random.Generator) -> None:
-    with pytest.raises(ValueError, match=r"cannot learn beside fixed atoms; use method 'auto'"):
+    with pytest.raises(ValueError, match=r"cannot learn beside fixed components; use method 'auto'"):
         OnlineNMF(3, method=Moving(), fixed=FIXED).fit(data(50, rng))
 
 
@@ -240,15 +240,15 @@ def test_a_feature_that_no_component_can_fit_raises_an_error_where_fits_must_be_
 @pytest.mark.parametrize(
     ("fixed", "words"),
     [
-        (np.ones((4, F)), "fixed has 4 atoms, and n_components=3 counts them too; raise it to 4 or more"),
+        (np.ones((4, F)), "fixed has 4 components, and n_components=3 includes them; raise it to 4"),
         (-FIXED, "fixed has negative, NaN or infinite entries"),
         (np.full((1, F), np.nan), "fixed has negative, NaN or infinite entries"),
-        (np.vstack([FIXED[0], np.zeros(F)]), "atom 1 of fixed is all zeros"),
+        (np.vstack([FIXED[0], np.zeros(F)]), "component 1 of fixed is all zeros"),
         (
             FIXED[0],
-            r"fixed must be an array \(J, n_features\) of known atoms, .*; got an array of shape \(12,\)",
+            r"fixed must be an array \(J, n_features\) of fixed components, .*; got an array of shape \(12,\)",
         ),
-        (FIXED[:, 1:], "the fixed atoms have 11 features, the data 12"),
+        (FIXED[:, 1:], "the fixed components have 11 features, the data 12"),
     ],
 )
 def test_arrays_that_are_no_components_raise_an_error(
@@ -306,7 +306,7 @@ def invoke(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture
 def notes(tmp_path: Path, rng: np.random.Generator) -> Path:
-    """A model of two atoms, learnt from a table, and the table of a mixture."""
+    """A model of two components, learnt from a table, and the table of a mixture."""
     X, W = planted(rng)
     names = [f"f{i}" for i in range(F)]
     pd.DataFrame(rng.gamma(1.0, 1.0, (300, 2)) @ W[:2] + 1e-3, columns=names).to_csv(tmp_path / "solo.csv", index=False)
@@ -326,8 +326,8 @@ def test_the_components_of_a_model_file_are_kept_beside_new_ones(notes: Path) ->
     expected = OnlineNMF(3, fixed=known.components_, random_state=0, shuffle=False)
     expected.fit(pd.read_csv(notes / "mixture.csv"))
     np.testing.assert_allclose(both.components_, expected.components_, rtol=1e-9)
-    assert "atoms that are fixed" in invoke("info", notes / "both")[1]
-    assert '"atoms_that_are_fixed": 2' in invoke("info", notes / "both", "--json")[1]
+    assert "fixed components" in invoke("info", notes / "both")[1]
+    assert '"fixed_components": 2' in invoke("info", notes / "both", "--json")[1]
     assert invoke("fit", notes / "mixture.csv", "--from", notes / "both", "-o", notes / "more")[0] == 0
     np.testing.assert_array_equal(load(notes / "more").components_[:2], known.components_)
 

@@ -31,7 +31,7 @@ from onmf.data import (
     take,
 )
 from onmf.data.base import Numbered, OnBad
-from onmf.model.validation import good_rows, refuse_broken_structure
+from onmf.model.validation import good_rows, require_sound_structure
 
 h5py = pytest.importorskip("h5py")
 
@@ -227,12 +227,12 @@ def test_sound_sparse_matrices_of_every_format_pass_unchanged() -> None:
         for make in (scipy.sparse.csr_matrix, scipy.sparse.csr_array):
             for content in (X, np.zeros((3, 4)), np.zeros((0, 4))):
                 matrix = make(content).asformat(kind)
-                refuse_broken_structure(matrix)
+                require_sound_structure(matrix)
                 assert np.array_equal(matrix.toarray(), content)
     roomy = scipy.sparse.csr_matrix(X)
     roomy.indices = np.concatenate([roomy.indices, roomy.indices[:5]])
     roomy.data = np.concatenate([roomy.data, roomy.data[:5]])
-    refuse_broken_structure(roomy)  # room to spare at the end is no fault, and is left
+    require_sound_structure(roomy)  # room to spare at the end is no fault, and is left
     assert len(roomy.data) == len(scipy.sparse.csr_matrix(X).data) + 5
 
 

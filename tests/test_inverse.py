@@ -261,6 +261,6 @@ def test_pictures_that_are_read_are_never_replaced(pictures: OnlineNMF) -> None:
 def test_components_are_pictures_as_bright_as_can_be(pictures: OnlineNMF) -> None:
     assert run("inverse", "m", "--components", "-o", "parts").stdout == f"parts: {K} components.\n"
     assert sorted(path.name for path in Path("parts").iterdir()) == [f"component-0{k}.png" for k in range(K)]
-    for k, atom in enumerate(pictures.components_):
-        expected = np.rint(255 * atom / atom.max()).reshape(pictures.source_.picture)
+    for k, component in enumerate(pictures.components_):
+        expected = np.rint(255 * component / component.max()).reshape(pictures.source_.picture)
         assert np.array_equal(pixels(f"parts/component-0{k}.png"), expected)

@@ -288,7 +288,7 @@ def test_a_weight_without_curvature_stays(rng: np.random.Generator, shared: bool
     q = Quadratics.draw(rng, 3, 4, shared)
     q.low[:] = 0.1
     A = q.A
-    A[:, 1, :] = A[:, :, 1] = 0  # nothing has been seen of atom 1
+    A[:, 1, :] = A[:, :, 1] = 0  # nothing has been seen of component 1
     q.b[1] = 0
     np.testing.assert_array_equal(q.sweep(np.full((3, 7), 0.5), 5, A)[1], 0.5)
 
@@ -327,7 +327,7 @@ def test_the_active_set_of_samples_with_matrices_of_their_own_solves_weighted_le
 
 @every_dtype
 @pytest.mark.parametrize("K", [6, 30])
-def test_the_active_set_bears_equal_atoms_and_zero_data(rng: np.random.Generator, dtype: type, K: int) -> None:
+def test_the_active_set_bears_equal_components_and_zero_data(rng: np.random.Generator, dtype: type, K: int) -> None:
     W = np.repeat(rng.random((3, 9)), K // 3, axis=0)
     X = np.vstack([rng.random((5, 9)), np.zeros(9)])
     H = nnls_on_gram((W @ W.T).astype(dtype), (X @ W.T).astype(dtype))
@@ -370,7 +370,7 @@ def test_newton_directions_solve_the_free_system_and_leave_the_bound_alone(rng: 
     np.testing.assert_array_equal(D[:, :2], [[0.0, 50.0]] * 8)
 
 
-def test_free_coefficients_move_alike_in_all_units_of_the_atoms(rng: np.random.Generator) -> None:
+def test_free_coefficients_move_alike_in_all_units_of_the_components(rng: np.random.Generator) -> None:
     H, G, V = rng.random((8, 4)) + 1, rng.normal(size=(8, 4)), rng.random((8, 7, 4))
     unit = np.array([1e-9, 1.0, 1e3, 1e8])
     M = np.einsum("nij,nik->njk", V, V)
@@ -521,7 +521,7 @@ def test_dividing_averages_divides_and_keeps_the_floor(rng: np.random.Generator,
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])
 def test_the_interior_points_kernels_find_least_absolute_deviations(rng: np.random.Generator, l2: float) -> None:
-    W = rng.random((5, 7)) + 0.05  # more atoms than a block of the factor has rows
+    W = rng.random((5, 7)) + 0.05  # more components than a block of the factor has rows
     X = rng.gamma(1.0, 1.0, (3, 5)) @ W + 0.2 * rng.random((3, 7))
     found = InteriorPoint(tol=1e-6).solve(Problem(L1(), X, W, penalty=Penalty(l2)))
     assert found.converged.all()

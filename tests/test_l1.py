@@ -27,17 +27,17 @@ def problem(rng: np.random.Generator, n: int = 4, outliers: float = 0.3) -> tupl
 
 def programme(x: np.ndarray, W: np.ndarray, box: Box = DEFAULT) -> float:
     """min sum |x - hW|, by HiGHS, in the sample's own units."""
-    n_atoms, n_features = W.shape
+    n_components, n_features = W.shape
     unit = float(x.max()) or 1.0
     eye = np.eye(n_features)
     result = scipy.optimize.linprog(
-        np.r_[np.zeros(n_atoms), np.ones(2 * n_features)],
+        np.r_[np.zeros(n_components), np.ones(2 * n_features)],
         A_eq=np.hstack([W.T, eye, -eye]),
         b_eq=x / unit,
-        bounds=[(box.low / unit, box.high / unit)] * n_atoms + [(0, None)] * (2 * n_features),
+        bounds=[(box.low / unit, box.high / unit)] * n_components + [(0, None)] * (2 * n_features),
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    return float(np.abs(x - unit * result.x[:n_atoms] @ W).sum())
+    return float(np.abs(x - unit * result.x[:n_components] @ W).sum())
 
 
 def excess(X: np.ndarray, W: np.ndarray, H: np.ndarray, box: Box = DEFAULT) -> np.ndarray:
@@ -56,25 +56,25 @@ def special(name: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
         X = (rng.gamma(1, 1, (4, K)) * (rng.random((4, K)) < 0.7)) @ W + 1e-3
     elif name == "zeros in the data":
         X *= rng.random(X.shape) < 0.5
-    elif name == "sparse atoms":
+    elif name == "sparse components":
         W *= rng.random(W.shape) < 0.4
-    elif name == "an atom of zeros":
+    elif name == "a component of zeros":
         W[1] = 0
-    elif name == "no atoms but zeros":
+    elif name == "no components but zeros":
         W[:] = 0
     elif name == "a feature of zeros":
         W[:, 2] = 0
-    elif name == "collinear atoms":
+    elif name == "collinear components":
         W[1], W[3] = W[0], 0.5 * W[2]
-    elif name == "more atoms than features":
+    elif name == "more components than features":
         W = 1 - rng.random((2 * F, F))
     elif name == "one feature":
         X, W = X[:, :1], W[:, :1]
-    elif name == "one atom":
+    elif name == "one component":
         W = W[:1]
     elif name == "whole numbers":
         X, W = np.floor(3 * X), np.floor(3 * W)
-    elif name == "atoms of unequal size":
+    elif name == "components of unequal size":
         W *= np.geomspace(1e-4, 1e4, K)[:, None]
     elif name == "one huge entry":
         X[:, 0] = 1e6
@@ -96,16 +96,16 @@ SPECIAL = (
     "clean",
     "exact",
     "zeros in the data",
-    "sparse atoms",
-    "an atom of zeros",
-    "no atoms but zeros",
+    "sparse components",
+    "a component of zeros",
+    "no components but zeros",
     "a feature of zeros",
-    "collinear atoms",
-    "more atoms than features",
+    "collinear components",
+    "more components than features",
     "one feature",
-    "one atom",
+    "one component",
     "whole numbers",
-    "atoms of unequal size",
+    "components of unequal size",
     "one huge entry",
     "small data",
     "large data",
@@ -197,7 +197,9 @@ def test_more_steps_give_better_answers(rng: np.random.Generator) -> None:
     assert over[-1] < 1e-6
 
 
-def test_a_sample_of_zeros_and_an_atom_of_zeros_have_coefficients_at_the_lower_bound(rng: np.random.Generator) -> None:
+def test_a_sample_of_zeros_and_a_component_of_zeros_have_coefficients_at_the_lower_bound(
+    rng: np.random.Generator,
+) -> None:
     X, W = problem(rng)
     X[1], W[2] = 0, 0
     found = InteriorPoint().solve(Problem(L1(), X, W))
@@ -297,7 +299,7 @@ def test_with_penalties_the_answer_is_that_of_linear_programming(penalty: Penalt
 # The kernels
 
 
-def test_factors_solve_their_systems_and_leave_dependent_atoms_where_they_are(rng: np.random.Generator) -> None:
+def test_factors_solve_their_systems_and_leave_dependent_components_where_they_are(rng: np.random.Generator) -> None:
     n, size = 3, 7
     A = rng.random((n, size, 3 * size))
     A[2, 4] = A[2, 1]

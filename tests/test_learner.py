@@ -397,7 +397,7 @@ def test_a_method_of_ones_own_lets_a_parameter_follow_the_plain_mean(rng: np.ran
 
 
 def ordered(rng: np.random.Generator, counts: bool, n: int = 2400) -> tuple[Any, Any, Any]:
-    """A shuffled stream, the same sorted by the atoms that its samples use (two of six each), and held-out samples."""
+    """A shuffled stream, the same sorted by the components its samples use (two of six each), and held-out samples."""
     W = rng.gamma(0.5, 1.0, (6, 40)) + 0.02
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -524,24 +524,24 @@ def test_old_data_weigh_as_documented_after_forgetting(name: str, f: float, rng:
     ],
     ids=lambda value: value.name if isinstance(value, Method) else None,
 )
-def test_new_atoms_are_learnt_within_a_few_horizons(method: Method, name: str, thousands: int) -> None:
-    """All atoms change at once; the past weighs a hundredth after 1,000 samples."""
-    f, atoms = 0.99, 4
+def test_new_components_are_learnt_within_a_few_horizons(method: Method, name: str, thousands: int) -> None:
+    """All components change at once; the past weighs a hundredth after 1,000 samples."""
+    f, components = 0.99, 4
     forgetful, faithful = [], []
     for seed in range(2):
         rng = np.random.default_rng(seed)
 
         def draw(W: np.ndarray, n: int, rng: np.random.Generator = rng) -> Any:
-            Y = rng.gamma(1.0, 1.0, (n, atoms)) @ W
+            Y = rng.gamma(1.0, 1.0, (n, components)) @ W
             X = rng.poisson(Y).astype(float) if name == "kl" else Y * rng.gamma(4.0, 0.25, Y.shape) + 0.01
             return scipy.sparse.csr_matrix(X) if isinstance(method, EM) else X
 
-        before, after = rng.gamma(0.5, 1.0, (2, atoms, 40)) + 0.02
+        before, after = rng.gamma(0.5, 1.0, (2, components, 40)) + 0.02
         old, new = draw(before, 50 * method.tau), draw(after, 1000 * thousands)
         held_out = draw(after, 300)
-        fresh = quick(method, name, n_components=atoms).partial_fit(new).loss(held_out)
+        fresh = quick(method, name, n_components=components).partial_fit(new).loss(held_out)
         for losses, forgetting in ((forgetful, f), (faithful, 0.0)):
-            model = quick(method.with_constants(forgetting=forgetting), name, n_components=atoms)
+            model = quick(method.with_constants(forgetting=forgetting), name, n_components=components)
             losses.append(model.partial_fit(old).partial_fit(new).loss(held_out) / fresh)
     assert np.median(forgetful) < 1.1
     assert (np.array(forgetful) < faithful).all()

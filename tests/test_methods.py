@@ -241,13 +241,15 @@ some_pairs = pytest.mark.parametrize(
 def test_odd_data_leave_a_sound_model(
     kind: str, name: str, divergence: Divergence | str, rng: np.random.Generator
 ) -> None:
-    make, atoms = ODD[kind]
+    make, components = ODD[kind]
     X = make(data(60, rng))
     if X.shape[1] != F and divergence is MAHALANOBIS:
         divergence = mahalanobis(X.shape[1])[0]
     for V in (X, scipy.sparse.csr_matrix(X)):
-        model = quick(name, divergence, n_components=atoms, max_passes=2, shuffle=False, transform_max_iter=50).fit(V)
-        assert model.components_.shape == (atoms, X.shape[1])
+        model = quick(
+            name, divergence, n_components=components, max_passes=2, shuffle=False, transform_max_iter=50
+        ).fit(V)
+        assert model.components_.shape == (components, X.shape[1])
         assert model.n_samples_seen_ == 2 * len(X)
         assert_sound(model, V)
 
@@ -289,10 +291,10 @@ def any_divergence(draw: st.DrawFn, features: int) -> Divergence:
 @hypothesis.given(st.data())
 def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: st.DataObject) -> None:
     draw = source.draw
-    n, features, atoms = draw(st.integers(1, 60)), draw(st.integers(1, 30)), draw(st.integers(1, 8))
+    n, features, components = draw(st.integers(1, 60)), draw(st.integers(1, 30)), draw(st.integers(1, 8))
     divergence = draw(any_divergence(features))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    planted = rng.gamma(1.0, 1.0, (min(atoms, 4), features)) * 10.0 ** draw(st.integers(-6, 6))
+    planted = rng.gamma(1.0, 1.0, (min(components, 4), features)) * 10.0 ** draw(st.integers(-6, 6))
     counts, dtype = draw(st.booleans()), draw(st.sampled_from([np.float64, np.float32]))
 
     def samples(n: int) -> np.ndarray:
@@ -306,7 +308,7 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     stored = scipy.sparse.csr_matrix if draw(st.booleans()) else np.asarray
     settings = {
         "divergence": divergence,
-        "n_components": atoms,
+        "n_components": components,
         "batch_size": draw(st.sampled_from([None, 1, 7, 64])),
         "l2_coefficients": draw(st.sampled_from([0.0, 1e-3, 0.1])),
         "shuffle": False,  # the sample that is not zero comes first
@@ -323,9 +325,10 @@ def test_whatever_comes_the_model_is_sound_and_no_worse_than_its_start(source: s
     model = OnlineNMF(method=method, **settings, **learning).fit(stored(X))
     assert_sound(model, stored(held_out))
 
-    # Samples few for their atoms, a few at a time or again and again, teach more of themselves than of others; zeros
-    # have valleys of their own where the divergence is not convex; and a penalty is minimised along with the loss.
-    few = n < 15 * atoms or tau in (1, 5) or learning["reservoir"] == 5
+    # Samples few for their components, a few at a time or again and again, teach more of themselves than of others;
+    # zeros have valleys of their own where the divergence is not convex; and a penalty is minimised along with the
+    # loss.
+    few = n < 15 * components or tau in (1, 5) or learning["reservoir"] == 5
     if few or (counts and not divergence.convex) or settings["l2_coefficients"]:
         return
     # A step of next to no length leaves the initial dictionary.

@@ -133,14 +133,14 @@ def test_nan_in_a_sparse_matrix_is_missing_too_whatever_is_not_stored(rng: np.ra
 def test_missing_entries_are_filled_nearly_as_well_as_the_true_dictionary_fills_them(
     model: Any, rng: np.random.Generator
 ) -> None:
-    atoms = np.kron(np.eye(K), np.ones(F // K)) + 0.2 + rng.random((K, F))
-    X = mixed(400, atoms, rng, noise=100.0)
+    components = np.kron(np.eye(K), np.ones(F // K)) + 0.2 + rng.random((K, F))
+    X = mixed(400, components, rng, noise=100.0)
     gone = missing_at(rng, X.shape, 0.4)
     model = model.set_params(missing="nan").fit(with_nan(X, gone))
     filled = model.complete(with_nan(X, gone))
     np.testing.assert_array_equal(filled[~gone], X[~gone])
     error = np.abs(filled - X)[gone].mean()
-    true = type(model)(**model.get_params(deep=False) | {"init": atoms / atoms.max(axis=1, keepdims=True)})
+    true = type(model)(**model.get_params(deep=False) | {"init": components / components.max(axis=1, keepdims=True)})
     true.set_params(**({"max_iter": 1} if isinstance(model, BatchNMF) else {"max_passes": 1}))
     best = np.abs(true.fit(with_nan(X, gone)).complete(with_nan(X, gone)) - X)[gone].mean()
     mean = np.nanmean(with_nan(X, gone), axis=0)
@@ -206,11 +206,14 @@ def test_single_precision_stays_single_and_the_same_seed_gives_the_same_bits(
 def test_fixed_components_stay_beside_those_that_are_learnt_from_samples_with_missing_entries(
     method: str, divergence: str, rng: np.random.Generator
 ) -> None:
-    atoms = rng.uniform(0.1, 1.0, (2, F))
+    components = rng.uniform(0.1, 1.0, (2, F))
     X, gone = data(N, rng), missing_at(rng)
-    for model in (quick(method, divergence, missing="nan", fixed=atoms), batch(divergence, missing="nan", fixed=atoms)):
+    for model in (
+        quick(method, divergence, missing="nan", fixed=components),
+        batch(divergence, missing="nan", fixed=components),
+    ):
         W = model.fit(with_nan(X, gone)).components_
-        np.testing.assert_array_equal(W[:2], atoms)
+        np.testing.assert_array_equal(W[:2], components)
         sparse = model.set_params(missing=None, implicit="missing").fit(stored(X, gone))
         np.testing.assert_allclose(sparse.components_, W, rtol=1e-6, atol=1e-8)
 

@@ -1,4 +1,4 @@
-"""Model files: what is saved comes back to the bit, and no file, however damaged, does more than be refused."""
+"""Model files: what is saved comes back bit for bit, and no file, however damaged, does more than be refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def plain(model: OnlineNMF) -> dict[str, Any]:
 
 
 def require_equal(one: OnlineNMF, other: OnlineNMF) -> None:
-    """All that was learnt, to the bit, and all that stands beside it."""
+    """All that was learnt, bit for bit, and all that stands beside it."""
     require_same_learning(one, other)
     mine, theirs = one._learned, other._learned
     assert mine is not None
@@ -168,7 +168,7 @@ SERVED = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}
 @pytest.mark.filterwarnings("ignore:implicit=:UserWarning")  # X is dense
 def test_every_setting_and_every_constant_is_kept(tmp_path: Path, method: Any) -> None:
     fixed, init = np.split(np.random.default_rng(2).random((3, F)), [1])
-    refused = ("l1_dictionary", "l2_dictionary") if method.name in SERVED else ()  # their atoms have a fixed size
+    refused = ("l1_dictionary", "l2_dictionary") if method.name in SERVED else ()  # their components have a fixed size
     others = {name: value for name, value in OTHER_SETTINGS.items() if name not in refused}
     if method.name in ("auto", "surrogate"):
         others |= {"coefficients": "simplex", "l1_coefficients": 0}  # the same for all shares, and refused
@@ -783,7 +783,7 @@ def test_a_dictionary_outside_its_set_is_refused(parts: Parts, matrix_parts: Par
 
 @pytest.mark.parametrize("method", [Lefevre(N=40), Guan(), Wang(eta=0.01)], ids=lambda method: method.name)
 def test_a_dictionary_that_the_set_c_has_moved_is_read_again(method: Any, tmp_path: Path) -> None:
-    """With a large eps the projection on C takes atoms off the simplex or out of the ball that the method keeps."""
+    """With a large eps the projection on C takes components off the simplex or out of the method's ball."""
     model = fitted(SERVED[method.name], method=method, sets=Sets(eps=0.3))
     require_same_future(round_trip(model, tmp_path), model)
 

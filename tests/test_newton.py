@@ -146,7 +146,7 @@ def test_ratios_raise_an_error_for_other_divergences() -> None:
 
 
 @pytest.mark.parametrize("unlike", [1e-4, 1e-6, 1e-8])
-def test_atoms_that_are_almost_combinations_of_each_other_do_not_lead_least_squares_astray(
+def test_components_that_are_almost_combinations_of_each_other_do_not_lead_least_squares_astray(
     unlike: float, rng: np.random.Generator
 ) -> None:
     base = rng.gamma(1.0, 1.0, (4, F))

@@ -84,7 +84,7 @@ def test_exact_zeros_in_a_dictionary_cost_no_infinite_loss():
     assert score.loss > Scorer("kl", X.mean(axis=0), X).best(W).loss
 
 
-def test_atoms_of_nothing_and_broken_dictionaries_are_judged_as_such():
+def test_components_of_nothing_and_broken_dictionaries_are_judged_as_such():
     X, W = problem(np.random.default_rng(4))
     scorer = Scorer("kl", X.mean(axis=0), X)
     dead = np.vstack([W, np.zeros((2, W.shape[1]))])

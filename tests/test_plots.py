@@ -42,7 +42,7 @@ _models: dict[tuple[int, bool], Any] = {}
 
 
 def model_of(K: int, *, named: bool = False) -> Any:
-    """A model of K atoms; coefficients need not be precise to be drawn."""
+    """A model of K components; coefficients need not be precise to be drawn."""
     if (K, named) not in _models:
         given = pd.DataFrame(X, columns=[f"word{f}" for f in range(F)]) if named else X
         model = BatchNMF(K, divergence="kl", max_iter=3, random_state=0, transform_tol=1.0)
@@ -394,15 +394,15 @@ def test_the_pictures_of_the_page_are_those_that_its_code_writes_and_small() -> 
 
 
 def test_tiles_stand_in_rows_with_a_gap_of_one_grey_pixel(rng: np.random.Generator) -> None:
-    atoms = rng.random((6, 9)) * 0.5
-    sheet = tiles(atoms, side=3, columns=4)
+    components = rng.random((6, 9)) * 0.5
+    sheet = tiles(components, side=3, columns=4)
     assert sheet.shape == (2 * 4 - 1, 4 * 4 - 1)
     assert (sheet[3] == 0.5).all()
     assert (sheet[:, 3::4] == 0.5).all()
-    for k, atom in enumerate(atoms):
+    for k, component in enumerate(components):
         top, left = 4 * (k // 4), 4 * (k % 4)
-        assert np.allclose(sheet[top : top + 3, left : left + 3], atom.reshape(3, 3) / atom.max())
-    assert (sheet[4:, 8:] == 0.5).all()  # no atoms there
+        assert np.allclose(sheet[top : top + 3, left : left + 3], component.reshape(3, 3) / component.max())
+    assert (sheet[4:, 8:] == 0.5).all()  # no components there
 
 
 @pytest.mark.parametrize(("K", "columns", "rows"), [(1, 4, 1), (4, 4, 1), (5, 4, 2), (3, 1, 3)])

@@ -1,4 +1,4 @@
-"""The number of atoms: entries that no fit sees, what they say of ranks, and the command that shows it."""
+"""The number of components: entries that no fit sees, what they say of ranks, and the command that shows it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def held(speckle: Speckle, source: Source, size: int = 64, seed: int | None = No
 
 
 @pytest.mark.parametrize("divergence", ["kl", "squared_l2"])
-def test_the_planted_number_of_atoms_is_recommended_where_the_loss_takes_the_largest(divergence: str) -> None:
+def test_the_planted_number_of_components_is_recommended_where_the_loss_takes_the_largest(divergence: str) -> None:
     ranks = range(2, 7)
     found = select_rank(X, ranks, divergence=divergence, **QUICK)
     assert found.recommended == PLANTED
@@ -271,7 +271,7 @@ def test_a_selection_prints_as_a_table_becomes_a_data_frame_and_a_picture(tmp_pa
     figure.savefig(tmp_path / "ranks.png")
 
 
-def test_stability_is_one_for_the_same_atoms_in_any_order_and_size_and_less_for_others(
+def test_stability_is_one_for_the_same_components_in_any_order_and_size_and_less_for_others(
     rng: np.random.Generator,
 ) -> None:
     W = rng.gamma(0.3, 1.0, (5, 40))

@@ -207,7 +207,7 @@ def test_contains_tells_members_from_others(W: list[list[float]], inside: bool) 
 
 @given(W=matrices(0.0, 1e4), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=100, deadline=None)
-def test_a_change_of_units_keeps_the_directions_of_the_atoms(W: np.ndarray, seed: int) -> None:
+def test_a_change_of_units_keeps_the_directions_of_the_components(W: np.ndarray, seed: int) -> None:
     W = W + np.random.default_rng(seed).uniform(0.01, 1, W.shape)
     C = DictionarySet()
     inside = C.rescale_into(W)
@@ -216,7 +216,7 @@ def test_a_change_of_units_keeps_the_directions_of_the_atoms(W: np.ndarray, seed
     np.testing.assert_allclose(inside * factor, W, rtol=1e-13)
 
 
-def test_an_atom_without_weight_and_a_feature_without_weight_are_brought_in() -> None:
+def test_a_component_without_weight_and_a_feature_without_weight_are_brought_in() -> None:
     W = DictionarySet(0.2).rescale_into(np.array([[0.0, 0.0, 0.0], [8.0, 0.0, 4.0]]))
     np.testing.assert_allclose(W, [[0.0, 0.1, 0.0], [1.0, 0.1, 0.5]])
 

@@ -42,7 +42,7 @@ def mixtures(
 
 
 def matched(W: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The atoms that are nearest to the true ones, in their order."""
+    """The components that are nearest to the true ones, in their order."""
     apart = np.square(W[:, None] - truth[None]).sum(axis=2)
     mine, theirs = scipy.optimize.linear_sum_assignment(apart)
     return mine[np.argsort(theirs)]
@@ -232,9 +232,9 @@ def test_planted_mixtures_with_pure_samples_are_unmixed(name: str) -> None:
     assert np.sqrt(np.square(model.transform(X)[:, mine] - H).mean()) < 0.05
 
 
-def test_a_dark_atom_takes_up_shade_and_empty_samples_are_learnt_from(rng: np.random.Generator) -> None:
+def test_a_dark_component_takes_up_shade_and_empty_samples_are_learnt_from(rng: np.random.Generator) -> None:
     X, _, W = mixtures(600, rng)
-    X *= rng.uniform(0, 1, (600, 1))  # the share of a fourth atom, of zeros
+    X *= rng.uniform(0, 1, (600, 1))  # the share of a fourth component, of zeros
     X[::20] = 0
     shade = OnlineNMF(4, divergence="squared_l2", **SHARES, max_passes=5, random_state=0).fit(X)
     without = OnlineNMF(3, divergence="squared_l2", **SHARES, max_passes=5, random_state=0).fit(X)
@@ -256,7 +256,7 @@ def test_a_start_of_the_users_own_is_in_the_datas_units(rng: np.random.Generator
     np.testing.assert_allclose(model.components_, 70 * W, rtol=1e-6)
 
 
-def test_more_atoms_than_samples_are_padded(rng: np.random.Generator) -> None:
+def test_more_components_than_samples_are_padded(rng: np.random.Generator) -> None:
     X = mixtures(4, rng)[0]
     model = OnlineNMF(7, **SHARES, random_state=0).partial_fit(X)
     assert Simplex().contains(model.transform(X))

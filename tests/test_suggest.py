@@ -311,7 +311,7 @@ def test_real_data_get_a_sensible_divergence(name: str) -> None:
 
 
 def test_a_table_of_few_columns_is_guessed_at_and_said_so() -> None:
-    """Three atoms in eight columns: a fit of rank 2, the most that can be judged, takes the third for noise."""
+    """Three components in eight columns: a fit of rank 2, the most that can be judged, takes the third for noise."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = rng.gamma(1.0, 1.0, (500, 3)) @ rng.gamma(0.6, 3.0, (3, 8)) + np.abs(rng.normal(0, 0.15, (500, 8)))

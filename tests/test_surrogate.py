@@ -270,13 +270,13 @@ def test_huber_withstands_outliers() -> None:
     assert np.median(ratios) < 0.25
 
 
-# Units of atoms
+# Units of components
 
 
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["diagonals", "matrices"])
 @pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:0.5"])
-def test_units_of_atoms_out_of_use_stay_in_range(name: str, max_memory: float, rng: np.random.Generator) -> None:
-    """Each time an atom is forgotten and found again its unit grows; in single precision that may not go on."""
+def test_units_of_components_out_of_use_stay_in_range(name: str, max_memory: float, rng: np.random.Generator) -> None:
+    """Each time a component is forgotten and found again its unit grows; in single precision that may not go on."""
     W = rng.gamma(0.5, 1.0, (2, F))
     model = quick(Surrogate(tau=5, forgetting=0.5, max_memory=max_memory), name, n_components=6)
     for turn in range(40):
@@ -289,13 +289,16 @@ def test_units_of_atoms_out_of_use_stay_in_range(name: str, max_memory: float, r
     assert (model.components_.max(axis=1) > 0.99).all()
 
 
-def test_more_atoms_than_features_fit_better_than_few() -> None:
+def test_more_components_than_features_fit_better_than_few() -> None:
     """Least squares, where Newton's steps begin, and the Hessians are then singular."""
     rng = np.random.default_rng(0)
     X = rng.poisson(rng.gamma(0.3, 1.0, (600, 12)) @ rng.gamma(0.3, 2.0, (12, 24)) + 0.05).astype(float)
     losses, last = {}, {}
-    for atoms in (8, 36):
-        model = OnlineNMF(atoms, divergence="kl", max_passes=3, random_state=0).fit(X)
-        losses[atoms], last[atoms] = model.loss(X), model.history_["loss"][-3:].mean()  # and every sample is solved
+    for components in (8, 36):
+        model = OnlineNMF(components, divergence="kl", max_passes=3, random_state=0).fit(X)
+        losses[components], last[components] = (
+            model.loss(X),
+            model.history_["loss"][-3:].mean(),
+        )  # and every sample is solved
     assert losses[36] < losses[8]
     assert last[36] < last[8]  # while it learns, too

@@ -17,7 +17,7 @@ from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefe
 from onmf.data.arrow import ArrowFiles
 from onmf.data.columns import TableOptions, choose
 from onmf.data.tables import Table
-from onmf.model.validation import DataError, good_rows, refuse_bad_entries
+from onmf.model.validation import DataError, good_rows, require_valid_entries
 
 N = 23
 X = np.random.default_rng(3).integers(0, 9, (N, 3)).astype(float)
@@ -206,7 +206,7 @@ def test_every_tool_and_message_copes_with_names_of_rows(tmp_path: Path) -> None
     spoilt = X.copy()
     spoilt[[7, 3], [1, 2]] = np.nan
     with pytest.raises(DataError, match="NaN in the data at row cell 3, column 2"):
-        refuse_bad_entries(spoilt, names)
+        require_valid_entries(spoilt, names)
     huge = Named(np.full((N, 3), 1e200), names)
     with np.errstate(all="ignore"), pytest.raises(DataError, match="rows cell 0 to cell 22, makes"):
         OnlineNMF(2, divergence="squared_l2", random_state=0, shuffle=False, batch_size=N).fit(huge)

@@ -1,4 +1,4 @@
-"""Missing values, weights, penalties, shares and known atoms together, and with the ways in which data come."""
+"""Missing values, weights, penalties, shares and fixed components together, and with the ways in which data come."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_a_sparse_stream_may_have_its_first_nan_in_any_batch(weighted: bool) -> 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("divergence", ["kl", "squared_l2", "huber", "is"])
-@pytest.mark.parametrize("known_atoms", [False, True])
+@pytest.mark.parametrize("fixed_weights", [False, True])
 def test_a_sample_with_holes_and_weight_w_is_the_sample_w_times(
-    divergence: str, sparse: bool, known_atoms: bool
+    divergence: str, sparse: bool, fixed_weights: bool
 ) -> None:
     X, rng = planted() + 1.0, np.random.default_rng(1)
     X[rng.random(X.shape) < 0.3] = np.nan
@@ -46,7 +46,7 @@ def test_a_sample_with_holes_and_weight_w_is_the_sample_w_times(
     if sparse:
         X = scipy.sparse.csr_matrix(np.nan_to_num(X))
     settings = {"divergence": divergence, "max_iter": 30, "tol": 0, "random_state": 0, "missing": "nan"}
-    settings |= {"implicit": "missing", "fixed": np.linspace(0.1, 1, X.shape[1])[None] if known_atoms else None}
+    settings |= {"implicit": "missing", "fixed": np.linspace(0.1, 1, X.shape[1])[None] if fixed_weights else None}
     weighted = BatchNMF(K, **settings).fit(X, sample_weight=counts)
     repeated = BatchNMF(K, **settings).fit(X[np.repeat(np.arange(len(counts)), counts)])
     np.testing.assert_allclose(weighted.components_, repeated.components_, rtol=1e-5, atol=1e-7)

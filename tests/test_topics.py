@@ -95,7 +95,7 @@ def test_usage_of_a_batch_fit_is_exact_and_counts_samples_by_their_weights() -> 
         np.testing.assert_allclose(model.usage_, np.average(shares, axis=0, weights=given), rtol=1e-12)
 
 
-def test_a_weighted_sample_uses_atoms_as_often_as_its_weight_says() -> None:
+def test_a_weighted_sample_uses_components_as_often_as_its_weight_says() -> None:
     X = np.kron(np.eye(2), np.ones((30, 3))) + 0.01
     start = np.kron(np.eye(2), np.ones(3)) + 0.01
     settings: dict[str, Any] = {"init": start, "shuffle": False, "batch_size": 60, "random_state": 0}
@@ -171,7 +171,7 @@ def test_features_are_ranked_by_the_formulas_of_the_documentation() -> None:
     np.testing.assert_allclose(ranked(W * 2e307, usage), P)
 
 
-def test_what_every_atom_has_leads_by_weight_alone_and_rare_features_do_not_win_by_chance() -> None:
+def test_what_every_component_has_leads_by_weight_alone_and_rare_features_do_not_win_by_chance() -> None:
     W = np.full((3, 100), 1e-3)
     W[:, 0] = 1  # everywhere, as "the" is
     W[range(3), [1, 2, 3]] = 0.5  # each has one of its own

@@ -21,7 +21,7 @@ from onmf.divergences import (
 )
 from onmf.divergences.rescaled import InUnits
 from onmf.model.units import FLOOR, Units, checked_clip
-from onmf.model.validation import refuse_bad_entries
+from onmf.model.validation import require_valid_entries
 from onmf.samples import Samples
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
 
@@ -65,7 +65,7 @@ def test_the_first_bad_entry_is_named_by_row_and_column(layout, dtype: type, val
     X = np.arange(30, dtype=dtype).reshape(6, 5)
     X[3, 2] = X[3, 4] = X[4, 0] = X[5, 1] = value
     with pytest.raises(DataError, match=message):
-        refuse_bad_entries(layout(X))
+        require_valid_entries(layout(X))
 
 
 @every_layout
@@ -73,7 +73,7 @@ def test_rows_are_named_by_their_number_in_the_data(layout) -> None:
     X = np.ones((3, 4))
     X[1, 3] = -1
     with pytest.raises(DataError, match=r"at row 70, column 3 \(counted from 0\)"):
-        refuse_bad_entries(layout(X), rows=np.array([5, 70, 6]))
+        require_valid_entries(layout(X), rows=np.array([5, 70, 6]))
 
 
 @every_layout
@@ -81,27 +81,27 @@ def test_of_different_faults_the_first_is_named(layout) -> None:
     X = np.ones((3, 4))
     X[0, 3], X[1, 0], X[2, 0] = np.inf, np.nan, -1
     with pytest.raises(DataError, match=r"Infinity .*row 0, column 3"):
-        refuse_bad_entries(layout(X))
+        require_valid_entries(layout(X))
 
 
 @every_layout
 def test_good_data_pass(layout, rng: np.random.Generator) -> None:
     X = rng.random((5, 4)) * (rng.random((5, 4)) < 0.5)
-    refuse_bad_entries(layout(X))
-    refuse_bad_entries(layout(np.zeros((2, 3))))
-    refuse_bad_entries(layout(np.full((2, 3), 1.7e308)))
+    require_valid_entries(layout(X))
+    require_valid_entries(layout(np.zeros((2, 3))))
+    require_valid_entries(layout(np.full((2, 3), 1.7e308)))
 
 
 def test_explicit_zeros_of_a_sparse_matrix_pass() -> None:
     X = scipy.sparse.csr_array((np.array([0.0, 1.0, -0.0]), (np.array([0, 1, 2]), np.array([1, 1, 0]))), shape=(3, 2))
     assert X.nnz == 3
-    refuse_bad_entries(X)
+    require_valid_entries(X)
 
 
 def test_integers_are_checked_as_well() -> None:
-    refuse_bad_entries(np.arange(6).reshape(2, 3))
+    require_valid_entries(np.arange(6).reshape(2, 3))
     with pytest.raises(DataError, match="the first -2, at row 0, column 1"):
-        refuse_bad_entries(np.array([[1, -2]]))
+        require_valid_entries(np.array([[1, -2]]))
 
 
 def test_a_data_error_is_a_value_error() -> None:

@@ -322,7 +322,7 @@ def test_info_as_json_holds_all_that_the_table_shows(folder: Path) -> None:
     names = [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
     assert [name.partition(" (")[0].replace(" ", "_") for name in names if name] == list(facts)
     assert facts["other_settings"] == {"batch_size": 60, "random_state": 0}
-    assert (facts["atoms"], facts["features"], facts["samples_seen"]) == (3, 8, 6000)
+    assert (facts["components"], facts["features"], facts["samples_seen"]) == (3, 8, 6000)
     assert facts["loss_of_the_last_batch"] == model.history_["loss"][-1]
     assert facts["seconds"] == model.history_["seconds"][-1]
     assert facts["drift"] == model._learned.drift.statistic

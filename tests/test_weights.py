@@ -136,8 +136,8 @@ def test_online_the_held_out_loss_after_weighted_samples_is_that_after_repeated_
     often, seldom = (np.kron(np.roll(np.eye(3), shift, axis=1), np.ones(F // 3)) + 0.1 for shift in (0, 0))
     seldom = rng.permuted(seldom, axis=1)  # other components, which few samples have
 
-    def drawn(atoms: np.ndarray, n: int) -> np.ndarray:
-        fit = rng.gamma(1.0, 1.0, (n, 3)) @ atoms
+    def drawn(components: np.ndarray, n: int) -> np.ndarray:
+        fit = rng.gamma(1.0, 1.0, (n, 3)) @ components
         return fit * rng.gamma(5.0, 0.2, fit.shape) + 0.01
 
     X, w = np.concatenate([drawn(often, 700), drawn(seldom, 700)]), np.repeat([6, 1], 700)

@@ -33,7 +33,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "uniform": {"init": "uniform"},
     "samples": {"init": "samples"},
     "nndsvda": {"init": "nndsvda"},
-    "many atoms": {"n_components": 9},
+    "many components": {"n_components": 9},
     "own batches": {"batch_size": None},
     "precise": {"transform_tol": 1e-8},
 }

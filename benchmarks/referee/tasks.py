@@ -28,10 +28,10 @@ class Task:
 
 
 @cache
-def dense(n: int = 800, features: int = 100, atoms: int = 10) -> Any:
+def dense(n: int = 800, features: int = 100, components: int = 10) -> Any:
     """Positive samples of a planted dictionary."""
     rng = np.random.default_rng(0)
-    Y = rng.gamma(0.5, 1.0, (n, atoms)) @ rng.gamma(0.5, 1.0, (atoms, features)) + 1e-3
+    Y = rng.gamma(0.5, 1.0, (n, components)) @ rng.gamma(0.5, 1.0, (components, features)) + 1e-3
     return Y * rng.gamma(10.0, 0.1, Y.shape)
 
 

@@ -55,5 +55,5 @@ def custom_start(task: Task, n: int) -> dict[str, np.ndarray]:
 
 
 def unit_norm(W0: np.ndarray) -> np.ndarray:
-    """The atoms with Euclidean norm one, as methods for sparse coding want them."""
+    """The components with Euclidean norm one, as methods for sparse coding want them."""
     return W0 / np.linalg.norm(W0, axis=1, keepdims=True)

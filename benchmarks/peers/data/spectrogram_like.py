@@ -1,4 +1,4 @@
-"""Power spectra like those of music: harmonic atoms above a little noise, and multiplicative exponential noise."""
+"""Power spectra like those of music: harmonic components above a little noise, and multiplicative exponential noise."""
 
 from __future__ import annotations
 

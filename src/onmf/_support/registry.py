@@ -137,7 +137,7 @@ class Constants(Registered):
     @classmethod
     def make(cls, constants: Mapping[str, Any]) -> Self:
         """Return the instance with these constants; one that the class does not have raises an error."""
-        cls.require_known(constants, cls.constant_names())
+        cls.require_fixed(constants, cls.constant_names())
         return cls(**constants)
 
     def with_constants(self, **constants: Any) -> Self:
@@ -150,7 +150,7 @@ class Constants(Registered):
         return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
     @classmethod
-    def require_known(cls, given: Mapping[str, Any], known: list[str]) -> None:
+    def require_fixed(cls, given: Mapping[str, Any], known: list[str]) -> None:
         """Refuse a constant that is not among the known ones."""
         for key in given:
             if key not in known:

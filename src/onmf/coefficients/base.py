@@ -6,11 +6,11 @@ All samples of a mini-batch are solved side by side; a sample drops out once it 
 
     sum_k max(g_k, 0) (h_k - eps')  +  sum_k max(-g_k, 0) min(max(r_k - h_k, h_k), U - h_k)   <=   tol * d(x || 2x)
 
-with g the gradient in h and r_k = sum_f x_f / sum_f W_kf, the coefficient at which atom k alone carries the sample's
-whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left side bounds f(h) - f(h*) from above; for
-the others it measures the distance from a critical point. Where f itself is at hand it is a bound too, since no loss is
-negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a scale that every divergence has, and it
-does not depend on where the iteration started.
+with g the gradient in h and r_k = sum_f x_f / sum_f W_kf, the coefficient at which component k alone carries the
+sample's whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left side bounds f(h) - f(h*) from
+above; for the others it measures the distance from a critical point. Where f itself is at hand it is a bound too, since
+no loss is negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a scale that every divergence has,
+and it does not depend on where the iteration started.
 
 On the simplex the left side is max over z of <g, h - z>, the gap of Frank and Wolfe: for a convex divergence a bound on
 f(h) - f(h*), whatever h* is. There a sample may be far from all fits: a gap of tol f(h) is enough, too, and no

@@ -49,23 +49,24 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         W = np.ascontiguousarray(problem.W)  # the sums below depend on the order in memory, by rounding
         start, n = H, len(H)
         found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool))
-        # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for atoms of zeros.
+        # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for components of
+        # zeros.
         weights = problem.X.entry_weight
         X = problem.X.matrix - H.dtype.type(low) * W.sum(axis=0)
         X = X if weights is None else weights * X
-        rows, atoms = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
+        rows, components = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
         scaling: type[Scaled] = Scaled
         kind: type[Steps] = Steps
         if isinstance(problem.box, Simplex):  # nothing else may have what these leave
-            rows, atoms = np.arange(n), np.arange(len(W))
+            rows, components = np.arange(n), np.arange(len(W))
             scaling, kind = ScaledOnSimplex, StepsOnSimplex
-        if atoms.size:
-            scaled = scaling(problem, W[atoms], self.tol)
+        if components.size:
+            scaled = scaling(problem, W[components], self.tol)
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
                 some = None if weights is None else weights[block]
-                where = np.ix_(block, atoms)
+                where = np.ix_(block, components)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
                     steps = kind(scaled, X[block], start[where], limit[block], problem.l1[block], some)
                     part = iterate(steps, self.max_iter)
@@ -75,7 +76,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 
 
 class Scaled:
-    """The problem in units of its own: atoms of mean 1, samples of mean 1, coefficients q that begin at zero.
+    """The problem in units of its own: components of mean 1, samples of mean 1, coefficients q that begin at zero.
 
     No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the l2 penalty of
     none is above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and let any a prove
@@ -149,7 +150,7 @@ class Steps(Work):
         scaled, F = self.scaled, self.X.shape[1]
         top = (scaled.box.high - scaled.box.low) * (scaled.mean / self.unit)
         ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.l2, np.finfo(self.X.dtype).tiny)), CEILING)
-        if not self._alike:  # an atom's mean is less than one where little of it is seen
+        if not self._alike:  # a component's mean is less than one where little of it is seen
             ceiling = ceiling * F / np.where(self.mass > 1e-6 * F, self.mass, F)
         return np.minimum(top, ceiling), top <= ceiling
 
@@ -275,7 +276,7 @@ class Steps(Work):
 
 
 class ScaledOnSimplex(Scaled):
-    """The same on the simplex: one unit for all atoms, so that the q of a sample sum to one number, ``total``."""
+    """The same on the simplex: one unit for all components, so that the q of a sample sum to one number, ``total``."""
 
     def __init__(self, problem: Problem, W: Array, tol: float) -> None:
         self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.linear

@@ -9,7 +9,7 @@ from onmf.coefficients.base import Coefficients
 from onmf.coefficients.problem import Problem, packed_diagonal
 
 ENOUGH = 2  # entries per component that determine a sample's coefficients
-SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than atoms are singular
+SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
 
 

@@ -38,7 +38,7 @@ class Newton(CoefficientSolver, name="newton"):
     reweighted by the curvatures of the dictionary's models: Fisher scoring under Itakura-Saito.
 
     A sample has also converged when a whole step promises less than rounding can tell: in single precision the gradient
-    in the coefficient of a quiet atom may be too uncertain for the first-order bound.
+    in the coefficient of a quiet component may be too uncertain for the first-order bound.
     """
 
     max_iter: int = 50
@@ -196,7 +196,7 @@ class _Steps(Descent):
 
 
 def _first_steps(problem: Problem, H: Array) -> Array:
-    """What to begin with where there are nearly as many atoms as features, or more.
+    """What to begin with where there are nearly as many components as features, or more.
 
     Their Gram matrix is singular or close to it, and least squares may be far off: losses a thousand times as high.
     """

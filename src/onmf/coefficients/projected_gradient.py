@@ -15,7 +15,8 @@ from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Simplex
 
-# In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak atoms.
+# In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak
+# components.
 SHORTEST, LONGEST = 1e-25, 1e10
 TRIED = ("X", "l1", "mass")  # what a line search needs to know of the samples
 

@@ -76,5 +76,5 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
 
 
 def typical_size(W: Array) -> Array:
-    """Of each feature, by its atoms: their geometric mean."""
+    """Of each feature, by its components: their geometric mean."""
     return np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))

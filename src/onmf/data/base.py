@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy
 
 from onmf import samples
-from onmf.model.validation import DataError, refuse_broken_structure
+from onmf.model.validation import DataError, require_sound_structure
 from onmf.samples import Samples
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def native(X: Any) -> Any:
         return Samples(native(X.matrix), X.entry_weight, X.sample_weight, X.absent)
     if not scipy.sparse.issparse(X):
         return X
-    refuse_broken_structure(X)
+    require_sound_structure(X)
     try:
         return _csr(X)
     except (ValueError, TypeError, OverflowError, LookupError) as error:

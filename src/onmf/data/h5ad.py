@@ -29,7 +29,7 @@ from onmf.data.columns import choose
 from onmf.data.in_memory import Rows
 from onmf.data.registry import register
 from onmf.data.sinks import Heading, Origin, Output
-from onmf.model.validation import DataError, refuse_broken_structure
+from onmf.model.validation import DataError, require_sound_structure
 
 log = logging.getLogger("onmf")
 
@@ -168,7 +168,7 @@ def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int,
     """Return the matrix of these parts, or raise an error: damaged indices must not reach compiled code."""
     try:
         matrix = kind(parts, shape=shape)  # scipy itself looks at the lengths alone
-        refuse_broken_structure(matrix)
+        require_sound_structure(matrix)
     except (DataError, ValueError, TypeError) as error:
         raise SourceError(f"{where} is damaged: {error}") from None
     return matrix

@@ -17,7 +17,7 @@ from onmf._support.device_rows import Resident
 from onmf.device.samples import Chunks, DeviceRows
 from onmf.divergences import Divergence
 from onmf.model.units import Units
-from onmf.model.validation import refuse_broken_structure
+from onmf.model.validation import require_sound_structure
 from onmf.samples import Samples
 
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
@@ -37,7 +37,7 @@ def moved(batch: Any, device: Any, dtype: Any = None) -> DeviceRows:
         return DeviceRows(values, whole.shape, present)
     batch = batch.matrix if isinstance(batch, Samples) else batch
     if scipy.sparse.issparse(batch):
-        refuse_broken_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
+        require_sound_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
         X = batch.tocsr()
         if not X.has_canonical_format:
             X = X.copy()

@@ -23,7 +23,7 @@ from onmf.learner import Learned, Progress, Reading, Skipped, run
 from onmf.learner.position import digest
 from onmf.learner.rounds import RoundResult, exchanged, finish_round, learn_shard
 from onmf.learner.update import as_floats
-from onmf.model.validation import DataError, good_rows, refuse_bad_entries
+from onmf.model.validation import DataError, good_rows, require_valid_entries
 from onmf.samples import Samples, as_samples
 
 MMAP_THRESHOLD = -3  # glibc's number of the setting
@@ -94,7 +94,7 @@ def _checked(raw: Raw, reading: Reading, features: Features) -> tuple[Samples, n
         good, faults = good_rows(batch, raw.rows, features.names)
         kept = np.asarray(good, dtype=np.int64)
     else:
-        refuse_bad_entries(batch, raw.rows, features.names)
+        require_valid_entries(batch, raw.rows, features.names)
     if batch.sample_weight is not None:  # samples without a weight are not there
         kept = kept[batch.sample_weight[kept] > 0]
     return batch, kept, faults

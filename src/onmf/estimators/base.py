@@ -31,7 +31,7 @@ from onmf.learner import Fitted, Progress
 from onmf.learner.learned import proportions
 from onmf.model.sets import Sets
 from onmf.model.units import checked_clip
-from onmf.model.validation import refuse_bad_entries, refuse_infinite
+from onmf.model.validation import require_finite_values, require_valid_entries
 from onmf.samples import as_samples, checked_missing, given_rows, weighted
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -144,10 +144,10 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
         if H.ndim != 2 or H.shape[1] != len(W):
             raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
-        refuse_bad_entries(H)
+        require_valid_entries(H)
         with threads.taken_from_blas():
             fit = H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
-        refuse_infinite(fit, H, self._fitted.units.mean)
+        require_finite_values(fit, H, self._fitted.units.mean)
         return like(X, fit)
 
     def complete(self, X: Any, *, weights: Any = None) -> Any:
@@ -205,7 +205,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         def fit(rows: Any, X: Any) -> Array:
             if coefficients:
                 X = as_samples(X).densified().matrix
-                refuse_bad_entries(X, rows)
+                require_valid_entries(X, rows)
             return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, rows, X)))
 
         return streaming.in_place(source, size, on_bad, fit, self.n_features_in_, self.components_.dtype)
@@ -300,7 +300,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             if device is not None and weights is None and sample_weight is None and self.missing is None:
                 low, high = (float(each) for each in X.detach().aminmax())
                 if not (low >= 0 and high < np.inf):
-                    refuse_bad_entries(as_array(X))
+                    require_valid_entries(as_array(X))
                 return X.detach()
             X = as_array(X)
         X, features = self._validated(X, reset=False)
@@ -310,7 +310,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """Return X as the settings and the weights mean it; bad entries are an error."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_samples(weighted(X, sample_weight, weights, implicit), missing, implicit)
-        refuse_bad_entries(X, given_rows(sample_weight), features.names)
+        require_valid_entries(X, given_rows(sample_weight), features.names)
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:

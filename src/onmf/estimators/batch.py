@@ -24,12 +24,12 @@ from onmf.learner import Coverage, Fitted, Progress, Usage
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.learner.initialise import require_weighs_entries
 from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
-from onmf.model.fixed import beside, count, known_atoms, require_fittable, require_known
+from onmf.model.fixed import beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet, Sets, Simplex
 from onmf.model.state import State
 from onmf.model.units import Units, checked_clip
-from onmf.model.validation import DataError, refuse_infinite
+from onmf.model.validation import DataError, require_finite_values
 from onmf.samples import Samples
 
 
@@ -204,7 +204,7 @@ class BatchNMF(NMF):
         self._check_settings()
         require_whole(1, max_iter=self.max_iter)
         require_at_least(0, tol=self.tol)
-        require_known(self.fixed, self.n_components)
+        require_fixed(self.fixed, self.n_components)
         if isinstance((self.sets or Sets()).where(self.coefficients)[1], Simplex):
             raise ValueError(
                 "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
@@ -233,7 +233,7 @@ class BatchNMF(NMF):
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
         inside, n = divergence.in_units(units.scale), X.shape[0]
         weight = X.weight
-        known = known_atoms(self.fixed, X.shape[1], X.dtype)
+        known = fixed_weights(self.fixed, X.shape[1], X.dtype)
         require_fittable(known, self.n_components, C, inside)
         updates, shown, raised = updates_of(X, units, divergence, inside)
         updates.penalties = penalties
@@ -265,7 +265,7 @@ class BatchNMF(NMF):
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
                 self._learned = self._kept(fitted, now, weight, X.sample_weight)
-        refuse_infinite(self.coefficients_, X, units.mean)
+        require_finite_values(self.coefficients_, X, units.mean)
         if raised:
             warn_raised(divergence, raised)
 

@@ -22,7 +22,7 @@ from onmf.data.sinks import Origin
 from onmf.estimators.messages import UnsolvedWarning
 from onmf.insight.report.subject import Solved, Subject
 from onmf.learner import Learned
-from onmf.model.validation import refuse_infinite
+from onmf.model.validation import require_finite_values
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF
@@ -170,6 +170,6 @@ def _solve_for_report(model: NMF, X: Any) -> Solved:
                 losses[rows] = problem.loss(found, problem.fit(found))
             H[rows], sizes[rows] = found, problem.scale
     unit = fitted.divergence.loss_unit(fitted.units.scale)
-    refuse_infinite(losses * unit, X, fitted.units.mean)
+    require_finite_values(losses * unit, X, fitted.units.mean)
     unsolved = sum(each.message.unsolved for each in said if isinstance(each.message, UnsolvedWarning))
     return Solved(H * fitted.coefficient_unit, losses * unit, sizes * unit, unsolved)

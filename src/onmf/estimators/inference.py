@@ -21,7 +21,7 @@ from onmf.learner import Fitted, Learned
 from onmf.learner.initialise import require_weighs_entries
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
 from onmf.samples import Samples
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
@@ -75,7 +75,7 @@ class Inference:
             for block in self._solved_on_device(self.device, X):
                 H[block.rows] = block.H.cpu().numpy()
         H *= self.fitted.coefficient_unit
-        refuse_infinite(H, X, self.fitted.units.mean)
+        require_finite_values(H, X, self.fitted.units.mean)
         return H
 
     def loss(self, X: Any) -> float:
@@ -84,7 +84,7 @@ class Inference:
         n, unit, total = X.shape[0], self._loss_unit, 0.0
         shares = None if counts is None else counts / counts.sum()
         for rows, losses in self._losses(X):
-            refuse_infinite(losses * unit, on_host(X[rows]), self.fitted.units.mean, _numbers(rows))
+            require_finite_values(losses * unit, on_host(X[rows]), self.fitted.units.mean, _numbers(rows))
             total += float((losses / n if shares is None else losses * shares[rows]).sum())
         return total * unit
 
@@ -120,7 +120,7 @@ class Inference:
         for rows, H, problem in self.solved(X):
             with threads.taken_from_blas():
                 slope = slopes(self.fitted.inside, problem.X.densified(), H @ W)
-                refuse_infinite(slope, X[rows], self.fitted.units.mean, _numbers(rows))
+                require_finite_values(slope, X[rows], self.fitted.units.mean, _numbers(rows))
                 gradient += H.T @ slope / X.shape[0]
         feasible = self.feasible
         gradient[: feasible.fixed] = 0  # fixed components do not move
@@ -171,7 +171,7 @@ class Inference:
             found, numbers = block.H, _numbers(block.rows)
             if not bool(found.sum().isfinite()) or bool(found.max() >= 0.5 * box.high):
                 given = on_host(X[block.rows])
-                refuse_bad_entries(given, numbers)
+                require_valid_entries(given, numbers)
                 self._require_usable(found.cpu().numpy(), given, numbers)
             raised, unsolved = raised + block.raised, unsolved + block.unsolved
             yield block
@@ -179,9 +179,9 @@ class Inference:
 
     def _require_usable(self, H: Array, given: Any, numbers: range) -> None:
         """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
-        refuse_infinite(H, given, self.fitted.units.mean, numbers)
+        require_finite_values(H, given, self.fitted.units.mean, numbers)
         if self.sets is None and not self.fitted.shares:
-            refuse_bounded(H, self.box.high, given, self.fitted.units.scale, numbers)
+            require_unbounded(H, self.box.high, given, self.fitted.units.scale, numbers)
 
     def _warn(self, raised: int, unsolved: int, n: int) -> None:
         if raised and not self.fitted.raised:

@@ -34,7 +34,7 @@ from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.sets import Sets
 from onmf.model.settings import ONLINE
-from onmf.model.validation import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, require_valid_entries
 from onmf.persistence import model as model_file
 from onmf.persistence.checkpoint import Checkpoint
 from onmf.samples import Samples, as_samples, given_rows, weighted
@@ -366,7 +366,7 @@ class OnlineNMF(NMF):
             begun = known
             if begun is None:
                 host = batch.on_host()
-                refuse_bad_entries(host, rows, features.names)
+                require_valid_entries(host, rows, features.names)
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], None, rows)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
@@ -460,7 +460,7 @@ class OnlineNMF(NMF):
                 return _on_device(X, device, X.dtype), features
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
-            refuse_bad_entries(X, given_rows(weights[0]), features.names)
+            require_valid_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
 
     def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Samples, Features]:
@@ -488,7 +488,7 @@ def _on_device(X: Any, device: str, dtype: Any) -> Source:
     there = moved(X, device)
     there = there if is_tensor(X) else replace(there, given=X)  # which is there anyway
     if not there.sound:
-        refuse_bad_entries(as_array(X) if is_tensor(X) else X)
+        require_valid_entries(as_array(X) if is_tensor(X) else X)
     return RowsOnDevice(there, dtype)
 
 

@@ -28,7 +28,7 @@ from onmf.insight.topics import Coherence
 from onmf.learner import Usage
 from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
-from onmf.model.validation import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, require_valid_entries
 from onmf.samples import Samples, as_samples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def usual_size(source: Source) -> int:
 def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
     """Return the coefficients of rows that were read, or raise an error that names the row."""
     samples = as_samples(X, model.missing, model.implicit)
-    refuse_bad_entries(samples, rows, model._fitted.features.names)
+    require_valid_entries(samples, rows, model._fitted.features.names)
     return model._inference().coefficients(samples)
 
 
@@ -242,7 +242,7 @@ class Sent:
         if not raw.batch.shape[0]:
             return 0.0, 0.0
         X = as_samples(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)
-        refuse_bad_entries(X, raw.rows, self.model._fitted.features.names)
+        require_valid_entries(X, raw.rows, self.model._fitted.features.names)
         return self.model._inference().loss(X), float(X.weight)
 
 

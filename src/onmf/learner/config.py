@@ -14,7 +14,7 @@ from onmf.divergences import Divergence
 from onmf.learner.initial_dictionary import require_init
 from onmf.methods import Choice, Method
 from onmf.methods.reservoir import Reservoir
-from onmf.model.fixed import count, require_known
+from onmf.model.fixed import count, require_fixed
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import Box, DictionarySet, Sets, Simplex
 from onmf.model.units import checked_clip
@@ -33,7 +33,7 @@ class Recipe:
     penalties: Penalties = NO_PENALTIES
     sets: Sets = Sets()
     reservoir: int = 0
-    fixed: Any = None  # the first atoms (J, F), which are known, as the user gave them
+    fixed: Any = None  # the first components (J, F), which are known, as the user gave them
     coefficients: str = "nonnegative"
     device: str | None = None  # of PyTorch's; None: the compiled code of this package
 
@@ -42,7 +42,7 @@ class Recipe:
         require_whole(0, reservoir=self.reservoir)
         self.penalties.require_effect(coefficients_bounded=self.shares)
         require_init(self.init)
-        require_known(self.fixed, self.n_components)
+        require_fixed(self.fixed, self.n_components)
         if isinstance(self.H, Simplex):
             self.H.free(self.n_components)  # refuses lower bounds that leave nothing
         if self.device is not None:
@@ -88,7 +88,7 @@ class Recipe:
 
     @property
     def C(self) -> DictionarySet:
-        """The set of the dictionaries, with the known atoms."""
+        """The set of the dictionaries, with the fixed components."""
         return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
 
     @cached_property

@@ -27,13 +27,13 @@ def initial_dictionary(
 ) -> Array:
     """W_0 (K, F) by the name of a rule, or the user's own array; the first batch is in internal units, none missing.
 
-    A batch with fewer samples than atoms is padded by randomly modulated copies of its mean. ``ratios`` says that the
-    divergence sees ratios, not differences: samples are then far from each other if their logarithms are. Atoms that
-    are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample
-    of some weight counts as that many.
+    A batch with fewer samples than components is padded by randomly modulated copies of its mean. ``ratios`` says that
+    the divergence sees ratios, not differences: samples are then far from each other if their logarithms are.
+    Components that are ``known`` already (J, F) are not among the K; k-means++ begins far from them, with what they
+    leave. A sample of some weight counts as that many.
 
-    Where coefficients sum to one, atoms have the size of samples, and the user's own come in the data's units, of which
-    ``unit`` is that of X.
+    Where coefficients sum to one, components have the size of samples, and the user's own come in the data's units, of
+    which ``unit`` is that of X.
     """
     X, weights = samples.matrix, samples.sample_weight
     if not isinstance(init, str):
@@ -78,9 +78,10 @@ def _spread_samples(
 ) -> Array:
     """Samples in directions far from each other, chosen as k-means++ chooses its seeds, with 3 % of the mean sample.
 
-    With as much of the mean as of themselves where few entries are not zero: a document has too few words for an atom.
+    With as much of the mean as of themselves where few entries are not zero: a document has too few words for a
+    component.
 
-    An atom has no length: it is the direction that counts, so samples are divided by their mean, and by their norm
+    A component has no length: it is the direction that counts, so samples are divided by their mean, and by their norm
     where k-means++ measures distances.
     """
     from sklearn.preprocessing import normalize  # here: scikit-learn's preprocessing is slow to import
@@ -99,11 +100,11 @@ def _spread_samples(
         # A zero has no logarithm: it counts as the least that any sample has there.
         taken = places(np.maximum(known, candidates.min(axis=0)) if ratios else known)
     chosen = _far_from_each_other(places(candidates), K, rng, taken, counts)
-    atoms = dense(candidates[chosen])
+    components = dense(candidates[chosen])
     if known is not None and chosen:
-        atoms = _left_by(known, atoms)
+        components = _left_by(known, components)
     share = 1.0 if Samples(candidates).density < FEW_ENTRIES else 0.03
-    return _pad(_to_unit_maximum(atoms + share * _profile(candidates, counts)), K, X, rng)
+    return _pad(_to_unit_maximum(components + share * _profile(candidates, counts)), K, X, rng)
 
 
 def _whole_samples(
@@ -133,7 +134,7 @@ def _whole_samples(
 
 
 def _left_by(known: Array, samples: Array) -> Array:
-    """What known atoms leave of samples, in least squares: of a mixture, the part that is still to be learnt."""
+    """What fixed components leave of samples, in least squares: of a mixture, the part that is still to be learnt."""
     least_squares = SquaredL2()
     H = precise(least_squares).solve(Problem(least_squares, samples, known)).H
     return np.maximum(samples - H @ known, 0)
@@ -190,14 +191,14 @@ def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
 
     rank = min(K, *X.shape)
     U, _, Vt = randomized_svd(X, rank, random_state=int(rng.integers(2**31)))
-    atoms = np.empty((rank, X.shape[1]), dtype=X.dtype)
+    components = np.empty((rank, X.shape[1]), dtype=X.dtype)
     for k in range(rank):
         plus = np.linalg.norm(np.maximum(U[:, k], 0)) * np.linalg.norm(np.maximum(Vt[k], 0))
         minus = np.linalg.norm(np.maximum(-U[:, k], 0)) * np.linalg.norm(np.maximum(-Vt[k], 0))
-        atoms[k] = np.maximum(Vt[k] if plus >= minus else -Vt[k], 0)
-    atoms = atoms[atoms.max(axis=1) > 0]
-    average = atoms.mean(axis=1, keepdims=True)
-    return _pad(_to_unit_maximum(np.where(atoms > 0, atoms, average)), K, X, rng)
+        components[k] = np.maximum(Vt[k] if plus >= minus else -Vt[k], 0)
+    components = components[components.max(axis=1) > 0]
+    average = components.mean(axis=1, keepdims=True)
+    return _pad(_to_unit_maximum(np.where(components > 0, components, average)), K, X, rng)
 
 
 def _numbers(init: Any, dtype: np.dtype[Any]) -> Array:
@@ -222,7 +223,7 @@ def _users(init: Any, shape: tuple[int, int], dtype: np.dtype[Any], known: Array
 
 
 def _pad(W: Array, K: int, X: Any, rng: np.random.Generator) -> Array:
-    """K atoms: where the batch gave fewer, the mean sample with every entry multiplied by a random number."""
+    """K components: where the batch gave fewer, the mean sample with every entry multiplied by a random number."""
     missing = K - len(W)
     if missing <= 0:
         return W
@@ -242,5 +243,5 @@ def _to_unit_maximum(W: Array) -> Array:
 
 
 def _to_size_of(X: Any, W: Array) -> Array:
-    """Atoms with the mean of the samples."""
+    """Components with the mean of the samples."""
     return W * (W.dtype.type(X.mean()) / W.mean(axis=1, keepdims=True))

@@ -17,7 +17,7 @@ from onmf.learner.config import Recipe, require_served
 from onmf.learner.initial_dictionary import initial_dictionary
 from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.update import faults_of_batch
-from onmf.model.fixed import beside, known_atoms, require_fittable
+from onmf.model.fixed import beside, fixed_weights, require_fittable
 from onmf.model.units import Units
 from onmf.samples import Samples
 
@@ -49,11 +49,11 @@ def begin(
     on_device = recipe.device is not None
     method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples, on_device)
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
-    if recipe.fixed is not None and not method.keeps_known:
-        raise ValueError(f"method {method.name!r} cannot learn beside fixed atoms; use method 'auto'.")
+    if recipe.fixed is not None and not method.keeps_fixed:
+        raise ValueError(f"method {method.name!r} cannot learn beside fixed components; use method 'auto'.")
     internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
     unit = units.scale if recipe.shares else None
-    C, known = recipe.C, known_atoms(recipe.fixed, shape[1], internal.dtype, unit)
+    C, known = recipe.C, fixed_weights(recipe.fixed, shape[1], internal.dtype, unit)
     require_fittable(known, recipe.n_components, C, inside)
     free, first = recipe.n_components - C.fixed, Samples(internal.completed(), None, internal.sample_weight)
     if recipe.device is not None:  # whose first batch is larger than a start needs
@@ -110,9 +110,9 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
 
 
 def _same_known(recipe: Recipe, learned: Learned) -> bool:
-    """Are the first atoms those that are known?"""
+    """Are the first components those that are known?"""
     W = learned.state.W
-    known = known_atoms(recipe.fixed, W.shape[1], W.dtype, learned.units.scale if learned.shares else None)
+    known = fixed_weights(recipe.fixed, W.shape[1], W.dtype, learned.units.scale if learned.shares else None)
     return known is None or np.array_equal(known, W[: len(known)])
 
 

@@ -22,10 +22,10 @@ from onmf.samples import Samples
 
 
 def proportions(H: Array, W: Array) -> Array:
-    """The share of every atom in the fit of each sample (n, K): rows that sum to one, all alike where h is zero.
+    """The share of every component in the fit of each sample (n, K): rows that sum to one, all alike where h is zero.
 
-    Atoms have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what atom k contributes. A row
-    of NaN stays one.
+    Components have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what component k contributes.
+    A row of NaN stays one.
     """
     largest = H.max(axis=1, keepdims=True)  # sums of large numbers may be beyond the range of numbers
     parts = H / np.where(largest == 0, 1, largest) * W.sum(axis=1, dtype=H.dtype)
@@ -35,7 +35,7 @@ def proportions(H: Array, W: Array) -> Array:
 
 @dataclass(frozen=True)
 class Usage:
-    """Sums over samples of the shares of atoms; the share of an atom in all is its sum over that of all sums.
+    """Sums over samples of the shares of components; the share of a component in all is its sum over that of all sums.
 
     The coefficients are those that learning has found anyway, each with the dictionary of its time. Early ones belong
     to a dictionary that is no more, so a sample counts by its number, the millionth a thousand times as much as the
@@ -64,9 +64,9 @@ class Usage:
     def require_sound(self, n_components: int) -> None:
         """Refuse what no run could have, as a damaged file may hold."""
         if self.sums.shape != (n_components,) or self.sums.dtype != np.float64:
-            raise ValueError("it does not say how much each atom carries")
+            raise ValueError("it does not say how much each component carries")
         if not np.isfinite(self.sums.sum()) or (self.sums < 0).any():
-            raise ValueError("its atoms carry shares that are not numbers, or negative")
+            raise ValueError("its components carry shares that are not numbers, or negative")
 
 
 LONG_HISTORY = 8192  # entries
@@ -177,7 +177,7 @@ class Fitted:
     features: Features
     history: History = History()
     raised: bool = False  # has the user been told of entries outside the domain?
-    usage: Usage = Usage()  # how much of what was fitted each atom carries
+    usage: Usage = Usage()  # how much of what was fitted each component carries
 
     @property
     def shares(self) -> bool:
@@ -213,7 +213,7 @@ class Learned(Fitted):
     zeros: bool = False  # were there any in the data?
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
-    loss_to_beat: float = np.inf  # that of a single atom, or of the start: a run that ends far above has diverged
+    loss_to_beat: float = np.inf  # that of a single component, or of the start: a run that ends far above has diverged
     position: Position | Standing | None = None  # where the fit that it comes from stands in its data
     skipped: Skipped = Skipped()
     source: Spec | None = None  # how the features were made, where the data were opened by their name
@@ -240,7 +240,7 @@ class Learned(Fitted):
         if step is None or late <= 2 * self.loss_to_beat or self.state.penalties.on_dictionary:  # which costs loss
             return None
         return (
-            f"The loss ({late:.4g}) is far above that of the start or a single atom ({self.loss_to_beat:.4g}): "
+            f"The loss ({late:.4g}) is far above that of the start or a single component ({self.loss_to_beat:.4g}): "
             f"the steps are too long for these data. Try method={step!r}."
         )
 

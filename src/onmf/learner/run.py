@@ -1,4 +1,4 @@
-"""All batches of a source, pass after pass, with a position from which an interrupted run continues to the bit."""
+"""All batches of a source, pass after pass, with a position from which an interrupted run continues bit for bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onmf.learner.learned import Learned, Skipped
 from onmf.learner.position import Marks, Position
 from onmf.learner.resume import Leg, legs, require_same_past
 from onmf.learner.update import Progress, step
-from onmf.model.validation import DataError, refuse_bad_entries
+from onmf.model.validation import DataError, require_valid_entries
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     """Learn from all batches of a source: what was learnt after each, and what to tell of it.
 
     ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data, go on
-    from there: the end is that of a run that was never interrupted, to the bit. Without a position, the data are new.
+    from there: the end is that of a run that was never interrupted, bit for bit. Without a position, the data are new.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
@@ -135,7 +135,7 @@ def run(
                     try:
                         if learned is None:
                             first = batch.on_host()
-                            refuse_bad_entries(first, rows, features.names)
+                            require_valid_entries(first, rows, features.names)
                             begun = begin(recipe, first, features, drawing, source.n_samples, rows)
                             begun = replace(begun, skipped=skipped, source=source.spec)
                         else:

@@ -23,7 +23,7 @@ from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.position import Position, Standing
 from onmf.model.sets import Sets
 from onmf.model.state import BatchResult, State
-from onmf.model.validation import DataError, refuse_bad_entries, refuse_bounded, refuse_infinite
+from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
 from onmf.samples import Samples
 
 FEW = 256  # samples on a device that tell what any dictionary should beat
@@ -82,7 +82,7 @@ def learnt(
     if recipe.device is not None:
         return _learnt_on_device(recipe, learned, batch, rows, repeated, shards)
     divergence, units, method = learned.divergence, learned.units, learned.method
-    refuse_bad_entries(batch, rows, learned.features.names)
+    require_valid_entries(batch, rows, learned.features.names)
     batch = as_begun(learned, batch)
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
@@ -106,9 +106,9 @@ def learnt(
     finite = all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
     require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
     H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
-    refuse_infinite(H, X, units.mean, rows)
+    require_finite_values(H, X, units.mean, rows)
     if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
-        refuse_bounded(result.H, recipe.H.high, X, units.scale, rows)
+        require_unbounded(result.H, recipe.H.high, X, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
@@ -139,7 +139,7 @@ def _learnt_on_device(
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     samples = chunks_of(batch, device, units, learned.divergence, learned.state.W.dtype)
     if not samples.rows.sound:
-        refuse_bad_entries(batch.on_host(), rows, learned.features.names)
+        require_valid_entries(batch.on_host(), rows, learned.features.names)
 
     def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
         engine = engine_of(method)(
@@ -163,8 +163,8 @@ def _learnt_on_device(
     largest = engine.largest
     if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
         given, H = batch.on_host(), result.H.cpu().numpy()
-        refuse_infinite(H, given, units.mean, rows)
-        refuse_bounded(H, recipe.H.high, given, units.scale, rows)
+        require_finite_values(H, given, units.mean, rows)
+        require_unbounded(H, recipe.H.high, given, units.scale, rows)
     to_beat = learned.loss_to_beat
     if not learned.history.entries and shards == 1:
         some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified().astype(learned.state.W.dtype)

@@ -6,8 +6,8 @@ samples of a mini-batch, and n the samples seen (* and / elementwise):
 
 1. **Statistics**, from the first batch on and then at every step: running means S1 of h^2 (x) g*(y - x), S2 of
    h^4 (x) g^2, both K x F, and M of hh' with h at unit length.
-2. **Metric** D = S1 / (kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much atoms overlap.
-   S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
+2. **Metric** D = S1 / (kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much components
+   overlap. S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
 3. **Step** W <- P(W - c b/(n + b) D*G/tau), P projecting in the metric: the paper's schedule with the paper's b.
 4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest objective over
    the second half of the race goes on.
@@ -38,7 +38,7 @@ from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State
 
 WINDOW = 100  # mini-batches that the running means reach back
-SHARE = 1e-3  # of a feature's typical size that every atom keeps
+SHARE = 1e-3  # of a feature's typical size that every component keeps
 WIDEST = 1e12  # how far entries of the metric may be from their median
 
 
@@ -92,7 +92,7 @@ class Averages:
 
     @property
     def overlap(self) -> float:
-        """kappa, from 1 for atoms that no two samples share to K for atoms that all samples have in like shares."""
+        """kappa: 1 if no two components share a sample, K if all samples use all components in equal proportions."""
         scale = np.sqrt(np.maximum(np.diag(self.overlaps), np.finfo(np.float64).tiny))
         correlations = self.overlaps / np.outer(scale, scale)
         return max(1.0, float(np.linalg.eigvalsh(correlations)[-1]))

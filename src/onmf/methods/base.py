@@ -63,7 +63,7 @@ class Method(Choice):
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
-    keeps_known: ClassVar[bool] = False  # does it leave the first atoms alone if C says that they are known?
+    keeps_fixed: ClassVar[bool] = False  # does it leave the first components alone if C says that they are known?
     fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be unknown?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
@@ -183,15 +183,15 @@ class Method(Choice):
         """
 
     def exchanges(self, divergence: Divergence) -> float:
-        """What merging two atoms may cost, relative to the mean of what atoms carry, for an exchange by ``recombined``.
+        """Return what merging two components may cost, relative to what a component carries on average.
 
-        None at all: 0. Only atoms that are dead or coincide: next to nothing.
+        None at all: 0. Only components that are dead or coincide: next to nothing.
         """
         return 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         """The state with another dictionary, whose coefficients are T h where they were h."""
-        raise ValueError(f"method {self.name!r} cannot exchange atoms.")
+        raise ValueError(f"method {self.name!r} cannot exchange components.")
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """The set that W stays in."""

@@ -6,8 +6,8 @@ with P, N and the factor of the divergence (``multiplicative_parts``): majorisat
 cannot rise. P and N are made for one block of samples at a time and never exist as a whole. Each iteration finds the
 loss of the state that it starts from on its way.
 
-With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every atom is
-given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
+With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every component
+is given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Updates(ABC):
     """
 
     penalties: Penalties = NO_PENALTIES
-    fixed: int = 0  # the first atoms, which stay
+    fixed: int = 0  # the first components, which stay
 
     def __init__(
         self,

@@ -4,9 +4,9 @@ The loss is quadratic in W, so that averages of h'h and h'x are all it takes (Ma
 
     f(W) = trace(W' S W A) / 2 - trace(R' W A),    S = avg h'h (K x K),    R = avg h'x (K x F),    grad = (S W - R) A
 
-Atom by atom, w_k moves down its gradient divided by S_kk d, where d_f = sum_g |A_fg| makes diag(d) - A positive
-semidefinite: no such step raises f. Penalties are added to the gradient and to what it is divided by; W then stays
-below 1, and its units are those that cost least (``scales``).
+Component by component, w_k moves down its gradient divided by S_kk d, where d_f = sum_g |A_fg| makes diag(d) - A
+positive semidefinite: no such step raises f. Penalties are added to the gradient and to what it is divided by; W then
+stays below 1, and its units are those that cost least (``scales``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def update(A: Array, state: State, problem: Problem, H: Array, rho: float) -> St
 def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Array) -> State:
     S, R, W, penalties = memory["S"], memory["R"], W.copy(), state.penalties
     A = A.astype(W.dtype, copy=False)
-    bounded = bool(penalties) and np.isfinite(state.C.high)  # where it has a price how large atoms are
+    bounded = bool(penalties) and np.isfinite(state.C.high)  # where it has a price how large components are
     d, high = np.abs(A).sum(axis=1), 1.0 if bounded else np.inf
     for _ in range(SWEEPS):
         for k in range(state.C.fixed, len(W)):
@@ -76,7 +76,7 @@ def _resized(A: Array, state: State, memory: dict[str, Array], W: Array) -> tupl
 
 
 def summary(before: State, after: State) -> Sums:
-    """n times the averages and n W, in the units that the atoms had before."""
+    """n times the averages and n W, in the units that the components had before."""
     n, memory = after.samples - before.samples, after.memory
     s = np.exp(memory["log_unit"] - before.memory["log_unit"])
     arrays = {"S": n * memory["S"] / np.outer(s, s), "R": n * memory["R"] / s[:, None], "mass": n * memory["mass"] / s}
@@ -90,6 +90,6 @@ def merged(A: Array, before: State, sums: Sums) -> State:
     memory = dict(before.memory) | arrays
     if before.penalties:  # the bound is that of W in units of the shards' own
         memory, W = _in_units(memory, unit), W / unit[:, None]
-    W[:fixed] = before.W[:fixed]  # to the bit
+    W[:fixed] = before.W[:fixed]  # bit for bit
     state = _minimised(A, before, sums.samples, memory, W)
     return replace(state, steps=before.steps + sums.steps + 1)

@@ -38,7 +38,7 @@ EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
 STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
-EXCHANGE = 1e-3  # cost of a merger: atoms that are dead or coincide
+EXCHANGE = 1e-3  # cost of a merger: components that are dead or coincide
 WORK = 8e4  # weights that a thread divides at a time
 
 
@@ -53,7 +53,7 @@ class Accumulating(Method):
     growing: ClassVar[Growing]
     layout: ClassVar[Literal["C", "F"]] = "F"
     skips_empty: ClassVar[bool] = True
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     not_additive: ClassVar[str] = ""
     chunks_per_round: ClassVar[int] = 8
 
@@ -224,7 +224,7 @@ class EM(Accumulating, name="em"):
         return replace(state, W=W, memory=dict(state.memory) | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
-        """N and D in the units that the atoms had before; size and entries as what the new samples have added."""
+        """N and D in the units that the components had before; size and entries as what the new samples have added."""
         n, memory, arrays = after.samples - before.samples, after.memory, evidence_between(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}

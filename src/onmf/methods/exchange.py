@@ -1,13 +1,14 @@
-"""A way out of poor local minima: two atoms become one, and the place of the other goes to what the samples miss.
+"""A way out of poor local minima: two components become one, and the place of the other goes to what the samples miss.
 
-Where two atoms share one part of the data and two parts of the data share one atom, no small step helps. So at every
-doubling of the samples seen, and more often where the past is forgotten, one exchange is tried on some of them:
+Where two components share one part of the data and two parts of the data share one component, no small step helps. So
+at every doubling of the samples seen, and more often where the past is forgotten, one exchange is tried on some of
+them:
 
-- the parts h_j w_j + h_k w_k of two atoms become their best approximation g v. In least squares that costs the smaller
-  eigenvalue of S Q, the 2 x 2 Gram matrices of their coefficients and of their weights: nothing if one of the two is
-  never used, or if they coincide. The pair that costs least is taken;
-- the new atom u is made of every other sample: g u, g >= 0, is their best approximation of what the fit lacks, from
-  the worst-fitted sample on;
+- the parts h_j w_j + h_k w_k of two components become their best approximation g v. In least squares that costs the
+  smaller eigenvalue of S Q, the 2 x 2 Gram matrices of their coefficients and of their weights: nothing if one of the
+  two is never used, or if they coincide. The pair that costs least is taken;
+- the new component u is made of every other sample: g u, g >= 0, is their best approximation of what the fit lacks,
+  from the worst-fitted sample on;
 - the samples between those, which u has not been made of, decide. If they are fitted better, the exchange happens.
 
 Nothing is drawn at random, and where no exchange happens nothing changes.
@@ -30,19 +31,19 @@ from onmf.model.sets import Box, DictionarySet, Simplex
 from onmf.model.state import State
 from onmf.samples import Samples
 
-SEEN, FIRST = 4, 60  # samples per atom, and in all, before the first exchange
-FEWEST, PER_ATOM, MOST = 24, 10, 200  # samples that take part
+SEEN, FIRST = 4, 60  # samples per component, and in all, before the first exchange
+FEWEST, PER_COMPONENT, MOST = 24, 10, 200  # samples that take part
 LOOKS, RARELY = 4, 10  # per horizon at most, and samples between them per sample that takes part at least
 EFFORT = 4  # times the usual iterations of the coefficient solver, for both dictionaries: neither has been warmed up
-ROUNDS = 8  # of alternating least squares for the new atom
-BACKGROUND = 0.03  # of the mean atom in the new one, where the fit must not be zero
+ROUNDS = 8  # of alternating least squares for the new component
+BACKGROUND = 0.03  # of the mean component in the new one, where the fit must not be zero
 
 
 def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
     """Does the clock pass a power of two while a chunk is learnt from?
 
     Or, where the past is forgotten, a quarter of what is remembered: a stream that has drifted may need all of its
-    atoms elsewhere, and would wait for as long again as it has lasted.
+    components elsewhere, and would wait for as long again as it has lasted.
     """
     if before < max(SEEN * K, FIRST):
         return False
@@ -51,8 +52,8 @@ def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
 
 
 def taking_part(K: int) -> int:
-    """How many samples an exchange of K atoms is made of and judged by."""
-    return min(max(2 * FEWEST, PER_ATOM * K), MOST)
+    """How many samples an exchange of K components is made of and judged by."""
+    return min(max(2 * FEWEST, PER_COMPONENT * K), MOST)
 
 
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
@@ -106,7 +107,7 @@ class _OnHost(Judges):
 def proposed(
     bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Judges, weights: Array | None = None
 ) -> tuple[Array, Array] | None:
-    """A dictionary with an atom exchanged and the matrix T with which coefficients h become T h, if it is better.
+    """A dictionary with a component exchanged and the matrix T with which coefficients h become T h, if it is better.
 
     ``bar`` is what the merger may cost (``Method.exchanges``).
     """
@@ -153,7 +154,7 @@ def _lacking(divergence: Divergence, X: Samples, H: Array, W: Array, worst: int)
 
 
 def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
-    """A new atom with a little of the mean one where the fit must not be zero, and a largest weight of one."""
+    """A new component with a little of the mean one where the fit must not be zero, and a largest weight of one."""
     if not divergence.domain.y.closed:
         profile = W.mean(axis=0)
         new = new + BACKGROUND * new.mean() / profile.mean() * profile
@@ -161,9 +162,9 @@ def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
 
 
 def _cheapest_merger(S: Array, Q: Array, W: Array, fixed: int) -> tuple[list[int], float, Array, Array]:
-    """Two atoms, what merging them costs, what they become, and the matrix T with which the coefficients become T h.
+    """Return two components, what merging them costs, what they become, and T with which coefficients become T h.
 
-    The first ``fixed``, which are known, are left alone. The place of the second is then free.
+    The first ``fixed`` components are left alone. The place of the second is then free.
     """
     K, tiny = len(W), float(np.finfo(W.dtype).tiny)
     s, q = np.diag(S), np.diag(Q)

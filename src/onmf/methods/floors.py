@@ -58,7 +58,7 @@ def floor_of(divergence: Divergence, masked: bool) -> Floor:
     return Floor(0.0 if divergence.domain.y.closed and not masked else 1e-3)
 
 
-FLOOR = 0.01  # of a feature's mean that every atom keeps
+FLOOR = 0.01  # of a feature's mean that every component keeps
 RARE = 0.3  # of a typical entry, shared by all samples so far, that a feature may have had unseen
 ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
 MEANS = ("size", "entries")  # statistics that are plain means over all samples

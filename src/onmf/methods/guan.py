@@ -36,7 +36,7 @@ class Guan(Method, name="guan"):
 
     weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
     not_additive: ClassVar[str] = "it keeps samples"
@@ -58,7 +58,7 @@ class Guan(Method, name="guan"):
         return precise(divergence)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """An empty buffer; atoms of unit sum, but for those that are known."""
+        """An empty buffer; components of unit sum, but for those that are known."""
         sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
         sums[: C.fixed] = 1
         W = C.project(W / sums)
@@ -77,7 +77,7 @@ class Guan(Method, name="guan"):
         known = min(int(state.samples + n), self.buffer)
         X, H = (memory[name][-known:] for name in ("X", "H"))
         J = state.C.fixed
-        if J:  # the atoms that are learnt fit what the known ones leave
+        if J:  # the components that are learnt fit what the known ones leave
             X, H = X - H[:, :J] @ state.W[:J], np.ascontiguousarray(H[:, J:])
         # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
         largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))

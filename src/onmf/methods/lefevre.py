@@ -37,7 +37,7 @@ class Lefevre(Method, name="lefevre"):
     N: float | None = None
     max_iter: int = 100
 
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     weighs: ClassVar[bool] = False
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
 
@@ -72,7 +72,7 @@ class Lefevre(Method, name="lefevre"):
         return Multiplicative(max_iter=self.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """No past yet; atoms of unit sum, but for those that are known."""
+        """No past yet; components of unit sum, but for those that are known."""
         W = C.project(W / _sums(W, C))
         return State(W, C, memory={"A": np.zeros_like(W), "B": np.zeros_like(W)})
 
@@ -89,7 +89,7 @@ class Lefevre(Method, name="lefevre"):
 
 
 def _sums(W: Array, C: DictionarySet) -> Array:
-    """What the atoms are divided by: their sums, or one if they are known."""
+    """What the components are divided by: their sums, or one if they are known."""
     s = np.maximum(W.sum(axis=1, keepdims=True), TINY)
     s[: C.fixed] = 1
     return s

@@ -50,7 +50,7 @@ class Paper(Method, name="paper"):
     max_iter: int | None = None
     delta_tol: float | None = None
 
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("step",)
     nonnegative: ClassVar[tuple[str, ...]] = ("squares", "mass", "seen", "factors", "losses", "runs", "metric", "low")
 
@@ -83,7 +83,7 @@ class Paper(Method, name="paper"):
             for other in Step.names():
                 if name in Step.find(other).constant_names():
                     raise ValueError(f"{name} is a constant of step={other}; write paper:step={other},{name}=...")
-        cls.require_known(constants, known)
+        cls.require_fixed(constants, known)
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
         return cls(**own | {"step": replace(step, **more)})

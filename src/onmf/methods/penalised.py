@@ -6,16 +6,16 @@ curvature l2 / u_k^2. For em, W is the root of (D + alpha l1) w^alpha + alpha l2
 
 How large components are follows from the penalties.
 
-A change of units, W_k / s and s h_k, leaves the fit as it is, and costs nothing without penalties: atoms are then
+A change of units, W_k / s and s h_k, leaves the fit as it is, and costs nothing without penalties: components are then
 divided by their largest weight. With penalties it costs, in terms of W <= 1, m = avg h_k and m2 = avg h_k^2,
 
     p(s) = l1_coefficients m s + l2_coefficients m2 s^2 / 2
          + l1_dictionary ||W_k||_1 / s + l2_dictionary ||W_k||^2 / (2 s^2)
 
 Weights at their bound of 1 stay there when s grows: the fit gets better at their features as if they had grown, at the
-rate pull(s), the sum of their multipliers, which falls with s. Where s = 1 is best for every atom, and W for the bounds
-as they are, (W, H) is a critical point of the whole objective; s only leads there sooner, the statistics of all past
-samples being taken along.
+rate pull(s), the sum of their multipliers, which falls with s. Where s = 1 is best for every component, and W for the
+bounds as they are, (W, H) is a critical point of the whole objective; s only leads there sooner, the statistics of all
+past samples being taken along.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def resized(
     pull: Callable[[Array], Array],
     fixed: int = 0,
 ) -> Array:
-    """The s of every atom at which p'(s) = pull(s), in bounds; ``averages`` are m and m2.
+    """The s of every component at which p'(s) = pull(s), in bounds; ``averages`` are m and m2.
 
-    The first ``fixed`` atoms keep their size.
+    The first ``fixed`` components keep their size.
     """
     m, m2 = np.asarray(averages, dtype=np.float64)
     largest = W.max(axis=1).astype(np.float64)
@@ -57,7 +57,7 @@ def resized(
             s = np.exp(middle)
             slope = rising + bending * s - size / s**2 - square / s**3 - pull(s)
             high, low = np.where(slope > 0, middle, high), np.where(slope > 0, low, middle)
-    # Of an atom that nobody uses, or that has no weights, nothing tells the size.
+    # Of a component that nobody uses, or that has no weights, nothing tells the size.
     known = (largest > 0) & ((rising + bending > 0) | (size + square > 0))
     known[:fixed] = False
     return np.where(known, np.exp(low), 1.0).astype(W.dtype)
@@ -90,7 +90,7 @@ def swept(
 ) -> tuple[Array, Array]:
     """Sweeps over low <= V / u <= high at the features f, in place in V; A is packed, (P, B), or shared, (K, K).
 
-    Also the pull and the stiffness of the weights that are at their bound of 1, per atom, in units of V.
+    Also the pull and the stiffness of the weights that are at their bound of 1, per component, in units of V.
     """
     from onmf.coefficients.kernels import packed_product, sweep
 

@@ -6,9 +6,9 @@ The memory holds b (K, F) and, of the matrices A_f, one of three:
     S       (K, K): one for all features, where they share it
     S, a    their diagonals a (K, F) and one matrix for all correlations: A_f = diag(r_f) S diag(r_f)
 
-They model the loss in V, with W = V / u and a unit u_k per atom. ``base`` is the sum of the powers of two by which the
-statistics themselves have been rescaled. size (F,), mass (K,) and squares (K,), of the data, the coefficients and their
-squares, are averaged alike; the last stays zero without penalties, which alone look at it.
+They model the loss in V, with W = V / u and a unit u_k per component. ``base`` is the sum of the powers of two by which
+the statistics themselves have been rescaled. size (F,), mass (K,) and squares (K,), of the data, the coefficients and
+their squares, are averaged alike; the last stays zero without penalties, which alone look at it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from onmf.methods.penalised import swept
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 
-FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the atoms per update
+FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the components per update
 CACHE = 600_000  # bytes
-NEGLIGIBLE = 1e-10  # of an atom's unit: weights that are all below are rounding, and no measure for it
+NEGLIGIBLE = 1e-10  # of a component's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
 AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as they are kept
 
@@ -86,7 +86,7 @@ def update(
 ) -> tuple[Array, Array] | None:
     """The features f: their statistics in place in the memory, A and b, their weights in place in V.
 
-    Those of the known atoms, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
+    Those of the fixed components, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
     """
     from onmf.coefficients.kernels import blend, pack, sweep
 
@@ -124,8 +124,9 @@ def sweeps(memory: dict[str, Array], n: float) -> int:
 
 
 def units(V: Array, before: Array, C: DictionarySet) -> Array:
-    """The largest weight of each atom, or what it was if nothing but rounding is left, if the atom is known, or if no
-    bound asks for it.
+    """Return the largest weight of each component.
+
+    Keep what it was if only rounding is left, if the component is fixed, or if no bound asks for a change.
     """
     if np.isinf(C.high):
         return before
@@ -137,7 +138,7 @@ def units(V: Array, before: Array, C: DictionarySet) -> Array:
 def rebase(memory: dict[str, Array]) -> None:
     """Units far from one become nearly one, in place, the statistics taking them up.
 
-    While no sample uses an atom, its weights go where the residuals are, divided by next to nothing: without this,
+    While no sample uses a component, its weights go where the residuals are, divided by next to nothing: without this,
     the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
     """
     power = distant(memory["unit"])
@@ -153,7 +154,7 @@ def distant(unit: Array) -> Array:
 
 
 def change_units(memory: dict[str, Array], s: Array) -> None:
-    """The statistics of V / s instead of V: powers of two, an entry of s per atom."""
+    """The statistics of V / s instead of V: powers of two, an entry of s per component."""
     if (s == 1).all():
         return
     memory["unit"] = memory["unit"] / s

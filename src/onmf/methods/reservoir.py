@@ -1,7 +1,7 @@
 """A few samples of all those seen, each equally likely to be among them: old ones to mix with new ones.
 
-A stream in temporal order (the frames of a recording) shows the same few atoms for a long time; without a reminder of
-the rest, the dictionary forgets it.
+A stream in temporal order (the frames of a recording) shows the same few components for a long time; without a reminder
+of the rest, the dictionary forgets it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def _bounded(
         self, order: float, penalties: Penalties, A: Array, b: Array, D: Array, Wt: Array
     ) -> tuple[Array, Array]:
-        """The pull and the stiffness of the weights at their bound of 1, per atom (``scales``)."""
+        """The pull and the stiffness of the weights at their bound of 1, per component (``scales``)."""
         pull, stiffness = np.zeros_like(D), np.zeros_like(D)
         features = np.flatnonzero((Wt >= 1).any(axis=1))
         for part in threads.blocks(len(features), BLOCK):
@@ -175,7 +175,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
             memory["D"], memory["squares"] = memory["D"] * unit, memory["squares"] * np.square(unit)
             memory["log_unit"], V = memory["log_unit"] + np.log(unit), V / unit[:, None]
         fixed = before.C.fixed
-        V[:fixed] = before.W[:fixed]  # to the bit
+        V[:fixed] = before.W[:fixed]  # bit for bit
         (F, K), dtype = memory["b"].shape, V.dtype
         nobody, nothing = scipy.sparse.csr_matrix((F, 0), dtype=np.int64), np.zeros(0, dtype=dtype)
         news = nobody, nothing, nothing, np.zeros((0, K), dtype=dtype)

@@ -48,7 +48,7 @@ class Slopes:
         return self.problem.X.counted(self.H).T @ self.g
 
     def penalised(self, penalties: Penalties, fixed: int) -> Array:
-        """The same with the penalty on the dictionary, once per sample; zeros for the first atoms, which are known."""
+        """Return G with the penalty on the dictionary, once per sample; zeros for the fixed components."""
         G = self.gradient
         if penalties.on_dictionary:
             G = G + G.dtype.type(self.weight) * penalties.slope(self.problem.W)

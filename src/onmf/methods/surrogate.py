@@ -14,9 +14,9 @@ Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one co
 A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, which takes F K numbers. b_f is then the
 average of A_f w - g_f h with the chunk's own such A_f, so that the model still has the slope of the loss.
 
-W stays in [0, 1] by a change of units, W = V / u with a unit u_k per atom, its largest weight; the statistics are those
-of V, and hardly ever need rescaling. With penalties, ``priced`` finds W and its units; where coefficients sum to one, W
-has no bound, and all units stay one. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
+W stays in [0, 1] by a change of units, W = V / u with a unit u_k per component, its largest weight; the statistics are
+those of V, and hardly ever need rescaling. With penalties, ``priced`` finds W and its units; where coefficients sum to
+one, W has no bound, and all units stay one. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from onmf.samples import FEW_ENTRIES, Samples
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
-HIGHEST = 1.05  # of a feature's mean that one atom may contribute on average, where samples are known in part
+HIGHEST = 1.05  # of a feature's mean that one component may contribute on average, where samples are known in part
 
 Swept: TypeAlias = tuple[Array, Array] | None
 
@@ -70,7 +70,7 @@ class Surrogate(Method, name="surrogate"):
 
     skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
     masked_on_device: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
@@ -249,7 +249,7 @@ class Surrogate(Method, name="surrogate"):
             return coupled.merged(divergence.metric, before, sums)
         arrays: dict[str, Array] = {name: array / sums.samples for name, array in sums.arrays.items()}
         V, unit = arrays.pop("V"), arrays.pop("unit")
-        V[: before.C.fixed] = before.W[: before.C.fixed]  # to the bit
+        V[: before.C.fixed] = before.W[: before.C.fixed]  # bit for bit
         unit = unit if before.penalties else quadratics.units(V, before.memory["unit"], before.C)
         memory = dict(before.memory) | arrays | {"unit": unit}
         # The shards have come a long way from ``before``: what a weight keeps of its old value, it keeps of theirs.

@@ -41,7 +41,7 @@ class Wang(Method, name="wang"):
 
     weighs: ClassVar[bool] = False
     skips_empty: ClassVar[bool] = True
-    keeps_known: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class Wang(Method, name="wang"):
         return replace(penalties.of_coefficients, lasso=self.gamma)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """No past yet; atoms of at most unit length, but for those that are known."""
+        """No past yet; components of at most unit length, but for those that are known."""
         W = C.project(np.concatenate([W[: C.fixed], _in_the_ball(W[C.fixed :])]))
         K, F = W.shape
         memory = {"A": np.zeros((K * (K + 1) // 2, F), W.dtype), "B": np.zeros_like(W), "unit": np.zeros(1, W.dtype)}
@@ -93,5 +93,5 @@ class Wang(Method, name="wang"):
 
 
 def _in_the_ball(W: Array) -> Array:
-    """Atoms longer than one are brought to unit length."""
+    """Components longer than one are brought to unit length."""
     return W / np.maximum(np.sqrt(np.square(W).sum(axis=1, keepdims=True)), 1.0)

@@ -22,7 +22,7 @@ from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
 
 COEFFICIENTS = ("nonnegative", "simplex")
-LEAST_LACK = 1e-6  # of eps, that a feature can lack: less is the rounding of what known atoms give it
+LEAST_LACK = 1e-6  # of eps, that a feature can lack: less is the rounding of what fixed components give it
 
 
 def project_on_simplex(V: Array, size: float | Array, metric: Array | None = None) -> Array:
@@ -46,9 +46,9 @@ def project_on_simplex(V: Array, size: float | Array, metric: Array | None = Non
 
 @dataclass(frozen=True)
 class DictionarySet:
-    """C: entries in [0, high], every feature with at least ``eps`` of total weight over the atoms.
+    """C: entries in [0, high], every feature with at least ``eps`` of total weight over the components.
 
-    The first ``fixed`` atoms are known: they stay as they are, and the others give a feature what it lacks.
+    The first ``fixed`` components are known: they stay as they are, and the others give a feature what it lacks.
     """
 
     eps: float = 1e-8
@@ -65,7 +65,7 @@ class DictionarySet:
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Known atoms are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
+        Fixed components are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
         whose clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
         *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
         then holds by itself.
@@ -90,7 +90,7 @@ class DictionarySet:
         return W
 
     def least_mean(self, K: int) -> float:
-        """The weight that makes a feature feasible if each of those of the K atoms that are learnt has it."""
+        """The weight that makes a feature feasible if each of those of the K components that are learnt has it."""
         return self.eps / max(K - self.fixed, 1)
 
     def contains(self, W: Array, rtol: float = 1e-6) -> bool:
@@ -101,7 +101,7 @@ class DictionarySet:
         return self.fixed == len(W) or bool((W.sum(axis=0) >= self.eps * (1 - rtol)).all())
 
     def rescale_into(self, W: Array) -> Array:
-        """The same atoms in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
+        """The same components in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
 
         Only features without any weight have to be projected, since no change of units can give them some.
         """
@@ -110,10 +110,10 @@ class DictionarySet:
 
 @dataclass(frozen=True, eq=False)
 class DictionaryBox:
-    """{low_f <= W_kf <= high}, a part of C where K min low >= eps: every atom keeps a little of every feature."""
+    """{low_f <= W_kf <= high}, a part of C where K min low >= eps: every component keeps a little of every feature."""
 
     low: Array  # (F,)
-    fixed: int = 0  # the first atoms, which are known and stay as they are
+    fixed: int = 0  # the first components, which are known and stay as they are
     high: float = 1.0
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
@@ -162,7 +162,7 @@ class Simplex:
         return left
 
     def project(self, H: Array) -> Array:
-        """Argmin ||P - H||_F over the simplex, row by row; rows on it stay as they are, to the bit."""
+        """Argmin ||P - H||_F over the simplex, row by row; rows on it stay as they are, bit for bit."""
         size = H.dtype.type(self.free(H.shape[1]))
         H = H - H.dtype.type(self.low)
         off = (H < 0).any(axis=1) | (np.abs(H.sum(axis=1) - size) > 4 * np.finfo(H.dtype).eps)

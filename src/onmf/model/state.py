@@ -38,7 +38,7 @@ class State:
                 raise ValueError(f"{name} must be less than {MOST}, got {count}.")
 
     def copy(self, layout: Literal["C", "F"] = "C") -> State:
-        """The same with a memory of its own, W atom by atom (C) or feature by feature (F).
+        """The same with a memory of its own, W component by component (C) or feature by feature (F).
 
         Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
         """

@@ -20,7 +20,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf.divergences import Divergence
-from onmf.model.validation import DataError, refuse_infinite
+from onmf.model.validation import DataError, require_finite_values
 from onmf.samples import Samples
 
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
@@ -70,7 +70,7 @@ class Units:
         values = np.divide(X.values, self.scale, dtype=X.dtype, order="C")
         internal = X.with_values(values)
         if not np.isfinite(values.max(initial=0.0)):
-            refuse_infinite(
+            require_finite_values(
                 np.asarray(internal.matrix.max(axis=1).todense()) if X.sparse else values, X, self.mean, rows
             )
         if divergence.domain.x.closed:

@@ -23,13 +23,13 @@ class BrokenStructureError(DataError):
     """A sparse matrix whose indices point outside of it."""
 
 
-def refuse_broken_structure(X: Any) -> None:
+def require_sound_structure(X: Any) -> None:
     """Refuse a sparse matrix whose indices point outside of it: compiled code would follow them into foreign memory."""
     if reason := fault_of_structure(X):
         raise BrokenStructureError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
 
 
-def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = None) -> None:
+def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None = None) -> None:
     """Refuse NaN, infinite and negative entries; tell where the first is.
 
     ``rows`` are the numbers of the rows, ``names`` those of the features, where they have some.
@@ -42,7 +42,7 @@ def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = N
     if samples is not None and samples.checked:
         return
     X = _matrix(X)
-    refuse_broken_structure(X)
+    require_sound_structure(X)
     values = X.data if scipy.sparse.issparse(X) else X
     with np.errstate(invalid="ignore"):
         # Without temporaries: a NaN survives in both extremes, an infinity in one.
@@ -74,7 +74,7 @@ def refuse_bad_entries(X: Any, rows: Any = None, names: Sequence[str] | None = N
     raise DataError(f"{what} at row {number}, column {column}{named} (counted from 0); {cure}.")
 
 
-def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
+def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) -> None:
     """Refuse samples X for which a ``result`` (n, ...) is not finite; name the first, ``rows`` giving the row numbers.
 
     ``mean`` is that of the data that the model was begun with.
@@ -89,10 +89,10 @@ def refuse_infinite(result: Any, X: Any, mean: float, rows: Any = None) -> None:
     )
 
 
-def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
+def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
     """Refuse samples so large that the upper bound has cut off their coefficients H (n, K), in internal units.
 
-    That is no fit. Where samples are not large, the atoms are at fault, and what there is of a fit is given.
+    That is no fit. Where samples are not large, the components are at fault, and what there is of a fit is given.
     """
     for row in np.flatnonzero(H.max(axis=1, initial=0) >= high * (1 - 1e-6)):
         if _largest(X, row) < 1e-3 * high * unit:
@@ -107,7 +107,7 @@ def refuse_bounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -
 def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None) -> tuple[list[int], list[DataError]]:
     """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
     try:
-        refuse_bad_entries(X, rows, names)
+        require_valid_entries(X, rows, names)
     except BrokenStructureError as error:
         return [], [error]  # no row can be cut out of it
     except DataError:
@@ -117,7 +117,7 @@ def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None
     kept, errors = [], []
     for row in range(X.shape[0]):
         try:
-            refuse_bad_entries(X[row : row + 1], rows[row : row + 1], names)
+            require_valid_entries(X[row : row + 1], rows[row : row + 1], names)
         except DataError as error:
             errors.append(error)
         else:

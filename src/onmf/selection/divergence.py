@@ -15,7 +15,7 @@ from onmf.data.base import read_from, require_matrix
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of
 from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
-from onmf.model.validation import refuse_bad_entries
+from onmf.model.validation import require_valid_entries
 from onmf.samples import as_samples, checked_missing
 from onmf.selection.low_rank import FAR, FLAT, LowRank, Tails, is_exact, power_within_features, settled
 
@@ -125,7 +125,7 @@ class _Excerpt:
         for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
             samples = as_samples(batch, missing, implicit)
             known, values = samples.entry_weights if samples.masked else None, samples.products
-            refuse_bad_entries(values, rows, source.feature_names)
+            require_valid_entries(values, rows, source.feature_names)
             read += len(rows)
             entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)
             filled = np.flatnonzero(entries)[: ROWS - found]

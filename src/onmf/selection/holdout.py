@@ -16,7 +16,7 @@ from onmf.data.base import Numbered, OnBad, read_from
 from onmf.data.in_memory import is_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
-from onmf.model.validation import refuse_bad_entries
+from onmf.model.validation import require_valid_entries
 from onmf.samples import Samples, as_samples, filled
 
 Words = npt.NDArray[np.uint64]
@@ -56,7 +56,7 @@ class Speckle:
         ``names`` are those of the features, for messages.
         """
         X = as_samples(as_floats(batch), self.missing, self.implicit)
-        refuse_bad_entries(X, rows, names)
+        require_valid_entries(X, rows, names)
         if not X.masked:
             whole = X.densified()
             X = Samples(whole.matrix, np.ones_like(whole.matrix), X.sample_weight, "missing")

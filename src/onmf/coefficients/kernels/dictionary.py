@@ -50,7 +50,7 @@ def sweep(
     """Coordinate descent on w A_f w' / 2 - b_f w' over unit_k low_f <= w_k <= unit_k high, from feature ``first`` on.
 
     It works in place in W (K, F), on as many columns as b (K, B) has. A is (P, B), packed, or (K, K) if the features
-    share it. The weights of the first ``fixed`` atoms stay.
+    share it. The weights of the first ``fixed`` components stay.
     """
     K, B = b.shape
     (_sweep if A.shape == (K * (K + 1) // 2, B) else _sweep_shared)(A, b, W, low, unit, high, first, sweeps, fixed)
@@ -178,7 +178,7 @@ def curved_step(
 
     over low <= w <= high, from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes``
     (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row per feature, or one for all. The
-    weights of the first ``fixed`` atoms stay.
+    weights of the first ``fixed`` components stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
@@ -239,8 +239,8 @@ def curved_step(
 def averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, length: float) -> Array:
     """The mean of the dictionaries after each gradient step, weighted by the step lengths r = length / sqrt(step).
 
-    A step is W <- P(W - r h' (hW - x)) with (x, h) the drawn rows of X and H, and P the projection of every atom on the
-    simplex.
+    A step is W <- P(W - r h' (hW - x)) with (x, h) the drawn rows of X and H, and P the projection of every component
+    on the simplex.
     """
     if drawn.min() < 0 or drawn.max() >= len(X):
         raise ValueError("a row was drawn that X does not have.")

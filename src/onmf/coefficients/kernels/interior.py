@@ -73,7 +73,7 @@ def factor(M: Array, bounds: Array, l2: Array, relative: float) -> None:
                 for k in range(j, K):
                     row[k] -= a * U[m, k]
                 m += 1
-            # Where only rounding is left of a pivot, the atom depends on those before it and does not move.
+            # Where only rounding is left of a pivot, the component depends on those before it and does not move.
             inverse = 1 / np.sqrt(row[j]) if row[j] > least else least - least
             for k in range(j, K):
                 row[k] *= inverse

@@ -53,7 +53,7 @@ def multiplicative_steps(
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, price = data[start : start + m], H[i], prices[i]
-        _atoms(indices[start : start + m], Wt, W)
+        _gathered(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
             _ratios(x, y, order)
@@ -96,7 +96,7 @@ def multiplicative_iteration(
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
         before, after = fits[start : start + m], ratios[start : start + m]
-        _atoms(indices[start : start + m], Wt, W)
+        _gathered(indices[start : start + m], Wt, W)
         _fit(h, W, m, y)
         for p in range(m):
             before[p] = max(y[p], least)
@@ -120,7 +120,7 @@ def multiplicative_iteration(
 
 @numba.njit(cache=True, nogil=True)
 def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]:
-    """Memory for the atoms and the fit at the entries of any of these samples."""
+    """Memory for the components and the fit at the entries of any of these samples."""
     if not 0 <= first <= last <= len(H):
         raise ValueError("shapes do not fit: H does not have these rows.")
     longest = 0
@@ -130,8 +130,8 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
 
 
 @numba.njit(cache=True, nogil=True)
-def _atoms(entries: Array, Wt: Array, W: Array) -> None:
-    """The atoms at a sample's entries, side by side: loops over entries are long enough for vectors, over atoms not."""
+def _gathered(entries: Array, Wt: Array, W: Array) -> None:
+    """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
     for p in range(len(entries)):
         w = Wt[entries[p]]
         for k in range(len(w)):

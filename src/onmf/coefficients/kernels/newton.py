@@ -63,7 +63,7 @@ def _newton_directions(
         m = K - K  # not a literal 0, for which solve_free would be compiled once more
         for k in range(K):
             g = G[i, k]
-            if g == 0 and Q[k, k] == 0:  # an atom of zeros
+            if g == 0 and Q[k, k] == 0:  # a component of zeros
                 continue
             if g > 0 and H[i, k] - low <= near and (H[i, k] - low) * Q[k, k] <= g:
                 D[i, k] = low - H[i, k]

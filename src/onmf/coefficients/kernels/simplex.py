@@ -65,7 +65,7 @@ def _directions_on_simplex(
                 Q[k, j] = M[i, p]
                 p += 1
             trace += abs(Q[j, j])
-        for j in range(K):  # of its own size, and a little of the mean: an atom of zeros has no curvature
+        for j in range(K):  # of its own size, and a little of the mean: a component of zeros has no curvature
             Q[j, j] += relative * (abs(Q[j, j]) + trace / K)
         for attempt in range(2):
             for j in range(K):
