@@ -177,6 +177,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
 
 
+@pytest.fixture(autouse=True)
+def _same_folder() -> Iterator[None]:
+    """A test that changes the working directory changes it back; processes that later tests start depend on it."""
+    before = os.getcwd()
+    yield
+    assert os.getcwd() == before
+
+
 # The command line
 
 Run = Callable[..., tuple[int, str, str]]
