@@ -7,9 +7,10 @@ import signal
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from typing import Any
 
 # Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
@@ -166,6 +167,29 @@ def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
     assert type(mine.divergence) is type(theirs.divergence)
     for name, value in mine.divergence.parameters().items():
         np.testing.assert_array_equal(value, theirs.divergence.parameters()[name])
+
+
+def covering(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Few combinations of one value per axis in which any two values of two axes meet, found greedily."""
+    values = [list(axis) for axis in axes]
+    rows = list(product(*(range(len(axis)) for axis in values)))
+    left = {pair for row in rows for pair in combinations(enumerate(row), 2)}
+    chosen = []
+    while left:
+        chosen.append(max(rows, key=lambda row: sum(pair in left for pair in combinations(enumerate(row), 2))))
+        left.difference_update(combinations(enumerate(chosen[-1]), 2))
+    return [tuple(axis[place] for axis, place in zip(values, row, strict=True)) for row in sorted(chosen)]
+
+
+def spread(rows: Iterable[Any], columns: Iterable[Any], step: int) -> list[tuple[Any, Any]]:
+    """Each row with every ``step``-th column, the next row one column further, so that columns take turns, too."""
+    columns = list(columns)
+    return [
+        (row, column)
+        for r, row in enumerate(rows)
+        for c, column in enumerate(columns)
+        if (r + c) % step == 0 or len(columns) < step
+    ]
 
 
 every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)
