@@ -55,7 +55,7 @@ pytestmark = [
 ]
 
 
-# The default passes all of them in tests/test_conventions.py; of the methods, each check meets two and each method many.
+# The default passes all of them in tests/test_conventions.py; each check meets two of the methods.
 CHECKS = [list(estimator_checks_generator(quick(name, usual(name), batch_size=20))) for name in METHODS]
 
 
