@@ -199,6 +199,7 @@ import onmf.cli.main as cli
 import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels  # once
 from onmf.persistence import file
 from onmf.data import h5ad
+from tests.conftest import spread
 
 h5ad.require_harmless = lambda *_: None  # a process of its own, which takes a second
 old = open("x.h5ad", "rb").read()
@@ -371,8 +372,10 @@ def test_simulated_cells_are_made_by_their_programmes() -> None:
     assert all(raised[k, many.genes.index(gene)] > 2 for k in range(3) for gene in many.markers[k][:1])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
-@pytest.mark.parametrize("out", ["h.csv", "h.tsv", "h.jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "out"),
+    spread([np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix], ["h.csv", "h.tsv", "h.jsonl"], 3),
+)
 def test_tables_of_coefficients_have_the_names_of_the_cells(place: Path, kind: Any, out: str) -> None:
     adata = cells()
     adata.X = kind(adata.X if isinstance(adata.X, np.ndarray) else adata.X.toarray())
