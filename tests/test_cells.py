@@ -24,6 +24,7 @@ from onmf._support.version import __version__
 from onmf.cli import main as cli
 from onmf.data import SourceError, examples, open_source
 from onmf.data.h5ad import H5ad
+from tests.conftest import spread
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -199,7 +200,6 @@ import onmf.cli.main as cli
 import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels  # once
 from onmf.persistence import file
 from onmf.data import h5ad
-from tests.conftest import spread
 
 h5ad.require_harmless = lambda *_: None  # a process of its own, which takes a second
 old = open("x.h5ad", "rb").read()
