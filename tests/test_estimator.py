@@ -64,8 +64,7 @@ def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng)
     assert (model.transform(held_out) >= 0).all()
 
 
-@both_methods
-@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber:15"])
+@pytest.mark.parametrize(("name", "method"), [("kl", "auto"), ("huber:15", "auto"), ("squared_l2", "paper")])
 def test_stationarity_falls_along_a_run(name, method, rng):
     planted = Planted.draw(30, 4, NOISE_OF[name.partition(":")[0]], rng)
     X = planted.sample(300, rng).V

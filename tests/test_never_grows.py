@@ -56,7 +56,7 @@ def write(kind: str, folder: Path) -> None:
             line = ",".join("3" * 300)
             (folder / f"{number}.csv").write_text(f"{line}\n" * number)
         elif kind == "txt":
-            words = [" ".join(f"word{word}" for word in rng.integers(0, 9999, 150)) for _ in range(50)]
+            words = [" ".join(f"word{word}" for word in rng.integers(0, 9999, 100)) for _ in range(50)]
             (folder / f"{number}.txt").write_text("\n".join(words * (number // 50)))
         elif kind == "parquet":
             pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
