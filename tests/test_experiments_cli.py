@@ -129,7 +129,7 @@ def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(topics.SIZES, "small", (200, 400, 300, 10))
+    monkeypatch.setitem(topics.SIZES, "small", (200, 400, 500, 10))
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
     name = "stand-in-standard-library-docstrings"
