@@ -91,18 +91,22 @@ def zipf_topics(topics: int, vocabulary: int, rng: np.random.Generator) -> np.nd
     return W / W.sum(axis=1, keepdims=True)
 
 
-RARE = (600, 10), (200, 20)  # texts and topics: words that are rare and very rare
+RARE = {"rare": (600, 10), "very rare": (200, 20)}  # how many texts and topics make words so
 
 
 @pytest.mark.parametrize(
     ("method", "name", "n", "topics"),
     [
-        *(("auto", "kl", *size) for size in RARE),
-        ("auto", "hellinger", *RARE[0]),
-        ("auto", "alpha:2", *RARE[1]),
-        ("auto", "squared_l2", *RARE[0]),
-        *(("sparse_surrogate", name, *RARE[1]) for name in ("kl", "hellinger", "alpha:2")),
-        ("surrogate", "kl", *RARE[0]),
+        pytest.param(method, name, *RARE[size], id=f"{size}-{method}-{name}")
+        for method, name, size in [
+            ("auto", "kl", "rare"),
+            ("auto", "kl", "very rare"),
+            ("auto", "hellinger", "rare"),
+            ("auto", "alpha:2", "very rare"),
+            ("auto", "squared_l2", "rare"),
+            *(("sparse_surrogate", name, "very rare") for name in ("kl", "hellinger", "alpha:2")),
+            ("surrogate", "kl", "rare"),
+        ]
     ],
 )
 def test_passes_over_counts_of_rare_words_do_not_raise_the_held_out_loss(
