@@ -17,10 +17,9 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
-from onmf.learner.initial_dictionary import INITS, initial_dictionary
+from onmf.learner.initialise import initial_dictionary
 from onmf.methods import Paper, exchange
-from onmf.model.fixed import aligned
-from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.sets import INITS, DictionaryBox, DictionarySet, aligned
 from onmf.samples import Samples
 from tests.learning import F, assert_same_bits, assert_sound, data, every_pair, learnt, quick, sparse_counts, streamed
 from tests.test_sets import exact_projection

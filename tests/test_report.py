@@ -347,7 +347,7 @@ def test_fixed_components_are_marked(tmp_path: Path) -> None:
 def test_features_never_known_are_no_part_of_a_sample(tmp_path: Path) -> None:
     X = counts(100)
     X[:, 4] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0).fit(frame(X))
     found = assess(subject_of(model), Rows(X), "X")
     assert found.worst[0].known is not None
@@ -421,7 +421,7 @@ def test_missing_features_and_samples_are_told() -> None:
     X = counts(300)
     X[:, 4] = np.nan
     X[3] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0, max_passes=4).fit(frame(X))
     assert codes(model) == ["missing features", "blank samples"]
     assert "col 4" in advice(subject_of(model))[0].text

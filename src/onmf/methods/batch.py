@@ -7,7 +7,7 @@ cannot rise. P and N are made for one block of samples at a time and never exist
 loss of the state that it starts from on its way.
 
 With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every component
-is given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
+is given the size that costs least (``model.penalty``): the objective, loss and penalties, falls.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
-from onmf.methods.penalised import resized
-from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties, resized
 from onmf.model.units import Units
 from onmf.samples import Samples
 

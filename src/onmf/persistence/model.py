@@ -15,10 +15,9 @@ from onmf._support.registry import Constants, UnknownNameError
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
-from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued
-from onmf.learner.position import restored
+from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued, resume
+from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
-from onmf.methods.reservoir import Reservoir
 from onmf.model.sets import DictionarySet, Sets
 from onmf.model.settings import ONLINE, Setting, defaults
 from onmf.model.state import State
@@ -42,7 +41,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
-    lists, where = ({}, None) if position is None else position.stored()
+    lists, where = ({}, None) if position is None else resume.stored(position)
     arrays |= lists
     given = {name: settings[name] for name in ARRAYS if not isinstance(settings[name], (str, type(None)))}
     arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in given.items()}
@@ -175,7 +174,7 @@ def _restored(
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
         loss_to_beat=read_back(facts["loss_to_beat"]),
-        position=None if facts["position"] is None else restored(arrays, facts["position"]),
+        position=None if facts["position"] is None else resume.restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], texts(skipped["reasons"])),
         source=None if source is None else Spec(source["scheme"], source["options"], names and texts(names)),
         drift=Drift(**facts["drift"]),
