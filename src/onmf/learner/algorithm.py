@@ -21,6 +21,8 @@ from onmf.model.sets import Box, Simplex
 from onmf.model.state import BatchResult, State
 from onmf.samples import Samples, stacked
 
+NEW_SHARE = 4  # with a reservoir, one sample in this many is new, the others are old
+
 
 class Engine(Protocol):
     """Where the arithmetic happens: NumPy and compiled kernels, or PyTorch on a device. It holds the state."""
@@ -179,10 +181,7 @@ class HostEngine:
 
     def keep(self, chunk: Chunk, H: Array) -> None:
         """Note the coefficients of the new samples."""
-        if isinstance(self.filled, slice):
-            self.H[chunk.rows] = H[: len(chunk.new)]
-        else:
-            self.H[self.filled[chunk.rows]] = H[: len(chunk.new)]
+        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = H[: len(chunk.new)]
 
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
@@ -191,12 +190,14 @@ class HostEngine:
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)
 
 
-NEW_SHARE = 4  # one sample in this many is new, the others are old
-
-
 @dataclass(frozen=True)
 class Reservoir:
-    """Vitter's algorithm R over rows; random numbers depend on the samples seen alone, so that a run can be resumed."""
+    """A few samples of all those seen, each equally likely to be among them, to mix with new ones: Vitter's algorithm R.
+
+    A stream in temporal order (the frames of a recording) shows the same few components for a long time; without a
+    reminder of the rest, the dictionary forgets it. Random numbers depend on the samples seen alone, so that a run can
+    be resumed.
+    """
 
     size: int
 

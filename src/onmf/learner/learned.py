@@ -175,7 +175,7 @@ class Fitted:
     units: Units
     features: Features
     history: History = History()
-    raised: bool = False  # has the user been told of entries outside the domain?
+    raised: bool = False  # has the user been warned of entries outside the domain?
     usage: Usage = Usage()  # how much of what was fitted each component carries
 
     @property

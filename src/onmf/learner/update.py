@@ -229,7 +229,7 @@ def step(
     position: Position | None = None,
     total: int | None = None,
 ) -> tuple[Learned, Progress]:
-    """Learn from one batch; return what is known then, and what to report.
+    """Learn from one batch; return the model after it, and what to report.
 
     ``rows`` are the numbers of its samples, for messages; ``position`` is where a fit stands after it.
     """

@@ -81,7 +81,7 @@ class Accumulating(AveragingMethod):
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
     def exchanges(self, divergence: Divergence) -> float:
-        """Bolder exchanges raised the loss on text: averages of many small steps take long to come round again."""
+        """Return next to nothing: bolder exchanges raised the loss on text, from which averages recover slowly."""
         return EXCHANGE
 
     def _start(self, W: Array, C: DictionarySet, masked: bool) -> State:

@@ -67,7 +67,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
+        """Return empty statistics: A, b and D are those of V = unit W, ``log_unit`` says how V has been rescaled."""
         state = self._start(W, C, masked)
         memory, (K, F) = dict(state.memory), W.shape
         memory["A"] = np.zeros((F, K * (K + 1) // 2), dtype=W.dtype)
