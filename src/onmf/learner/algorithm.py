@@ -192,7 +192,7 @@ class HostEngine:
 
 @dataclass(frozen=True)
 class Reservoir:
-    """A few samples of all those seen, each equally likely to be among them, to mix with new ones: Vitter's algorithm R.
+    """A few of all samples seen, each equally likely to be among them, to mix with new ones (Vitter's algorithm R).
 
     A stream in temporal order (the frames of a recording) shows the same few components for a long time; without a
     reminder of the rest, the dictionary forgets it. Random numbers depend on the samples seen alone, so that a run can
