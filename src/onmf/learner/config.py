@@ -14,7 +14,7 @@ from onmf.divergences import Divergence
 from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
 from onmf.model.penalty import NO_PENALTIES, Penalties
-from onmf.model.sets import Box, DictionarySet, Sets, Simplex, count, require_fixed, require_init
+from onmf.model.sets import USUAL_SETS, Box, DictionarySet, Sets, Simplex, count, require_fixed, require_init
 from onmf.model.units import checked_clip
 
 
@@ -29,7 +29,7 @@ class Recipe:
     rescale: bool = True  # divide data by the mean of the first batch?
     clip: tuple[float, float] | None = None
     penalties: Penalties = NO_PENALTIES
-    sets: Sets = Sets()
+    sets: Sets = USUAL_SETS
     reservoir: int = 0
     fixed: Any = None  # the first components (J, F), which stay, as the user gave them
     coefficients: str = "nonnegative"
@@ -70,7 +70,7 @@ class Recipe:
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
             Penalties.of(settings),
-            Sets() if settings["sets"] is None else settings["sets"],
+            USUAL_SETS if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],

@@ -6,7 +6,7 @@ Initial dictionaries depend on the first batch only, and contain no zero that a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -101,7 +101,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "coefficients": recipe.C.high == state.C.high,
         "eps of sets": recipe.C == state.C,
     }
-    unchanged |= {name: value == getattr(state.penalties, name) for name, value in vars(recipe.penalties).items()}
+    unchanged |= {name: value == getattr(state.penalties, name) for name, value in asdict(recipe.penalties).items()}
     for name, same in unchanged.items():
         if not same:
             raise ValueError(f"{name} cannot be changed while a model learns; keep it, or begin a new model.")

@@ -23,10 +23,11 @@ import numpy as np
 from onmf._support import threads
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
+from onmf.learner.algorithm import HostEngine
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.learned import History, Learned, Skipped
-from onmf.learner.update import BatchFacts, faults_of_batch, inside, learn_batch, masked_like, unlearnable
+from onmf.learner.update import BatchFacts, all_finite, faults_of_batch, inside, learn_batch, masked_like, unlearnable
 from onmf.methods import Method, exchange
 from onmf.model.sets import Simplex
 from onmf.model.state import State, Sums
@@ -61,7 +62,7 @@ class RoundStart:
 
     def received(self) -> RoundStart:
         """Return the start with its arrays aligned, as they may not be once they have come over a wire."""
-        return replace(self, learned=replace(self.learned, state=self.learned.state.aligned()))
+        return replace(self, learned=replace(self.learned, state=self.learned.state.copy()))
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,9 @@ def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
     learned, method = start.learned, start.learned.method
     X, _ = inside(learned, masked_like(learned, batch[: exchange.taking_part(len(learned.state.W))]))
-    X = X[np.flatnonzero(X.sum(axis=1) != 0)]
-    counts = None if X.sample_weight is None else X.sample_weight.astype(learned.state.W.dtype, copy=False)
-    X = Samples(X.matrix, X.entry_weight, counts, X.absent)
     with threads.taken_from_blas(), faults_of_batch(None):
-        begun = learned.state.copy(method.layout)
-        state = exchange.exchanged(method, learned.inside, begun, X, start.recipe.H)
+        engine = HostEngine(method, learned.inside, learned.state, X, box=start.recipe.H)  # without empty samples
+        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, start.recipe.H)
     state = replace(state, W=np.ascontiguousarray(state.W))
     return replace(start, learned=replace(learned, state=state))
 
@@ -165,7 +163,7 @@ def finish_round(start: RoundStart, found: RoundResult) -> RoundResult:
     parameters = {name: value / samples for name, value in found.parameters.items()} if samples else {}
     with threads.taken_from_blas():
         state = start.learned.method.merged(adapted(start.learned, parameters), start.learned.state, found.sums)
-    if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+    if not all_finite(state):
         error = unlearnable("makes the dictionary infinite or NaN", None)
         return replace(found, facts=None, sums=None, faults=(*found.faults, error))
     return replace(found, sums=None, state=state, parameters=parameters)

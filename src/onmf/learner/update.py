@@ -20,7 +20,7 @@ from onmf.learner.algorithm import HostEngine, learn
 from onmf.learner.config import Recipe, require_served
 from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.resume import Position, RoundPosition
-from onmf.model.sets import Sets
+from onmf.model.sets import USUAL_SETS
 from onmf.model.state import State
 from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
 from onmf.samples import Samples
@@ -96,11 +96,11 @@ def learn_batch(
         with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
             result = learn(HostEngine(*start, internal, reservoir=recipe.remembered, **options))
         state = result.state
-        finite = all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
+        finite = all_finite(state)
         _require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
         H = result.H * state.W.dtype.type(learned.coefficient_unit)
         require_finite_values(H, batch, units.mean, rows)
-        if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
+        if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
             require_unbounded(result.H, recipe.H.high, batch, units.scale, rows)
         usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), batch.has_zeros
     else:
@@ -114,7 +114,7 @@ def learn_batch(
         with faults_of_batch(rows):
             engine, result = learn_on_device(learn, *start, samples, batch.sample_weight, options)
         _require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
-        if not np.isfinite(engine.largest) or (recipe.sets == Sets() and engine.largest >= 0.5 * recipe.H.high):
+        if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * recipe.H.high):
             given, found = batch.on_host(), result.H.cpu().numpy()
             require_finite_values(found, given, units.mean, rows)
             require_unbounded(found, recipe.H.high, given, units.scale, rows)
@@ -145,6 +145,11 @@ def masked_like(learned: Learned, batch: Samples) -> Samples:
         return batch
     X = batch.densified()
     return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
+
+
+def all_finite(state: State) -> bool:
+    """Are dictionary and statistics made of finite numbers?"""
+    return bool(np.isfinite([array.sum(dtype=np.float64) for array in (state.W, *state.memory.values())]).all())
 
 
 def _require_finite(finite: bool, loss: float, rows: Any) -> None:

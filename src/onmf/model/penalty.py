@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -120,7 +121,7 @@ class Penalties:
                 "give l1_coefficients or l2_coefficients too, or coefficients='simplex'."
             )
 
-    @property
+    @cached_property
     def of_coefficients(self) -> Penalty:
         """The penalty on the coefficients of one sample."""
         return Penalty(self.l2_coefficients, self.l1_coefficients)

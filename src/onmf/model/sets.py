@@ -225,6 +225,9 @@ class Sets:
             )
 
 
+USUAL_SETS = Sets()
+
+
 def as_numbers(value: Any) -> Array | None:
     """Return a user's array in double precision, or None if it does not hold numbers."""
     try:

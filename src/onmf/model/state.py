@@ -43,11 +43,6 @@ class State:
         W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
         return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
 
-    def aligned(self) -> State:
-        """Return the state with aligned arrays, as they may not be after they came over a wire."""
-        memory = {name: np.require(array, requirements="A") for name, array in self.memory.items()}
-        return replace(self, W=np.require(self.W, requirements="A"), memory=memory)
-
     def on_shard(self, shards: int) -> State:
         """Return the state for one of several shards: its clock is that of a stream that has shown each its share."""
         return self if shards == 1 else replace(self, clock=self.clock / shards)
