@@ -11,13 +11,8 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import InteriorPoint
-from onmf.coefficients.kernels import (
-    accumulate,
-    blend,
-    divide,
-    gather,
-    multiplicative_iteration,
-    multiplicative_steps,
+from onmf.coefficients.kernels.dictionary import blend, sweep
+from onmf.coefficients.kernels.gram import (
     newton_directions,
     nnls_on_gram,
     nnls_on_grams,
@@ -25,7 +20,13 @@ from onmf.coefficients.kernels import (
     projected_gradient_on_gram,
     sampled_hessians,
     sampled_product,
-    sweep,
+)
+from onmf.coefficients.kernels.multiplicative import (
+    accumulate,
+    divide,
+    gather,
+    multiplicative_iteration,
+    multiplicative_steps,
 )
 from onmf.coefficients.problem import Problem
 from onmf.divergences import L1

@@ -1,4 +1,4 @@
-"""Least squares on Gram matrices: one for all samples, or one per sample where entries are missing."""
+"""Least squares where entries are missing: every sample has a Gram matrix of its own."""
 
 from __future__ import annotations
 
@@ -13,16 +13,6 @@ SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than co
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
 
 
-def on_gram(problem: Problem) -> Problem | None:
-    """Return a quadratic problem on the Gram matrix with the same solution, if there is one."""
-    quadratic = problem.divergence.least_squares
-    if problem.Q is not None:
-        return problem
-    if problem.X.masked or quadratic is None or (problem.penalty and not problem.divergence.quadratic):
-        return None
-    return Problem(quadratic, problem.X, problem.W, problem.box, problem.penalty, gram=True)
-
-
 def normal_equations(problem: Problem) -> tuple[Array, Array]:
     """Return the matrix of every masked sample, packed, and its right-hand sides (n, K), without the penalty."""
     return problem.own_grams, problem.gathered(-problem.squares[0])
@@ -30,7 +20,7 @@ def normal_equations(problem: Problem) -> tuple[Array, Array]:
 
 def least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
     """Return the minima of masked samples, and which of them have enough entries: others have many, some far off."""
-    from onmf.coefficients.kernels import nnls_on_grams
+    from onmf.coefficients.kernels.gram import nnls_on_grams
 
     M, B = normal_equations(problem)
     if problem.penalty.l2:
@@ -55,7 +45,7 @@ def penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffici
     of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
     ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not.
     """
-    from onmf.coefficients.kernels import nnls_on_grams
+    from onmf.coefficients.kernels.gram import nnls_on_grams
 
     matrices, products = (each.astype(np.float64, copy=False) for each in normal_equations(problem))
     diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
@@ -85,7 +75,7 @@ def penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffici
 
 
 def _gap(norm: Array, s: Array, linear: Array, square: Array) -> Array:
-    """A bound on f(h) - min f: of r / s, or of r / ||r|| where that is longer than one, as the dual point."""
+    """Return a bound on f(h) - min f: r / s is the dual point, or r / ||r|| where that is longer than one."""
     excess = 1 - 1 / np.maximum(norm / s, 1.0)
     gap: Array = norm * (1 - np.minimum(norm / s, 1.0)) + linear * excess + 0.5 * square * np.square(excess)
     return gap

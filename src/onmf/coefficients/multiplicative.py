@@ -11,8 +11,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.losses import multiplicative_parts
-from onmf.coefficients.problem import Problem, takes_sparse
+from onmf.coefficients.problem import Problem, multiplicative_parts, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -50,7 +49,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         order = problem.divergence.alpha_order
         if not problem.X.sparse or problem.X.masked or order is None:
             return super()._solve_by_blocks(problem, H)
-        from onmf.coefficients.kernels import multiplicative_steps
+        from onmf.coefficients.kernels.multiplicative import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]

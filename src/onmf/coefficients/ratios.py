@@ -48,7 +48,7 @@ class Ratios(CoefficientSolver, name="ratios"):
 
 def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     """Per sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
-    from onmf.coefficients.kernels import nnls_on_gram
+    from onmf.coefficients.kernels.gram import nnls_on_gram
 
     X, W, project, penalty = problem.X.matrix, problem.W, problem.box.project, problem.penalty
 

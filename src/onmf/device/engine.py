@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from onmf._support.arrays import Array
-from onmf.coefficients.losses import adapted
+from onmf.coefficients.problem import adapted
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import DeviceState
 from onmf.device.problem import DeviceProblem, hurried, positive

@@ -108,7 +108,7 @@ class DeviceProblem:
 
     def model(self, Y: Any, newton: bool = False) -> tuple[Any, Any]:
         """Return slopes and curvatures at the fits."""
-        slope, curvature = self.divergence.modelled(xp, self.X, Y, newton)
+        slope, curvature = self.divergence.model(xp, self.X, Y, newton)
         return (slope, curvature) if self.present is None else (slope * self.present, curvature * self.present)
 
     def matrices(self, C: Any) -> Any:

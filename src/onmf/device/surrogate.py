@@ -23,7 +23,7 @@ from onmf.device.problem import DeviceProblem, hurried, packed, pairs, positive,
 from onmf.device.quadratic_programmes import descend
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
-from onmf.divergences.separable import Separable
+from onmf.divergences.base import Separable
 from onmf.methods import penalised, quadratics
 from onmf.methods.floors import Floor, floor_of
 from onmf.methods.schedules import Averaging, Growing

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 from onmf.divergences.power import deformed_log, phi
-from onmf.divergences.separable import Separable
 
 SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do
 NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would lose digits

@@ -10,9 +10,8 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 from onmf.divergences.power import deformed_log
-from onmf.divergences.separable import Separable
 
 POSITIVE = Interval(closed=False)
 NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits

@@ -15,14 +15,14 @@ from typing import Any
 
 
 def deformed_log(xp: Any, a: float, u: Any) -> Any:
-    """ln_a(u), continuous in a through 0; u > 0, or u >= 0 when a > 0."""
+    """Return ln_a(u), continuous in a through 0; u > 0, or u >= 0 when a > 0."""
     log_u = xp.log(xp.where(u > 0, u, 1.0))
     inside = log_u if a == 0 else xp.expm1(a * log_u) / a
     return inside if a <= 0 else xp.where(u > 0, inside, -1.0 / a)
 
 
 def phi(xp: Any, p: float, u: Any) -> Any:
-    """phi_p(u) >= 0 for u > 0, or u >= 0 when p > 0; rounding below zero is cut off."""
+    """Return phi_p(u) >= 0 for u > 0, or u >= 0 when p > 0; rounding below zero is cut off."""
     if p < 0.5:
         value = (u - 1.0 - deformed_log(xp, p, u)) / (1.0 - p)
     else:

@@ -10,8 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver
-from onmf.coefficients.losses import adapted
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, adapted
 from onmf.divergences import Divergence
 from onmf.methods import Method, exchange
 from onmf.methods.reservoir import NEW_SHARE, Reservoir

@@ -151,7 +151,7 @@ class EM(Accumulating, name="em"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.coefficients.kernels import accumulate
+        from onmf.coefficients.kernels.multiplicative import accumulate
 
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.counted(H), ratios(problem, Y)
@@ -181,7 +181,7 @@ class EM(Accumulating, name="em"):
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
-        from onmf.coefficients.kernels import divide
+        from onmf.coefficients.kernels.multiplicative import divide
 
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)

@@ -11,25 +11,6 @@ from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 OUTSIDE = "shapes do not fit: some of the columns do not exist."
 
 
-def pack(V: Array) -> Array:
-    """The products v_j v_k of the rows of V (K, m), j <= k: shape (K (K + 1) / 2, m), by rows of the upper triangle."""
-    K, m = V.shape
-    out = np.empty((K * (K + 1) // 2, m), dtype=V.dtype)
-    _pack(V, out)
-    return out
-
-
-@kernel("KF PF*")
-def _pack(V: Array, out: Array) -> None:
-    K, m = V.shape
-    p = 0
-    for j in range(K):
-        for k in range(j, K):
-            for f in range(m):
-                out[p, f] = V[j, f] * V[k, f]
-            p += 1
-
-
 @kernel("pF* pB*")
 def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
     """keep * A + gain * news for the columns of A from ``first`` on, in place in both."""
