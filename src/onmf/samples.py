@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array, row_sums
+from onmf._support.arrays import Array, row_sums, some_of, times, weight_of
 from onmf._support.device_rows import Resident, joined
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
@@ -30,7 +30,7 @@ class Samples:
         absent: Literal["zero", "missing"] = "zero",
     ) -> None:
         self.matrix, self.entry_weight, self.absent = matrix, entry_weight, absent
-        # How weights lie in memory must not move a bit of a sum.
+        # The layout of weights in memory must not move a bit of a sum.
         self.sample_weight = None if sample_weight is None else np.ascontiguousarray(sample_weight)
         self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
         # Can entries be missing, or weigh differently?
@@ -50,7 +50,7 @@ class Samples:
     @property
     def weight(self) -> float:
         """How many samples these count for."""
-        return len(self) if self.sample_weight is None else float(self.sample_weight.sum(dtype=np.float64))
+        return weight_of(self.sample_weight, len(self))
 
     @property
     def nbytes(self) -> int:
@@ -66,7 +66,7 @@ class Samples:
 
     @property
     def has_zeros(self) -> bool:
-        """Is any entry zero that is not missing?"""
+        """Whether any entry is zero that is not missing."""
         zeros = self.values == 0
         if self.masked:
             return bool(zeros.any() and self.weighed(zeros).any())
@@ -79,15 +79,11 @@ class Samples:
 
     def __getitem__(self, rows: Any) -> Samples:
         entry_weight = self.entry_weight
-        if entry_weight is not None and not self.sparse:
-            entry_weight = entry_weight[rows]
-        elif entry_weight is not None and isinstance(rows, slice) and rows.step in (None, 1):
-            first, last, _ = rows.indices(len(self))
-            entry_weight = entry_weight[self.matrix.indptr[first] : self.matrix.indptr[last]]
+        if not self.sparse:
+            entry_weight = some_of(entry_weight, rows)
         elif entry_weight is not None:
             entry_weight = self.like(entry_weight)[rows].data
-        sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
-        part = Samples(self.matrix[rows], entry_weight, sample_weight, self.absent)
+        part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), self.absent)
         part.checked = self.checked
         return part
 
@@ -160,7 +156,7 @@ class Samples:
 
     def weighed(self, values: Array) -> Array:
         """Return numbers like ``values``, each times the weight of its entry."""
-        return values if self.entry_weight is None else self.entry_weight * values
+        return times(values, self.entry_weight)
 
     def counted(self, rows: Array) -> Array:
         """Return numbers of the samples (n, ...), each row times the weight of its sample."""
@@ -195,10 +191,8 @@ class Samples:
 
     def row_mean(self, values: Array) -> Array:
         """Return the weighted mean of each sample's entries, of numbers like ``values``, spread over them."""
-        if not self.masked:
-            return (
-                values.mean(axis=1, keepdims=True) if not self.sparse else self.spread(self.with_values(values).mean(1))
-            )
+        if not (self.masked or self.sparse):
+            return values.mean(axis=1, keepdims=True)
         return self.spread(self.with_values(values).mean(axis=1))
 
     @cached_property
@@ -271,8 +265,7 @@ def _without_nan(X: Samples) -> Samples:
     rows = np.repeat(np.arange(len(X)), np.diff(stored.indptr))[~gone]
     indptr = np.r_[0, np.cumsum(np.bincount(rows, minlength=len(X)))].astype(stored.indptr.dtype)
     matrix = scipy.sparse.csr_matrix((stored.data[~gone], stored.indices[~gone], indptr), shape=X.shape)
-    left = None if X.entry_weight is None else X.entry_weight[~gone]
-    return Samples(matrix, left, X.sample_weight, "missing")
+    return Samples(matrix, some_of(X.entry_weight, ~gone), X.sample_weight, "missing")
 
 
 def filled(X: Samples) -> Samples:

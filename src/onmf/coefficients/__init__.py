@@ -11,10 +11,9 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
 from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
-from onmf.coefficients.multiplicative import Multiplicative  # noqa: E402
+from onmf.coefficients.multiplicative import Multiplicative, Ratios  # noqa: E402
 from onmf.coefficients.newton import Newton, precise  # noqa: E402
 from onmf.coefficients.projected_gradient import Armijo, ArmijoLiteral, ConstantStep  # noqa: E402
-from onmf.coefficients.ratios import Ratios  # noqa: E402
 from onmf.coefficients.subgradient import Polyak  # noqa: E402
 
 __all__ = [

@@ -9,10 +9,8 @@ import numpy as np
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.interior_point import InteriorPoint
-from onmf.coefficients.least_squares import least_squares_by_sample, penalised_distances
-from onmf.coefficients.multiplicative import Multiplicative
-from onmf.coefficients.problem import Problem, takes_sparse
-from onmf.coefficients.ratios import better_of_two, typical_size
+from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
+from onmf.coefficients.problem import Problem, packed_diagonal, takes_sparse
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
@@ -22,6 +20,9 @@ SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 OBJECTIVE = ("X", "l1", "products", "scale")  # the facts about samples that it is computed from
 LIFT = 1e-3  # of equal shares in the start on the simplex
 RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+ENOUGH = 2  # entries per component that determine a sample's coefficients
+SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
+PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
 FEW_STEPS = Multiplicative(max_iter=5)  # of the same kind, where entries are missing or least squares may be far off
 
 
@@ -66,7 +67,7 @@ class Newton(CoefficientSolver, name="newton"):
         elif problem.X.masked:
             divergence = problem.divergence
             if problem.penalty and divergence.least_squares is not None and not divergence.quadratic:
-                return self._finished(problem, penalised_distances(problem, self.tol, self.max_iter))
+                return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -221,7 +222,7 @@ def _start_of_masked(problem: Problem, H: Array) -> Array:
     """Make multiplicative steps, or solve least squares where these have the same minimum and there is but one."""
     if problem.divergence.least_squares is None:
         return FEW_STEPS.improved(problem, H)
-    solved, enough = least_squares_by_sample(problem)
+    solved, enough = _least_squares_by_sample(problem)
     if not enough.all():
         solved[~enough] = FEW_STEPS.improved(problem.rows(~enough), H[~enough])
     return solved
@@ -239,3 +240,66 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
         X, W = X / size, W / size
     H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
     return problem.box.project((H + LIFT / problem.K) / (1 + LIFT))
+
+
+def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
+    """Return the minima of masked samples, and which of them have enough entries: others have many, some far off."""
+    from onmf.coefficients.kernels.gram import nnls_on_grams
+
+    M, B = problem.own_grams, problem.gathered(-problem.squares[0])
+    if problem.penalty.l2:
+        M = M.copy()
+        M[:, packed_diagonal(problem.K)] += problem.penalty.l2
+    if problem.penalty.linear:
+        B = B - problem.l1
+    number = (problem.X.entry_weights > 0).sum(axis=1)
+    return problem.box.project(nnls_on_grams(M, B)), np.asarray(number).ravel() >= ENOUGH * problem.K
+
+
+def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
+    """Return the minima of ||x - hW|| + penalty(h) over the box, each until no more than tol ||x|| is left to gain.
+
+    With fewer entries than components a masked sample has fits that are exact, and the distance ||r|| has its kink
+    there: Newton's method finds no slope to follow among them, and the cheapest of them is the answer. But
+
+        ||r|| = min over s > 0 of ||r||^2 / (2 s) + s / 2,
+
+    so that penalised least squares with penalties times s lead there, with s = ||r|| in turn or, in half as many steps,
+    twice as far on a logarithmic scale: what s is off by is then multiplied by 2 c - 1, where c in (0, 1) is the share
+    of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
+    ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not.
+    """
+    from onmf.coefficients.kernels.gram import nnls_on_grams
+
+    matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
+    diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
+    tiny = float(np.finfo(problem.W.dtype).tiny)
+    size = problem.scale.astype(np.float64) + tiny
+    enough = max(tol, 10 * float(np.finfo(problem.W.dtype).eps)) * size
+    damping = SINGULAR * matrices[:, diagonal].mean(axis=1) + tiny
+    found = Coefficients.untested(problem.box.project(np.zeros_like(problem.W, shape=(problem.n, problem.K))), max_iter)
+    s, active = size.copy(), np.flatnonzero(problem.totals > 0)
+    found.converged[problem.totals <= 0] = True
+    for k in range(max_iter):
+        if not active.size:
+            break
+        some, own = problem.rows(active), s[active]
+        M = matrices[active]
+        M[:, diagonal] += (damping[active] + l2 * own)[:, None]
+        solved = nnls_on_grams(M, products[active] - own[:, None] * l1[active], PIVOTS)
+        H = problem.box.project(solved.astype(problem.W.dtype))
+        norm = some.loss(H, some.fit(H)).astype(np.float64)
+        squares = np.square(H).sum(axis=1)
+        gap = _gap(norm, own, l1[active, 0] * H.sum(axis=1), l2 * squares) + 0.5 * damping[active] / own * squares
+        done = gap <= enough[active]
+        found.H[active], found.converged[active], found.iterations[active] = H, done, k + 1
+        s[active] = np.maximum(norm * (norm / own), enough[active])
+        active = active[~done]
+    return found
+
+
+def _gap(norm: Array, s: Array, linear: Array, square: Array) -> Array:
+    """Return a bound on f(h) - min f: r / s is the dual point, or r / ||r|| where that is longer than one."""
+    excess = 1 - 1 / np.maximum(norm / s, 1.0)
+    gap: Array = norm * (1 - np.minimum(norm / s, 1.0)) + linear * excess + 0.5 * square * np.square(excess)
+    return gap

@@ -61,15 +61,15 @@ def projected_gradient_on_gram(
 
 
 def damping(K: int, dtype: np.dtype[Any]) -> float:
-    """The share of its mean diagonal that keeps a singular K x K system solvable: above rounding, below what shows.
+    """Return the share of its mean diagonal that keeps a singular K x K system solvable, without being seen.
 
-    In single precision there is little room between the two.
+    It is above rounding; in single precision there is little room between the two.
     """
     return min(1e4 * float(np.finfo(dtype).eps), 1e-6 * K)
 
 
 def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
-    """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
+    """Return argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B, by block principal pivoting."""
     K = len(Q)
     if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
         raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
@@ -82,7 +82,7 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
 
 
 def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
-    """The same where every row b has a matrix of its own: M (n, P), packed."""
+    """Return the minima of ``nnls_on_gram`` where every row b has a matrix of its own: M (n, P), packed."""
     n, K = B.shape
     H, relative = np.ones((n, K), dtype=B.dtype), damping(K, B.dtype)
 
@@ -106,7 +106,7 @@ def _unpack(packed: Array, Q: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
-    """x[:n] = Q[free, free]^-1 b[free] by Cholesky; False if a pivot fails."""
+    """Solve x[:n] = Q[free, free]^-1 b[free] by Cholesky; return False if a pivot fails."""
     for i in range(n):
         fi = free[i]
         for j in range(i + 1):
@@ -207,14 +207,14 @@ def _nnls_on_grams(M: Array, B: Array, H: Array, relative: float, max_iter: int)
 
 
 def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> tuple[Array, Mask]:
-    """Projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K) in [low, high].
+    """Return projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K) in [low, high].
 
     A coefficient near its lower bound that its own Newton step -g_k / M_kk would take there goes there, and stays out
     of the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. Being near
     is not enough, since a sample's coefficients may differ by ten orders of magnitude; for the same reason each M_kk is
     damped in proportion to itself. At the upper bound, which is seldom met, a step that passes it is enough.
 
-    Also which Hessians were positive definite on the rest; without that, the directions are those own steps.
+    Return also which Hessians were positive definite on the rest; without that, the directions are those own steps.
     """
     n, K = H.shape
     D, positive, relative = np.zeros_like(H), np.zeros(n, dtype=bool), damping(K, H.dtype)
@@ -273,7 +273,7 @@ def _newton_directions(
 
 @kernel("nFm nK FK m*", fastmath=VECTOR_SUMS)
 def sampled_product(X: CSR, H: Array, Wt: Array, out: Array, first: int, last: int) -> None:
-    """HW at the non-zeros of the rows of X from ``first`` to ``last``."""
+    """Compute HW at the non-zeros of the rows of X from ``first`` to ``last``."""
     indptr, indices, _, _ = X
     n, K = H.shape
     if not 0 <= first <= last <= n:
@@ -289,7 +289,7 @@ def sampled_product(X: CSR, H: Array, Wt: Array, out: Array, first: int, last: i
 
 @kernel("nFm m FK nP*")
 def sampled_hessians(X: CSR, C: Array, Wt: Array, out: Array) -> None:
-    """out += sum of c w_f w_f' over the entries of each sample, packed; C has a weight c for each of them."""
+    """Add the sum of c w_f w_f' over the entries of each sample, packed; C has a weight c for each of them."""
     indptr, indices, _, _ = X
     K = Wt.shape[1]
     for i in range(len(out)):
@@ -305,7 +305,7 @@ def sampled_hessians(X: CSR, C: Array, Wt: Array, out: Array) -> None:
 
 
 def pack(V: Array) -> Array:
-    """The products v_j v_k of the rows of V (K, m), j <= k: shape (K (K + 1) / 2, m), by rows of the upper triangle."""
+    """Return the products v_j v_k of the rows of V (K, m), j <= k, row by row of the upper triangle: (P, m)."""
     K, m = V.shape
     out = np.empty((K * (K + 1) // 2, m), dtype=V.dtype)
     _pack(V, out)
