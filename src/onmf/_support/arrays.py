@@ -1,5 +1,6 @@
 """Names for the arrays that travel through the library. X (n, F) ~ H (n, K) @ W (K, F): samples are rows."""
 
+import sys
 from array import array
 from collections import deque
 from typing import Any, TypeAlias
@@ -72,3 +73,9 @@ def is_array_like(X: Any) -> bool:
     if scipy.sparse.issparse(X) or any(hasattr(X, name) for name in ARRAY_LIKE):
         return True
     return isinstance(X, (*NUMBERS, array, memoryview)) or not (hasattr(X, "__getitem__") or hasattr(X, "__len__"))
+
+
+def is_tensor(X: Any) -> bool:
+    """Return whether X is a tensor of PyTorch's; whoever has one has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
