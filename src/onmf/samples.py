@@ -239,9 +239,7 @@ def as_samples(X: Any, missing: str | None = None, implicit: str = "zero", *, le
     if isinstance(X.matrix, Resident):
         return X
     if X.sparse and not X.masked and implicit == "missing":
-        matrix = X.matrix.tocsr(copy=not X.matrix.has_canonical_format)
-        matrix.sum_duplicates()  # and sort: the indices are shared with arrays of other entries
-        X = Samples(matrix, None, X.sample_weight, "missing")
+        X = Samples(canonical(X.matrix), None, X.sample_weight, "missing")
     if missing != "nan":
         return X
     if X.sparse and not X.masked:
@@ -309,7 +307,7 @@ def _checked_sample_weight(sample_weight: Any, n: int) -> Array:
 
 def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     sparse = scipy.sparse.issparse(weights)
-    given: Any = _without_duplicates(weights) if sparse else np.asarray(weights)
+    given: Any = canonical(weights) if sparse else np.asarray(weights)
     if given.dtype.kind not in "buif" or given.shape != X.shape:
         raise ValueError(f"weights must have the shape of X, {X.shape}, and be numbers; got shape {given.shape}.")
     values: Any = given.data if sparse else given
@@ -318,7 +316,7 @@ def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     if not sparse and not (scipy.sparse.issparse(X) and implicit == "missing"):
         dense = np.ascontiguousarray(X.toarray() if scipy.sparse.issparse(X) else X)
         return filled(Samples(dense, given.astype(X.dtype), None, "missing"))
-    there = (given if sparse else _without_duplicates(X)).tocoo()
+    there = (given if sparse else canonical(X)).tocoo()
     values = there.data if sparse else given[there.row, there.col]
     kept = values > 0
     rows, columns, values = there.row[kept], there.col[kept], values[kept]
@@ -330,10 +328,12 @@ def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     return Samples(matrix, values.astype(X.dtype), None, "missing")
 
 
-def _without_duplicates(X: Any) -> Any:
-    """Return a CSR matrix that stores every entry once."""
-    X = X.tocsr(copy=True)
-    X.sum_duplicates()
+def canonical(X: Any) -> Any:
+    """Return a CSR matrix that stores every entry once, in order, so that others can share its indices."""
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
     return X
 
 

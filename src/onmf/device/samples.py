@@ -64,10 +64,8 @@ class DeviceRows:
         if not self.sparse:
             return times(self.values, self.present).amax(dim=1) <= 0
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
-        return counts.index_add_(0, self._row_of_each(), (self.values > 0).to(torch.int64)) == 0
-
-    def _row_of_each(self) -> Any:
-        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), torch.diff(self.starts))
+        rows = torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), torch.diff(self.starts))
+        return counts.index_add_(0, rows, (self.values > 0).to(torch.int64)) == 0
 
     def take(self, rows: Any) -> tuple[Any, Any]:
         """Return some of the samples, dense, and the weights of their entries."""

@@ -224,7 +224,10 @@ class SurrogateEngine(DeviceEngine):
     def __init__(self, *given: Any, **named: Any) -> None:
         self._recorded: Recorded | None = None
         super().__init__(*given, **named)
-        self.records = self.H.is_cuda and not self.state.penalties and _is_recordable(self.divergence)
+        # Recorded formulas must not look at numbers: one without a curvature of its own looks for chords' lengths.
+        own = getattr(type(self.divergence), "curvature", Separable.curvature) is not Separable.curvature
+        recordable = own or self.divergence.absolute_deviations
+        self.records = self.H.is_cuda and not self.state.penalties and recordable
 
     def size(self, left: int) -> int:
         """Return a power of two, of which there are few, so that steps are recorded once for many."""
@@ -327,7 +330,9 @@ class SurrogateEngine(DeviceEngine):
 
         def function(X: Any, factors: Any, *rest: Any) -> list[Any]:
             values, (W, *memory) = rest[: len(names)], rest[len(names) :]
-            divergence = with_tensors(self.divergence, dict(zip(names, values, strict=True)))
+            divergence = copy.copy(self.divergence)
+            for name, value in zip(names, values, strict=True):  # formulas do not tell tensors from numbers
+                object.__setattr__(divergence, name, value)
             before = replace(state, W=W, memory=dict(zip(places, memory, strict=True)))
             H, loss, after = self._step(divergence, before, X, factors[0], factors[1], None, None)
             return [H, loss, after.W, *(after.memory[name] for name in places)]
@@ -336,19 +341,3 @@ class SurrogateEngine(DeviceEngine):
         factors = torch.full((2,), 0.5, dtype=X.dtype, device=X.device)
         inputs = [X, factors, *numbers, state.W, *state.memory.values()]
         return Recorded(function, inputs, fed_back=1 + len(places))
-
-
-def with_tensors(divergence: Divergence, values: dict[str, Any]) -> Divergence:
-    """Return the divergence with tensors for numbers, which its formulas do not tell apart."""
-    if not values:
-        return divergence
-    mine = copy.copy(divergence)
-    for name, value in values.items():
-        object.__setattr__(mine, name, value)
-    return mine
-
-
-def _is_recordable(divergence: Divergence) -> bool:
-    """Do its formulas run without looking at numbers? One without a curvature of its own looks for chords' lengths."""
-    own = isinstance(divergence, Separable) and type(divergence).curvature is not Separable.curvature
-    return own or divergence.absolute_deviations
