@@ -64,6 +64,10 @@ class Samples:
         stored = self.values.size if self.masked else int(np.count_nonzero(self.values))
         return float(stored) / max(self.shape[0] * self.shape[1], 1)
 
+    def mostly_zeros(self, share: float = FEW_ENTRIES) -> bool:
+        """Return whether less than this share of the entries is not zero; nobody can tell of a masked X."""
+        return not self.masked and self.density < share
+
     @property
     def has_zeros(self) -> bool:
         """Whether any entry is zero that is not missing."""
@@ -94,6 +98,12 @@ class Samples:
         entry_weight = None if self.entry_weight is None else self.entry_weight.astype(dtype, copy=copy)
         return Samples(self.matrix.astype(dtype, copy=copy), entry_weight, self.sample_weight, self.absent)
 
+    def with_sample_weights_in(self, dtype: Any) -> Samples:
+        """Return the same samples with their weights in another precision."""
+        if self.sample_weight is None:
+            return self
+        return Samples(self.matrix, self.entry_weight, self.sample_weight.astype(dtype, copy=False), self.absent)
+
     def on_host(self) -> Samples:
         """Return samples whose matrix lies in the host's memory, not on a device."""
         if not isinstance(self.matrix, Resident):
@@ -120,6 +130,13 @@ class Samples:
         return Samples(
             np.where(present > 0, X, self.mean(axis=1)[:, None]).astype(X.dtype), present, self.sample_weight, "missing"
         )
+
+    def as_masked(self) -> Samples:
+        """Return samples whose entries have weights: those that have none are densified, and weigh one."""
+        if self.masked:
+            return self
+        X = self.densified().matrix
+        return Samples(X, np.ones_like(X), self.sample_weight, "missing")
 
     def sparsified(self) -> Samples:
         """Return samples that store their non-zeros, or the entries that are not missing, as a CSR matrix."""

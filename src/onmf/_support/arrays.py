@@ -39,7 +39,7 @@ def times_vector(A: Array, v: Array) -> Array:
 
 def times(values: Any, weights: Any) -> Any:
     """Return arrays or tensors of values times weights; None stands for weights of one."""
-    return values if weights is None else values * weights
+    return values if weights is None else weights * values
 
 
 def some_of(weights: Any, rows: Any) -> Any:
