@@ -171,7 +171,7 @@ def _entries(subject: Subject, found: Assessment) -> tuple[Array, Array]:
     """Return known entries and their positive fits, of features drawn from those that are not all zero."""
     columns = np.sort(np.random.default_rng(0).permutation(subject.F)[: 4 * COLUMNS])
     whole = found.X.densified()
-    X, known = whole.matrix, whole.entry_weights > 0 if whole.masked else np.ones(whole.shape, dtype=bool)
+    X, known = whole.matrix, whole.entry_weights > 0
     columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
     fits = np.asarray(found.H @ subject.W[:, columns], dtype=np.float64)
     usable = known[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
