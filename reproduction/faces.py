@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.datasets import load_sample_image
 
-from onmf import plots
 from onmf.data.examples import with_outliers
-from reproduction import claims
+from reproduction import charts, claims
 from reproduction.arrays import Array, Counts, Mask
 from reproduction.claims import Claim, Results
 from reproduction.contest import TITLES
@@ -215,7 +214,7 @@ class Faces(Experiment):
                     columns[TITLES[method]] = folder.arrays(file_name(title, method, self.seed))[when]
                 titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
                 squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
-                figure = plots.gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
+                figure = charts.gallery(list(zip(titles, squares, strict=True)), len(columns), 1.7)
                 text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
                 blocks.append(folder.picture(file_name(title, when), figure, text))
         return blocks

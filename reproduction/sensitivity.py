@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
-from onmf import plots
 from onmf.methods import Adaptive, Canonical, Paper
+from reproduction import charts
 from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, course, failing_early, measured, steps
 from reproduction.contest import TITLES, canonical
 from reproduction.report import Block, Folder, heading, paragraph
@@ -110,11 +110,11 @@ class Sensitivity(Synthetic):
         )
         blocks = [heading("Set-up"), paragraph(text)]
         for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: ORDER.index(each[0][1])):
-            charts = {
+            drawn = {
                 title: {_legend(parameter, factor): course(facts, "held_out") for factor, facts in found.items()}
                 for title, found in by_title.items()
             }
-            figure = plots.panels(charts, "seconds", "held-out loss")
+            figure = charts.panels(drawn, "seconds", "held-out loss")
             papers = f"the paper's Figure {FIGURES[parameter]}" if method == "ol" else "not in the paper"
             caption = f"{IN_WORDS[method]}, {parameter} varied ({papers})."
             blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))

@@ -17,10 +17,10 @@ import scipy.sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import normalized_mutual_info_score
 
-from onmf import plots, topics
+from onmf import topics
 from onmf.data import examples
 from onmf.data.examples import Texts
-from reproduction import claims
+from reproduction import charts, claims
 from reproduction.arrays import Array, Counts
 from reproduction.claims import ByMethod, Claim, Results
 from reproduction.contest import TITLES
@@ -163,7 +163,7 @@ class Topics(Experiment):
         blocks = []
         for title, data in self.sets.items():
             n, keywords = len(data.texts.labels), keyword_rows(results[title], data.texts.label_names)
-            figure = plots.panels({title: claims.lines(results[title], "train")}, "seconds", "training loss")
+            figure = charts.panels({title: claims.lines(results[title], "train")}, "seconds", "training loss")
             blocks += [
                 heading(title),
                 paragraph(

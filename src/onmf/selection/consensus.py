@@ -16,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import generators, is_number, require_seed, require_whole
 from onmf.estimators.online import OnlineNMF
-from onmf.insight.convergence import Course
+from onmf.insight.convergence import LossCurve
 from onmf.insight.features import directions
 from onmf.selection.holdout import rewinding_source
 from onmf.selection.rank import Trial
@@ -131,7 +131,7 @@ def consensus(
         for seed in drawn:
             runs.append(OnlineNMF(n_components, random_state=seed, **settings).fit(X))
             warnings.simplefilter("ignore")  # what the first fit has warned of, the others would repeat
-            loss = float(Course.of(runs[-1].history_).loss[-1])
+            loss = float(LossCurve.of(runs[-1].history_).loss[-1])
             if callback is not None:
                 callback(Trial(n_components, loss, len(runs), seeds))
             if verbose:

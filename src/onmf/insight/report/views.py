@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, decibels, numeric_axis
-from onmf.insight.report.subject import Subject
+from onmf.insight.features import DECIBELS, components_of, decibels, names_of, numeric_axis, source_of
 from onmf.insight.topics import leading_features
 
 BARS = 8  # leading features of a component, or of a sample
@@ -48,14 +48,14 @@ class View:
 class Terms:
     """How the features of a model are shown."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.picture = subject.source.picture
-        self.names = subject.names
-        axis = numeric_axis(subject.names) if subject.F >= LEAST_ORDERED else None
-        self.axis, self.unit = axis or (np.arange(subject.F, dtype=np.float64), "")
-        ordered = axis is not None or (subject.names is None and subject.F > FEW and _smooth(subject.W))
+    def __init__(self, model: Any) -> None:
+        W, source, self.names = components_of(model), source_of(model), names_of(model)
+        self.picture = source.picture
+        axis = numeric_axis(self.names) if W.shape[1] >= LEAST_ORDERED else None
+        self.axis, self.unit = axis or (np.arange(W.shape[1], dtype=np.float64), "")
+        ordered = axis is not None or (self.names is None and W.shape[1] > FEW and _smooth(W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
-        self.sound = subject.source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
+        self.sound = source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def words(self, row: Array) -> str:
         """Describe the row in a few words: its leading features, its peaks, or how bright its picture is."""
