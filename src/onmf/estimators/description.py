@@ -13,10 +13,11 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
 from onmf.data import Batches, Rows, Source
-from onmf.data.columns import Features, choose
+from onmf.data.columns import choose
 from onmf.data.in_memory import is_stream
-from onmf.data.inputs import is_anndata, likeness, require_same_features
+from onmf.data.inputs import is_anndata
 from onmf.data.sinks import Origin
+from onmf.estimators.streaming import require_features
 from onmf.insight.features import changed_settings
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") -> Origin:
-    """Return the model as files and AnnData objects that hold its coefficients tell of it."""
+    """Return the facts about a model that files and AnnData objects hold beside its coefficients."""
     names = getattr(model, "feature_names_in_", None)
     facts: dict[str, Any] = {
         "version": __version__,
@@ -89,7 +90,6 @@ def write_report(
     """Write a page about the model and, if X is given, about how it fits X; return what the page says."""
     from onmf.insight.report import page  # with a templating library, which nothing else needs
 
-    page.require_libraries()
     data = None if X is None else (as_source(model, X, name), name)
     return page.write(model, path, title, data, show)
 
@@ -98,7 +98,6 @@ def as_source(model: NMF, X: Any, name: str) -> Source:
     """Return X as a source of samples that have the model's features."""
     if isinstance(X, Source) or is_stream(X):
         source = X if isinstance(X, Source) else Batches(X)
-        found, cure = Features.of(source.n_features, source.feature_names), likeness(source, model._spec)
-        require_same_features(found, model._fitted.features, name, cure=cure)
+        require_features(model, source, name)
         return source
     return Rows(model._validated(X, reset=False)[0])

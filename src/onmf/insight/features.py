@@ -1,4 +1,4 @@
-"""What the features of a model are to its user: words, numbers on an axis, pixels of a picture, frequencies of sound.
+"""The features of a model in the user's terms: words, numbers on an axis, pixels, frequencies; and its settings.
 
 A ``model`` here is anything with ``components_`` and, where it has them, ``feature_names_in_`` and ``source_``.
 """
@@ -17,7 +17,7 @@ from onmf.data import Spec
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
 QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
 SHOWN_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
-DECIBELS = 60.0  # what is shown of powers, below the largest
+DECIBELS = 60.0  # below the largest power: lower powers are not shown
 
 
 def components_of(model: Any) -> Array:
@@ -35,7 +35,7 @@ def names_of(model: Any) -> list[str] | None:
 
 
 def source_of(model: Any) -> Spec:
-    """Return what is known of the source that a model was learnt from; a matrix has an empty one."""
+    """Return how the source that a model was learnt from made its features; an empty Spec for a matrix."""
     found: Spec = getattr(model, "source_", None) or Spec()
     return found
 
