@@ -158,7 +158,7 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
 
 
 def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Return the known names among those between the commas; all of them without a text."""
+    """Return the names in a text, which commas separate; all names without a text."""
     names = known if text is None else [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in known]:
         fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")

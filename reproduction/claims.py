@@ -43,7 +43,7 @@ THE_RULE = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, what was measured here, and whether that bears it out, case by case."""
+    """A sentence of the paper, the measurement made here, and whether it confirms the sentence, case by case."""
 
     claim: str
     measured: str
@@ -66,8 +66,10 @@ class Claim:
 
 
 def still_falling(*runs: Mapping[str, Any]) -> bool:
-    """Did the training losses of all these runs end more than FALLING below their lowest before the last doubling of
-    the samples? A run with no mark before it counts as falling.
+    """Tell whether the training losses of all these runs were still falling when they ended.
+
+    They end more than FALLING below their lowest before the last doubling of the samples. A run with no mark before
+    that counts as falling.
     """
     for facts in runs:
         last = facts["points"][-1]
@@ -78,7 +80,7 @@ def still_falling(*runs: Mapping[str, Any]) -> bool:
 
 
 def undecided(facts: Mapping[str, Any], batch: Mapping[str, Any]) -> bool:
-    """Was the training loss still falling, or not far from Batch's final one?"""
+    """Tell whether the training loss was still falling, or not far from Batch's final one."""
     return still_falling(facts) or facts["points"][-1]["train"] <= (1 + NEAR) * batch["points"][-1]["train"]
 
 
@@ -204,7 +206,7 @@ def ends(by_method: ByMethod, method: str) -> list[str]:
 
 
 def times(ratios: Sequence[float], ends: Sequence[str] = (), form: str = ".3g") -> str:
-    """Write speed-ups in words, and where those without one ended."""
+    """Write speed-ups in words; a run without one is followed by where it ended."""
     both = zip(ratios, ends or [""] * len(ratios), strict=True)
     return ", ".join(f"{ratio:{form}}" if ratio else f"not reached{end}" for ratio, end in both)
 

@@ -110,7 +110,7 @@ class Contestant(ABC):
         """Learn from scratch, and call ``course`` with the dictionary wherever the run could end."""
 
     def notes(self) -> dict[str, Any]:
-        """Return what else is worth recording after a run."""
+        """Return other facts to record after a run."""
         return {}
 
 

@@ -55,7 +55,7 @@ class Subject:
 
 
 def yale_faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
-    """Choose n subjects of Extended Yale B at random, of those with all 64 images."""
+    """Choose n subjects of Extended Yale B that have all 64 images, at random."""
     data = matlab.load_yaleb(folder)
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
@@ -178,8 +178,10 @@ class Faces(Experiment):
         return Contaminated(source, loss, COMPONENTS[self.size], train, held_out, subject, noisy, order)
 
     def judged(self, data: Contaminated, result: Result) -> Result:
-        """Add the pictures that the contestant makes of the noisy images: *now*, with coefficients solved
-        for its final dictionary, and *then*, with those found when the images were last seen.
+        """Add the contestant's pictures of the noisy images.
+
+        *now* are those with coefficients solved for its final dictionary, *then* those with the coefficients found when
+        the images were last seen.
         """
         W, clean = result.arrays["W"], data.subject.images
         coefficients = np.full((len(clean), len(W)), np.nan)
@@ -227,7 +229,7 @@ class Faces(Experiment):
         )
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
-        """Return the rows of the contestants, after those of the noisy and the clean images of each subject."""
+        """Return the rows of the summary; the noisy and the clean images of each subject come first."""
         given = [
             {"subject": title, "method": name} | quality(pictures, data.subject)
             for title, data in self.sets.items()

@@ -1,7 +1,7 @@
 """The sensitivity experiment (Figures S-1 to S-3): tau, K and a, one at a time in log scale, for six divergences.
 
-Besides, what is not in the paper: tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That one races
-for its c, so fixed values of c are compared with the raced one.
+Not in the paper are tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That method chooses c by a
+race, so fixed values of c are compared with the raced one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Variant:
         return self.factor == UNCHANGED[self.parameter]
 
     def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
-        """Return the number of components, and what differs from the method's own settings."""
+        """Return the number of components, and the settings that differ from the method's own."""
         if self.unchanged:
             return K, {}
         factor = float(self.factor)
@@ -205,7 +205,7 @@ def final_losses(found: ByFactor) -> dict[float | str, float]:
 
 
 def excursion(facts: Facts) -> float:
-    """Return the largest held-out loss after the first tenth of the samples / that of the first mark."""
+    """Return the largest held-out loss after the first tenth of the samples, divided by the one at the first mark."""
     points = facts["points"]
     late = [point["held_out"] for point in points if point["samples"] >= 0.1 * facts["n"]]
     return float(max(late) / points[0]["held_out"])

@@ -71,7 +71,7 @@ class Data(Problem):
 
 @dataclass(frozen=True)
 class Synthetic(Experiment):
-    """The experiment on planted dictionaries; ``samples`` and ``features`` are N and F, if not those of the size."""
+    """The experiment on planted dictionaries; ``samples`` and ``features`` replace the N and F of the size."""
 
     TITLE, EACH = "Synthetic data", "divergence"
     MEASURES = ("seconds", "objective", "train", "held_out")

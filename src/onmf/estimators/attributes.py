@@ -1,4 +1,4 @@
-"""Attributes of estimators: the constants among their parameters (``method__tau``), and what was learnt."""
+"""Attributes of estimators: the constants among their parameters (``method__tau``), and learnt values."""
 
 from __future__ import annotations
 

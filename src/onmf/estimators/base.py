@@ -199,7 +199,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         Rows that cannot be read or solved raise an error, unless ``on_bad`` is given: it is called with the error, and
         the rows are NaN, so that the others stay where they are. Rows that the source leaves out are left out here too
-        where rows have names, and where the source gives them in another order than that of their numbers.
+        where rows have names, and where the source does not give them in the order of their numbers.
         """
         solve = partial(solve_rows, self)
         return streaming.in_place(source, size, on_bad, solve, self.n_components_, self.components_.dtype)

@@ -87,7 +87,7 @@ def write_report(
     name: str = "X",
     show: Callable[[int, int | None], None] | None = None,
 ) -> Any:
-    """Write a page about the model and, if X is given, about how it fits X; return what the page says."""
+    """Write a page about the model and, if X is given, about how it fits X; return its contents."""
     from onmf.insight.report import page  # with a templating library, which nothing else needs
 
     data = None if X is None else (as_source(model, X, name), name)

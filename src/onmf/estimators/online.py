@@ -46,7 +46,7 @@ Weights = tuple[Any, Any]  # sample_weight and weights, as the user gave them
 
 @dataclass
 class _Configured:
-    """The settings as the learner takes them, and what was learnt with them last."""
+    """The settings as the learner takes them, and the model that was learnt with them last."""
 
     given: list[Any]  # the values of the settings
     recipe: Recipe
@@ -445,7 +445,7 @@ def _on_device(X: Any, device: str, dtype: Any) -> Source:
 
 
 def _learned_by(resume_from: Any, own: Divergence) -> Learned:
-    """Return what the model that ``resume_from`` names has learnt."""
+    """Return the learnt part of the model that ``resume_from`` names."""
     if isinstance(resume_from, (str, Path)):
         return model_file.read(resume_from, own)[1]
     learned = getattr(resume_from, "_learned", None)
@@ -458,7 +458,7 @@ def _learned_by(resume_from: Any, own: Divergence) -> Learned:
 def _resumed(
     recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features
 ) -> Learned:
-    """Return what was learnt, ready to continue with these settings in these data, or raise an error."""
+    """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
         learner.require_features(learned, features, "the model", likeness(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)

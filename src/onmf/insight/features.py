@@ -84,7 +84,7 @@ def divergence_text(model: Any) -> str:
 
 
 def changed_settings(model: Any) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, without those that are shown apart or are no settings."""
+    """Return the settings that differ from their defaults, without callbacks and those that are shown apart."""
     defaults = type(model)().get_params(deep=False)
     return {
         name: value

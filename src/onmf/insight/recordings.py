@@ -52,7 +52,7 @@ class Recording:
             raise SourceError(f"{path} has no samples; there is nothing to separate.")
 
     def blocks(self) -> Iterator[Array]:
-        """Yield blocks of numbers, full scale being one; fewer than the header announced are an error."""
+        """Yield blocks of numbers, full scale being one; fewer samples than the header announces raise an error."""
         found = 0
         with opened(self.path) as file:
             while found < self.samples:

@@ -38,9 +38,10 @@ def separate(
 
     Their sum is the sound, to rounding. ``sound`` has the shape (samples,) or (samples, channels), and ``rate`` samples
     per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts components
-    together, those that it does not name into one more part; ``groups="fixed"`` gives the fixed components of a model
-    that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from arrays of
-    power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it, their ``hop``.
+    together, and the components that it does not name into one more part; ``groups="fixed"`` gives the fixed components
+    of a model that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from
+    arrays of power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it,
+    their ``hop``.
     """
     X = np.asarray(sound)
     if X.ndim not in (1, 2) or X.dtype.kind not in "buif":
@@ -105,7 +106,7 @@ class Separation:
             yield np.divide(H[:, group] @ self.W[group], fit, out=share, where=fit > NOTHING)
 
     def _coefficients(self, power: Array) -> Array:
-        """Return the coefficients of frames; ones where a model that skips what it cannot solve gives none."""
+        """Return the coefficients of frames; ones for a frame that the model skips."""
         source = Rows(power)
         source.feature_names = names_of(self.model)
         with warnings.catch_warnings():
@@ -116,7 +117,7 @@ class Separation:
 
 
 def grouped(groups: Groups | str | None, number: int, fixed: int = 0) -> list[list[int]]:
-    """Return the components of each part; those that are in no group make one more."""
+    """Return the components of each part; components in no group make one more part."""
     if groups is None:
         return [[k] for k in range(number)]
     if isinstance(groups, str):
@@ -144,7 +145,7 @@ def fixed_components(model: Any) -> int:
 
 
 def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[int, int]:
-    """Return the window and hop of the model, or those that are given."""
+    """Return the window and hop of the model, or the given ones."""
     source, features = getattr(model, "source_", None), model.n_features_in_
     if source is not None and source.scheme == "audio":
         learnt = source.options["window"], source.options["hop"]
@@ -166,7 +167,7 @@ def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[in
 
 
 def _require_rate(model: Any, rate: float, window: int) -> None:
-    """Raise an error for a sound whose frequencies are not those that the model's features are named after."""
+    """Raise an error for a sound whose frequencies are not the model's features."""
     if not (isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be the number of samples per second, got {rate!r}.")
     names = names_of(model)

@@ -166,7 +166,7 @@ def lonelinesses(W: Array, runs: int) -> Array:
 
 
 def clustered(W: Array, kept: Mask, K: int, seed: int) -> tuple[npt.NDArray[np.intp], Array]:
-    """Return the group of each component, the steadiest first, by k-means of those kept, and their silhouettes.
+    """Return the group of each component, the steadiest first, by k-means of the kept ones, and the silhouettes.
 
     The others join the nearest centre and have silhouettes too: 1 in a narrow group far from the others, below 0 in a
     wrong one. A wrong K leaves many components alone, and the rest without them would look steady.

@@ -37,7 +37,7 @@ WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suggestion:
-    """A divergence for ``divergence=``, the reason for it, and what was measured.
+    """A divergence for ``divergence=``, the reason for it, and the measurements.
 
     ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking`` names
     it and the others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``:
@@ -112,7 +112,7 @@ class _Excerpt:
 
     @classmethod
     def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
-        """Read random rows, or the first ones of a source that is read in order, without those of zeros alone.
+        """Read random rows, or the first ones of a source that is read in order, without rows of zeros.
 
         Of many columns, it takes those that are not zero in at least half of the rows, or most often not zero. Sample
         weights do not matter: the noise of a row is the same.

@@ -49,7 +49,7 @@ class LowRank:
             self.grow(rank)
 
     def _rank_one(self, X: Array) -> tuple[Array, Array]:
-        """Return the means of rows, and those of columns in units of the whole mean."""
+        """Return the means of rows, and the means of columns in units of the whole mean."""
         total = np.where(self.present, X, 0.0)
         rows, columns = (
             total.sum(axis=axis, keepdims=True) / np.maximum(self.present.sum(axis=axis, keepdims=True), 1)

@@ -69,7 +69,7 @@ class RankSelection:
 
     @cached_property
     def excess(self) -> Array:
-        """Return how much the loss is above that of the best rank, per rank."""
+        """Return by how much the loss exceeds the loss of the best rank, per rank."""
         return self.loss - self.loss.min()
 
     @cached_property
@@ -96,7 +96,7 @@ class RankSelection:
 
     @property
     def reason(self) -> str:
-        """Say in words why this rank is recommended, and what speaks against it."""
+        """Say in words why this rank is recommended, and why it may be wrong."""
         K, place = self.recommended, self._place
         if self.best == K:
             said = [f"Rank {K} predicts held-out entries best."]
@@ -299,7 +299,7 @@ def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of all models; raise an error for those that models cannot have here."""
+    """Return the settings of all models, or raise an error for one that they cannot have here."""
     for name in ("n_components", "callbacks"):
         if name in settings:
             raise TypeError(f"select_rank takes no {name}; it takes ranks and callback.")

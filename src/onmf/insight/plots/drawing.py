@@ -137,7 +137,7 @@ def binned(rows: Array, at: Array, peaks: bool) -> tuple[Array, Array]:
 
 
 def row_axes(ax: Any, rows: int) -> Any:
-    """Return the Axes ``ax``, or those of a new figure for this number of lines, or of rows of shades."""
+    """Return the Axes ``ax``, or the Axes of a new figure with room for this number of lines or rows of shades."""
     return axes_of(ax, 7.5, float(np.clip(0.9 + 0.5 * rows, 2.0, 5.5)))
 
 
@@ -156,7 +156,7 @@ def ridges(ax: Any, rows: Array, at: Array) -> None:
 
 
 def heat(ax: Any, rows: Array, at: Array, label: str, *, even: bool = True) -> None:
-    """Draw a row of shades for each row, the first on top, and a bar that tells what they mean.
+    """Draw a row of shades for each row, the first on top, and a bar that explains them.
 
     Unless ``even``, shades follow square roots, up to a number that one entry in 500 exceeds: a few large numbers do
     not hide all others.

@@ -29,7 +29,7 @@ def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
     """Draw the coefficients of the rows of X in their order, and return the Axes: ``activations(model, X)``.
 
     ``activations(H)`` draws coefficients that were found before. Up to 12 components are lines, each scaled to its own
-    maximum; more are shades of colour, on one scale: h_k times the sum of component k, which is what it adds to a row;
+    maximum; more are shades of colour, on one scale: h_k times the sum of component k, its contribution to a row;
     for sound in decibels. Frames of sound have seconds, other rows numbers. More than 1000 rows are averaged in bins.
     """
     added: Any = 1.0  # to a row, by a coefficient of 1

@@ -1,4 +1,4 @@
-"""What to be careful about, in plain words, and what to do about it."""
+"""Warnings about a model and its fit, in plain words, each with its cure."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ class SingleComponent:
         return float(self.total / max(float(self.counts.sum()), 1.0))
 
     def _sizes(self, X: Any) -> Array:
-        """Return what samples are divided by: (n, 1)."""
+        """Return the divisors of samples: (n, 1)."""
         if not self.divergence.sees_ratios:
             return np.ones((X.shape[0], 1))
         means = np.asarray(X.mean(axis=1), dtype=np.float64).reshape(-1, 1)

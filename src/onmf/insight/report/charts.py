@@ -39,7 +39,7 @@ WIDE = 50.0  # times: losses that span more are shown on a logarithmic axis
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, what it is called, and what it shows in words."""
+    """A figure, its title, and its description in words."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ def convergence(model: Any) -> Chart:
 
 
 def activations(found: Assessment, order: Sequence[int]) -> Chart:
-    """Draw what every component contributes along the data, each in units of its own largest."""
+    """Draw the contribution of every component along the data, each in units of its own largest."""
     means, length, shown = found.stretches.means, found.stretches.length, list(order[:MOST_ROWS])
     total = means.sum(axis=1, keepdims=True)
     shares = means / np.where(total > 0, total, 1)
@@ -168,7 +168,7 @@ def residuals(found: Assessment) -> Chart | None:
 
 
 def _entries(found: Assessment) -> tuple[Array, Array]:
-    """Return entries that are not missing and have positive fits, of features drawn from those not all zero."""
+    """Return entries with positive fits, without missing ones, from features drawn at random that are not all zero."""
     columns = np.sort(np.random.default_rng(0).permutation(found.W.shape[1])[: 4 * COLUMNS])
     whole = found.X.densified()
     X, present = whole.matrix, whole.entry_weights > 0 if whole.masked else np.ones(whole.shape, dtype=bool)
@@ -209,5 +209,5 @@ def _logarithmic(title: str, *shown: Array) -> dict[str, Any]:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Return numbers as JSON takes them, with six digits, and None for those that are not finite."""
+    """Return numbers as JSON takes them, with six digits, and None for a number that is not finite."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=np.float64)]

@@ -104,7 +104,7 @@ def rendered(report: Report, title: str) -> str:
 
 
 def facts(model: Any) -> dict[str, str]:
-    """Return what was run, by name."""
+    """Return the facts of the run, by name."""
     history, fixed, online = model.history_, model._fitted.state.C.fixed, hasattr(model, "method_")
     settings = [
         f"{name}={f'matrix {np.shape(value)}' if np.ndim(value) > 1 else value}"

@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 240.0, 64.0  # of a curve, in its own units
 
 @dataclass(frozen=True)
 class Bar:
-    """A feature, its number and the length of its bar in percent; and those of the fit, where there is one."""
+    """A feature, its number and the length of its bar in percent, and the same for its fit, where there is one."""
 
     name: str
     value: float
@@ -69,7 +69,7 @@ class Terms:
         return ", ".join(name for name, value in found if value > 0) or "nothing"
 
     def view(self, row: Array, what: str, fit: Array | None = None) -> View:
-        """Return the view of a row, called ``what``, and of its fit if there is one."""
+        """Return the view of a row, which ``what`` names, and of its fit if there is one."""
         row = np.asarray(row, dtype=np.float64)
         both = [row] if fit is None else [row, np.asarray(fit, dtype=np.float64)]
         text = f"{what}: {self.words(row)}"
@@ -103,7 +103,7 @@ class Terms:
 
 
 def _short(value: float) -> str:
-    """Write three digits, or all those before the point."""
+    """Write three digits, or all digits before the point."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -135,7 +135,7 @@ def _points(row: Array, axis: Array) -> str:
 
 
 def _png(row: Array, shape: tuple[int, ...]) -> str:
-    """Return a picture of numbers from 0, black, to 1, white, as a data URI; what is missing is grey."""
+    """Return a picture of numbers from 0, black, to 1, white, as a data URI; missing pixels are grey."""
     try:
         from PIL import Image
     except ImportError:
