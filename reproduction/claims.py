@@ -129,10 +129,10 @@ def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the lines of a chart: a measure against seconds, from the first initial dictionary."""
-    return {TITLES[who]: course(found[0], measure) for who, found in by_method.items()}
+    return {TITLES[who]: curve(found[0], measure) for who, found in by_method.items()}
 
 
-def course(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
+def curve(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
     """Return seconds, and the measure at each of them."""
     return [point["seconds"] for point in facts["points"]], [point[measure] for point in facts["points"]]
 
@@ -216,11 +216,11 @@ def steps(n: int, methods: Sequence[str]) -> str:
     adaptive = Adaptive()
     early = f" A run of {n} samples ends before the metric is frozen" if n < adaptive.b else ""
     early += " and the race is decided." if n < adaptive.race else "." if early else ""
-    told = {
+    described = {
         "ol": f"OL has tau = {canonical(n).tau} and the step a / (s + b) after s samples, a = b = {0.2 * n:g} (the "
         "paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10).",
         "ol-adaptive": "OL with its adaptive step has the library's defaults, the same for all data: tau = "
         f"{Paper().tau}, and c b / (s + b) times a metric, one number for every entry of the dictionary, which is "
         f"learnt from the first b = {adaptive.b:g} samples; a race over the first {adaptive.race} decides on c.{early}",
     }
-    return " ".join(text for method, text in told.items() if method in methods)
+    return " ".join(text for method, text in described.items() if method in methods)

@@ -252,41 +252,43 @@ class Faces(Experiment):
         for method in methods:
             gains = [after - before for after, before in zip(means(method, "psnr"), noisy, strict=True)]
             text = claims.about(method, f"{claims.IN_WORDS[method]} removes the salt-and-pepper noise")
-            told = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
-            yield claim(method, text, told, [gain >= CLEANER for gain in gains])
+            measured = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
+            yield claim(method, text, measured, [gain >= CLEANER for gain in gains])
         before = [quality(data.subject.images, data.subject)["brightness in shadow"] for data in self.sets.values()]
         for method in methods:
             shares = means(method, "brightness in shadow")
-            told = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
-            told = f"brightness in shadow / in good light: {told}"
+            measured = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
+            measured = f"brightness in shadow / in good light: {measured}"
             if method == "ol-wang":
                 left = [share < REMOVED for share in shares]
-                yield _fails(told, left, [claims.still_falling(*found[method]) for found in results.values()])
+                yield _fails(measured, left, [claims.still_falling(*found[method]) for found in results.values()])
             else:
                 text = claims.about(method, f"{claims.IN_WORDS[method]} removes shadows")
-                yield claim(method, text, told, [share >= REMOVED for share in shares])
+                yield claim(method, text, measured, [share >= REMOVED for share in shares])
         for method in [name for name in ("ol", "ol-adaptive", "ours") if {name, "batch"} <= set(methods)]:
             paper = " (the paper: 6.7 to 16.6)" if method == "ol" else ""  # from its Table 8
             yield from (claims.faster_than_batch(title, found, method, paper) for title, found in results.items())
         if {"ol", "ol-wang"} <= set(methods):
             ratios = [wang / ol for wang, ol in zip(means("ol-wang", "seconds"), means("ol", "seconds"), strict=True)]
-            told = f"OL-Wang's time / OL's: {claims.listed(ratios, '.2f')} (the paper: 1.1 to 1.4)"
-            yield Claim("OL-Wang runs slightly slower than OL", told, [ratio > 1 for ratio in ratios])
+            measured = f"OL-Wang's time / OL's: {claims.listed(ratios, '.2f')} (the paper: 1.1 to 1.4)"
+            yield Claim("OL-Wang runs slightly slower than OL", measured, [ratio > 1 for ratio in ratios])
         if {"ol", "ol-wang", "batch"} <= set(methods):
             levels = {method: means(method, "psnr") for method in ("ol", "batch", "ol-wang")}
-            told = "; ".join(f"{TITLES[method]} {claims.listed(values, '.1f')}" for method, values in levels.items())
+            measured = "; ".join(
+                f"{TITLES[method]} {claims.listed(values, '.1f')}" for method, values in levels.items()
+            )
             yield claim(
                 "ol",
                 "OL and Batch perform alike and greatly outperform OL-Wang",
-                f"PSNR in dB (alike: within {ALIKE:g} dB): {told}",
+                f"PSNR in dB (alike: within {ALIKE:g} dB): {measured}",
                 [abs(ol - b) <= ALIKE and ol >= wang + ALIKE for ol, b, wang in zip(*levels.values(), strict=True)],
             )
 
 
-def _fails(told: str, left: list[bool], falling: list[bool]) -> Claim:
+def _fails(measured: str, left: list[bool], falling: list[bool]) -> Claim:
     """OL-Wang leaves the shadows of three subjects of four; unsettled if it might yet have removed enough of them."""
     good, for_good = (
         sum(subjects) >= 0.75 * len(left)
         for subjects in (left, [dark and not still for dark, still in zip(left, falling, strict=True)])
     )
-    return Claim("OL-Wang fails to remove shadows (three subjects of four)", told, [good], [good and not for_good])
+    return Claim("OL-Wang fails to remove shadows (three subjects of four)", measured, [good], [good and not for_good])

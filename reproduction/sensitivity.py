@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from onmf.methods import Adaptive, Canonical, Paper
 from reproduction import charts
-from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, course, failing_early, measured, steps
+from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, curve, failing_early, measured, steps
 from reproduction.contest import TITLES, canonical
 from reproduction.report import Block, Folder, heading, paragraph
 from reproduction.synthetic import PLANTED, Data, Synthetic
@@ -97,7 +97,7 @@ class Sensitivity(Synthetic):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         n, F, K, _ = self.shape
-        told = {
+        described = {
             "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
             f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
             "compared with the raced one.",
@@ -105,13 +105,13 @@ class Sensitivity(Synthetic):
         }
         text = (
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted components; K = {K}. "
-            f"{steps(n, self.methods)} {' '.join(text for method, text in told.items() if method in self.methods)} "
+            f"{steps(n, self.methods)} {' '.join(text for name, text in described.items() if name in self.methods)} "
             "One parameter at a time is multiplied by the factors in the legends."
         )
         blocks = [heading("Set-up"), paragraph(text)]
         for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: ORDER.index(each[0][1])):
             drawn = {
-                title: {_legend(parameter, factor): course(facts, "held_out") for factor, facts in found.items()}
+                title: {_legend(parameter, factor): curve(facts, "held_out") for factor, facts in found.items()}
                 for title, found in by_title.items()
             }
             figure = charts.panels(drawn, "seconds", "held-out loss")

@@ -25,7 +25,7 @@ START = 3000  # samples that are learnt in sequence first
 MOST_SHARDS = 64  # by default
 ARITY = 4  # of the tree by which what shards have found is summed
 
-Course = Iterator[tuple[Learned, Progress | None]]
+Steps = Iterator[tuple[Learned, Progress | None]]
 
 
 class Driver:
@@ -56,7 +56,7 @@ class Driver:
         self.news = False  # has anything been skipped since the last progress?
         self.total: int | None = None
 
-    def run(self) -> Course:
+    def run(self) -> Steps:
         """Learn pass after pass, and yield the model and the progress after each round."""
         done, last, n = self.done, self.reading.max_passes, self.window.partitions.n_samples
         first = done.passes if done else 1
@@ -76,7 +76,7 @@ class Driver:
         if self.news:
             yield replace(self.learned, skipped=self.skipped), None
 
-    def _pass(self) -> Course:
+    def _pass(self) -> Steps:
         while True:
             shards, rows = 1, START
             if self.learned is not None:

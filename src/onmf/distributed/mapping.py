@@ -21,7 +21,7 @@ from onmf.model.validation import DataError
 
 log = logging.getLogger("onmf")
 
-# Applied to the rows of a partition on a worker; applied to the result there, told the partition's number.
+# Applied to the rows of a partition on a worker; applied to its number, its rows and the result there.
 Function = Callable[[Raw], Any]
 Then = Callable[[int, Raw, Array], Any]
 

@@ -99,7 +99,7 @@ class BatchNMF(NMF):
     coefficients_ : array (n, K)
         The H of the last iteration, for the samples that have a weight. ``transform`` finds precise ones.
     divergence_ : Divergence
-        The divergence in the data's units, with all parameters known.
+        The divergence in the data's units, with all its parameters.
     scale_ : float
         The internal unit: the mean of the data.
     n_components_, n_iter_ : int
@@ -151,8 +151,8 @@ class BatchNMF(NMF):
             with threads.taken_from_blas():
                 self._factorise(X, units, divergence, features, penalties, C)
             self._warn_unless_converged()
-            if X.masked and (gaps := Coverage.of(X).warning):
-                warnings.warn(gaps, UserWarning, stacklevel=2)
+            if X.masked and (warning := Coverage.of(X).warning):
+                warnings.warn(warning, UserWarning, stacklevel=2)
         except Exception:
             self._learned = before
             raise

@@ -141,9 +141,9 @@ class OnlineNMF(NMF):
         The dictionary W, entries in [0, 1]; every component's largest is 1 under the default methods. With
         ``coefficients="simplex"``, in the data's units.
     divergence_ : Divergence
-        The divergence in the data's units, with all parameters known.
+        The divergence in the data's units, with all its parameters.
     method_ : Method
-        The method in use, with all constants known: what "auto" has chosen.
+        The method in use, with all its constants: the one that "auto" has chosen.
     scale_ : float
         The internal unit: the mean of the first batch, or 1.
     delta_ : float
@@ -266,8 +266,8 @@ class OnlineNMF(NMF):
                         break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
-            if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
-                warnings.warn(gaps, UserWarning, stacklevel=3)
+            if learned is not None and learned.coverage and (warning := learned.coverage.warning):
+                warnings.warn(warning, UserWarning, stacklevel=3)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
