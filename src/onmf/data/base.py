@@ -234,26 +234,16 @@ def _csr(X: Any) -> Any:
 
 
 def each_readable(
-    read: Callable[[Item], Result],
-    items: Iterable[Item],
-    on_bad: OnBad | None,
-    instead: Callable[[Item, SourceError], Result] | None = None,
-) -> Iterator[Result]:
-    """Yield ``read(item)`` of each item; without ``on_bad`` an item that cannot be read raises its error.
-
-    Otherwise ``on_bad`` is told of it, or the result of ``instead`` takes its place.
-    """
+    read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item that can be read with its result; others raise their errors, or ``on_bad`` is told of them."""
     for item in items:
         try:
-            result = read(item)
+            yield item, read(item)
         except SourceError as error:
             if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                 raise
-            if instead is None:
-                on_bad(error)
-                continue
-            result = instead(item, error)
-        yield result
+            on_bad(error)
 
 
 @contextmanager

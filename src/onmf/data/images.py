@@ -32,7 +32,7 @@ class ImageFiles(Source):
         first = next(each_readable(self._pixels, self.paths, bad.append), None)
         if first is None:
             raise bad[0]
-        self.n_samples, self.n_features = len(files), first.size
+        self.n_samples, self.n_features = len(files), first[1].size
         self.chosen = {"size": "{}x{}".format(*self.size or ())}
 
     def of_files(self, names: Sequence[str]) -> Source:
@@ -47,10 +47,8 @@ class ImageFiles(Source):
     ) -> Numbered:
         order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
         for start in range(first, len(order), size):
-            found = list(
-                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[start : start + size], on_bad)
-            )
-            if found:
+            wanted = order[start : start + size]
+            if found := list(each_readable(lambda row: self._pixels(self.paths[row]), wanted, on_bad)):
                 rows, pixels = zip(*found, strict=True)
                 yield np.asarray(rows), np.stack(pixels)
 
