@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import ExitStack, nullcontext, suppress
+from collections import deque
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,7 +18,7 @@ from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, Data, Module, fixed_components, given_settings, with_settings
 from onmf.cli.output import Place, require_writable
-from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, seconds_of, watched
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
 from onmf.data.jsonl import USUAL_FIELD
@@ -109,32 +110,32 @@ def fit(
     begun = known.source_ if known is not None else _source_in(keep) if resume and keep is not None else None
     like = begun or (fixed_model and fixed_model.source_)
     order = shuffle_buffer, settings["shuffle"], settings["random_state"]
-    source = _opened(data, like, *order) if dask is None else _partitions(data, like)
+    if dask is None:
+        source = _opened(data, like, *order)
+    else:
+        from onmf.distributed import partitioned  # not needed for --help
+
+        source = opened(data, like, partitioned)
     if fixed_model is not None:
         model.set_params(fixed=fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
     elif known is not None:
         errors.print(f"Continuing {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
-    learnt = False
-
-    def note(_: onmf.Progress) -> None:
-        nonlocal learnt
-        learnt = True
-
+    last: deque[onmf.Progress] = deque(maxlen=1)
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(running_on(dask))
         files = path, out, checkpoint, start, fixed
         show = stack.enter_context(watched(log_every, log_json, metrics, *files))
-        model.set_params(callbacks=[show, note])
+        model.set_params(callbacks=[show, last.append])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
             _save(model, place)
         except KeyboardInterrupt:
             _save_interrupted(model, place, keep if rewinds else None)
         except (ValueError, OSError):
-            if learnt and keep is not None and keep.exists():
+            if last and keep is not None and keep.exists():
                 how = "--resume" if rewinds else f"--from {keep.path}"
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} continues from it.")
             raise
@@ -212,9 +213,7 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
     learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
     """
-    # Counting the words of many texts takes a while, before there are samples for a bar to count.
-    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
-        source = streams.open_source(data, like)
+    source = opened(data, like)
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
@@ -224,13 +223,6 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
         source = streams.shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
     return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
-
-
-def _partitions(data: str, like: streams.Spec | None) -> Any:
-    """Return the data in partitions, for workers to read."""
-    from onmf.distributed import partitioned  # not needed for --help
-
-    return partitioned(data, like=like)
 
 
 # The result

@@ -14,7 +14,7 @@ from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_settings
-from onmf.cli.output import Pictures, Place, RowWriter, folder, require_features_of, save_picture, tell_of_rows
+from onmf.cli.output import Pictures, Place, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
 from onmf.data import sinks
@@ -103,13 +103,13 @@ def _is_folder(out: Path) -> bool:
     return str(out) != "-" and (out.is_dir() or not (out.suffix or out.exists()))
 
 
-def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> streams.Source:
+def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> Any:
     """Open samples, read as the model's were, or coefficients, under the names that they were written with."""
-    names = tuple(nmf.get_feature_names_out())
-    source = streams.open_source(data, like=streams.Spec(names=names) if coefficients else nmf.source_)
     if not coefficients:
-        require_features_of(nmf, source, data, model)
-    elif source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
+        return opened_for(nmf, data, model)
+    names = tuple(nmf.get_feature_names_out())
+    source = streams.open_source(data, like=streams.Spec(names=names))
+    if source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
         fail(f"{data} does not hold coefficients of {model}, whose columns are {names[0]} to {names[-1]}.")
     return source
 

@@ -21,7 +21,7 @@ import onmf
 from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted, is_or_are
-from onmf.cli.progress import Show, done_so_far
+from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
 from onmf.data import sinks
 
@@ -176,13 +176,13 @@ class RowWriter:
         keeps, interrupted = not (self.place.standard or source.rewinds), False
         shielded = uninterrupted if keeps else nullcontext
         with first_warnings(), watch as show, ExitStack() as stack:
-            opened = stack.enter_context(self.place.opened() if target is None else target)
+            place = stack.enter_context(self.place.opened() if target is None else target)
             started, done, named, output = time.perf_counter(), 0, False, None
             try:
                 for rows, found in rows_made(self._note if self.skip else None):
                     if output is None:
                         named = rows.dtype == object
-                        output = stack.enter_context(closing(self.kind(opened, self._heading(named, found.dtype))))
+                        output = stack.enter_context(closing(self.kind(place, self._heading(named, found.dtype))))
                     with shielded():
                         output.write(found, rows if named else None)
                         done, self.gaps = done + len(rows), self.gaps + int(np.isnan(found[:, 0]).sum())
@@ -231,13 +231,15 @@ def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: boo
         place.say(f"{place}: {next(iter(facts))} of {counted(rows, 'sample')}, {columns} each.")
 
 
-def require_features_of(nmf: onmf.OnlineNMF, data: Any, name: str, model: str = "the model") -> None:
-    """Fail if the data, a source or partitions, have other features than the model was learnt from."""
+def opened_for(nmf: onmf.OnlineNMF, data: str, model: str, by: Callable[..., Any] = streams.open_source) -> Any:
+    """Open DATA as the model's were, and fail if they have other features than it was learnt from."""
     from onmf.data.columns import Features
     from onmf.data.inputs import require_same_features
 
+    source = opened(data, nmf.source_, by)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
-    require_same_features(Features.of(data.n_features, data.feature_names), learnt, name, model)
+    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, model)
+    return source
 
 
 # Pictures

@@ -18,7 +18,7 @@ from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
-from onmf.cli.output import require_features_of
+from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
 
@@ -109,8 +109,7 @@ def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
     from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
-    source = streams.open_source(data, like=nmf.source_)
-    require_features_of(nmf, source, data)
+    source = opened_for(nmf, data, "the model")
     started = time.perf_counter()
     with watched("30s", None, None) as show:
 

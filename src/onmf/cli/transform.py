@@ -21,15 +21,7 @@ from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
-from onmf.cli.output import (
-    Place,
-    Rows,
-    RowWriter,
-    require_features_of,
-    require_parent,
-    tell_of_gaps,
-    tell_of_rows,
-)
+from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_gaps, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
 from onmf.data import sinks
@@ -121,8 +113,7 @@ def write_coefficients(
     from onmf.estimators.streaming import usual_size
     from onmf.learner.learned import proportions
 
-    source = streams.open_source(data, like=nmf.source_)
-    require_features_of(nmf, source, data, str(model))
+    source = opened_for(nmf, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
     origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"), what)
     writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
@@ -161,8 +152,7 @@ def _write_partitions(
     from onmf.distributed.mapping import tasks_of
     from onmf.estimators.streaming import Sent
 
-    partitions = partitioned(data, like=nmf.source_)
-    require_features_of(nmf, partitions, data)
+    partitions = opened_for(nmf, data, "the model", partitioned)
     columns, dtype = tuple(nmf.get_feature_names_out()), nmf.components_.dtype
     unfinished = out.absolute().with_name(f".{out.name}.{os.getpid()}.unfinished")
     started, samples, gaps = time.perf_counter(), 0, 0

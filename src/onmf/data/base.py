@@ -6,6 +6,7 @@ import glob
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ class SourceError(ValueError):
 
 
 LONG = 10**7  # rows or columns, of which most must not be empty
+INDEX_TYPES = ({np.dtype(np.int32)}, {np.dtype(np.int64)})  # of compressed matrices, that scipy computes with
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
 OnBad = Callable[[SourceError], None]
 Item = TypeVar("Item")
@@ -56,6 +58,7 @@ class Source(ABC):
     checked: bool = False  # has it checked the indices of its sparse batches already?
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
+    rows_in: Mapping[Path, int]  # the number of rows in each file, of a source that has several
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
     spec: Spec | None = None  # how its features are made; open_source knows, and sets it
@@ -82,7 +85,11 @@ class Source(ABC):
 
     def of_files(self, names: Sequence[str]) -> Source:
         """Return the samples of these files alone, in this order; only a source that has ``files`` is asked."""
-        raise NotImplementedError(f"{type(self).__name__} has files but cannot read some of them alone.")
+        some = copy(self)
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.rows_in = {path: self.rows_in[path] for path in some.files.values()}
+        some.n_samples, some.edges = sum(some.rows_in.values()), None
+        return some
 
 
 class Sequential(Source):
@@ -118,25 +125,21 @@ def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad
     A source that does not seek, perhaps a user's, need not know of ``first``.
     """
     found = source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
-    return found if source.checked else _each_checked(found, on_bad)
+    return found if source.checked else _checked(found, on_bad)
 
 
-def _each_checked(batches: Numbered, on_bad: OnBad | None) -> Numbered:
+def _checked(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | None) -> Numbered:
+    """Yield batches that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
     for rows, batch in batches:
-        if (checked := checked_batch(batch, len(rows), on_bad)) is not None:
+        try:
+            checked = native(batch)
+        except DataError as error:
+            damaged = SourceError(f"a batch cannot be read: {error}", len(rows))
+            if on_bad is None:
+                raise damaged from None
+            on_bad(damaged)
+        else:
             yield rows, checked
-
-
-def checked_batch(batch: Any, rows: int, on_bad: OnBad | None) -> Any:
-    """Return a batch that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
-    try:
-        return native(batch)
-    except DataError as error:
-        damaged = SourceError(f"a batch cannot be read: {error}", rows)
-        if on_bad is None:
-            raise damaged from None
-        on_bad(damaged)
-        return None
 
 
 class Cutter:
@@ -179,10 +182,8 @@ class Cutter:
 def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int, on_bad: OnBad | None = None) -> Numbered:
     """Yield the same rows, checked and with their numbers, in batches of ``size``; only the last may be shorter."""
     cutter = Cutter(size)
-    for rows, batch in batches:
-        if (checked := checked_batch(batch, len(rows), on_bad)) is None:
-            continue
-        cutter.add(rows, checked)
+    for rows, batch in _checked(batches, on_bad):
+        cutter.add(rows, batch)
         while (cut := cutter.cut()) is not None:
             yield cut
     if (cut := cutter.rest()) is not None:
@@ -213,24 +214,18 @@ def native(X: Any) -> Any:
         return X
     require_sound_structure(X)
     try:
-        return _csr(X)
+        if X.format in ("lil", "dok"):  # of Python's numbers
+            X = X.tocsr() if X.format == "lil" else X.tocoo()
+        if X.dtype.kind == "f" and (X.dtype.itemsize < 4 or not X.dtype.isnative):
+            X = X.astype(np.float64)
+        elif not X.dtype.isnative:
+            X = X.astype(X.dtype.newbyteorder("="))
+        if X.format in ("csr", "csc", "bsr") and {X.indptr.dtype, X.indices.dtype} not in INDEX_TYPES:
+            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # scipy finds the type that both fit in
+        return X.tocsr()
     except (ValueError, TypeError, OverflowError, LookupError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
         raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
-
-
-def _csr(X: Any) -> Any:
-    if X.format in ("lil", "dok"):  # of Python's numbers
-        X = X.tocsr() if X.format == "lil" else X.tocoo()
-    if X.dtype.kind == "f" and (X.dtype.itemsize < 4 or not X.dtype.isnative):
-        X = X.astype(np.float64)
-    elif not X.dtype.isnative:
-        X = X.astype(X.dtype.newbyteorder("="))
-    if X.format in ("csr", "csc", "bsr"):
-        kinds = {X.indptr.dtype, X.indices.dtype}
-        if kinds not in ({np.dtype(np.int32)}, {np.dtype(np.int64)}):
-            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # scipy finds the type that both fit in
-    return X.tocsr()
 
 
 def each_readable(

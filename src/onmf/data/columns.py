@@ -106,6 +106,15 @@ def shown(names: Sequence[str]) -> str:
     return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more
 
 
+def spelt(value: Any) -> str:
+    """Return the value of an option as it is written after the question mark."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Features:
     """The features of the data: how many, and their names where they have some."""

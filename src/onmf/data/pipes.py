@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from onmf.data.base import SourceError, reading
-from onmf.data.columns import is_number
-from onmf.data.registry import spelt
+from onmf.data.columns import is_number, spelt
 
 log = logging.getLogger("onmf")
 

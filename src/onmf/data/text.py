@@ -244,13 +244,12 @@ class Documents(Sequential):
         self.vectoriser = words.vectoriser()
         if corpus.paths is not None:
             self.files, self.n_samples = named(corpus.path, corpus.paths), len(corpus.paths)
+            self.rows_in = dict.fromkeys(corpus.paths, 1)
 
     def of_files(self, names: Sequence[str]) -> Source:
-        some = copy(self)
-        some.files = {name: (self.files or {})[name] for name in names}
+        some: Any = super().of_files(names)
         some.corpus = copy(self.corpus)
-        some.corpus.paths = list(some.files.values())
-        some.n_samples = len(names)
+        some.corpus.paths = list(some.rows_in)
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:

@@ -17,7 +17,8 @@ from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recu
 from onmf.samples import Samples
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = Source.__annotations__.keys() - {"resident", "checked", "edges", "chosen", "opened"}  # which a tool may change
+UNLIKE = {"resident", "checked", "edges", "chosen", "opened", "rows_in"}  # facts that are not those of the source
+FACTS = Source.__annotations__.keys() - UNLIKE
 
 
 class Derived(Source):
@@ -110,12 +111,8 @@ def scale(source: Source, factor: float) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for rows, batch in read_from(source, size, rng, on_bad, first):
-            yield (
-                rows,
-                batch.with_values(batch.values * float(factor))
-                if isinstance(batch, Samples)
-                else batch * float(factor),
-            )
+            weighted = isinstance(batch, Samples)
+            yield rows, batch.with_values(batch.values * float(factor)) if weighted else batch * float(factor)
 
     return Derived(source, batches, partial(scale, factor=factor))
 
