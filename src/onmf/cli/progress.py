@@ -32,13 +32,13 @@ LOOPBACK = "127.0.0.1"
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
-    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no lines at "
-    "all, not even on what has begun."
+    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never writes no "
+    "lines at all, not even at the beginning."
 )
 Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(help=f"{LINES_HELP} Also how often --log-json writes; never: at the first batch and at the end only."),
+    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, at the first batch and at the end only."),
 ]
 LogJson = Annotated[
     Path | None, typer.Option(help="Append figures of the run to this file, as JSON Lines.", show_default=False)
@@ -68,9 +68,9 @@ def _interval(every: str) -> float:
 
 
 def announce(context: typer.Context, what: str, every: str) -> None:
-    """Say what has begun, if the command is not over within a second: a pipe may be silent for long.
+    """Say what the command does, if it is not over within a second: a pipe may be silent for long.
 
-    A terminal has the bar, and what goes wrong at once is one sentence, not two.
+    A terminal has the bar, and an error within the second is one sentence, not two.
     """
     if errors.is_terminal or _interval(every) == math.inf:
         return
@@ -134,7 +134,7 @@ def _line(now: Figures) -> str:
 
 
 class Watch:
-    """Follows a run through its callback; any thread may ask for figures."""
+    """A callback that follows a run; any thread may ask it for figures."""
 
     def __init__(self) -> None:
         self.began = self.reported = time.monotonic()
@@ -143,7 +143,7 @@ class Watch:
         self.lock = threading.Lock()
 
     def __call__(self, progress: onmf.Progress) -> None:
-        """Take what the callback of ``fit`` is told."""
+        """Take the progress of a batch."""
         with self.lock:
             if self.last is None:  # a run that is resumed has not learnt its first samples now
                 self.known = progress.samples - progress.new if progress.new else 0
@@ -176,7 +176,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched(every: str, log: Path | None, metrics: str | None, *files: Path | None) -> Iterator[Show]:
-    """Watch a run as the options say; give its callback. ``files`` are those that the log must not be appended to."""
+    """Watch a run as the options say, and give its callback; the log must not be one of ``files``."""
     interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
         journal = None if log is None else stack.enter_context(Journal(log, files))
@@ -232,7 +232,7 @@ def memory_in_use() -> int:
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
-    """Appends figures to a file, one line each. A disk that is full costs lines and one warning, not the run."""
+    """A file of figures, one line each; a disk that is full costs lines and one warning, not the run."""
 
     def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:
         if path.resolve() in {each.resolve() for each in files if each is not None}:
@@ -269,7 +269,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a pipe that holds up the run neither until somebody reads it, nor when it is full."""
+    """Open a file or a pipe, which holds up the run neither before somebody reads it, nor when it is full."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
@@ -277,7 +277,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 GAUGES = {
     "loss": "Mean loss of the last batch before it was learnt from",
-    "drift": "Are new samples fitted worse than those before? From 0, no, to 1, the stream has changed",
+    "drift": "How much worse new samples are fitted than earlier ones, from 0 to 1: the stream has changed",
     "memory_bytes": "Resident memory",
     "samples_per_second": "Samples per second since the last line of the log",
 }

@@ -1,4 +1,4 @@
-"""``onmf transform``: write the coefficients of samples in a learnt dictionary; with ``--dask``, by many workers."""
+"""The command ``onmf transform``: write the coefficients of samples, with ``--dask`` by many workers."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def write_coefficients(
     batch_size: int | None = None,
     what: str = "coefficients",
 ) -> dict[str, Any]:
-    """Write the coefficients or proportions of DATA, and return the facts of it."""
-    from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
+    """Write the coefficients or proportions of DATA, and return facts about them."""
+    from onmf.estimators.description import origin_of  # not needed for --help
     from onmf.estimators.streaming import usual_size
     from onmf.learner.learned import proportions
 
@@ -129,7 +129,7 @@ def write_coefficients(
 
 
 def _require_common_folder(out: Path) -> None:
-    """Fail, before any work, where workers cannot write together."""
+    """Fail, before any work, if workers cannot write there together."""
     if out.suffix.lower() not in TOGETHER:
         fail(f"{out}: with --dask the workers write together, to a folder that ends in {' or '.join(TOGETHER)}.")
     if out.suffix.lower() == ".zarr" and importlib.util.find_spec("zarr") is None:
@@ -147,7 +147,7 @@ def _write_partitions(
     watch: AbstractContextManager[Show],
     as_proportions: bool,
 ) -> dict[str, Any]:
-    """Write all coefficients, and return the facts of it; the folder appears when all of it is there."""
+    """Write all coefficients, and return facts about them; the folder appears when it is complete."""
     from onmf.distributed import partitioned
     from onmf.distributed.mapping import tasks_of
     from onmf.estimators.streaming import Sent
@@ -181,7 +181,7 @@ def _write_partitions(
 
 @dataclass(frozen=True)
 class PartitionWriter:
-    """Writes the coefficients of a partition, on the worker that has found them."""
+    """A writer of the coefficients of a partition, on the worker that has found them."""
 
     place: str
     columns: tuple[str, ...]
@@ -205,7 +205,7 @@ class PartitionWriter:
         zarr.create_array(self.place, shape=shape, chunks=chunks, dtype=dtype)
 
     def __call__(self, number: int, raw: Any, H: Array) -> tuple[int, int]:
-        """Write the rows; return how many, and how many of them are NaN."""
+        """Write the rows; return their number, and how many of them are NaN."""
         if self.zarr:
             import zarr
 

@@ -30,7 +30,7 @@ class Spectrogram(Sequential):
         self.where, self.window, self.hop = paths[0], window, hop
         self.chosen = {"hop": hop}
         self.rows_in = dict.fromkeys(paths, 0)
-        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read: said when they are reached
+        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read, reported when they are reached
         rate = 0
         for path in paths:
             try:
@@ -100,7 +100,7 @@ def frequencies(rate: float, window: int) -> list[str]:
 
 
 def opened(path: Path) -> Any:
-    """Open a recording, to be read."""
+    """Open a recording for reading."""
     import soundfile
 
     with reading(path, "as sound"):

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class SourceError(ValueError):
-    """Samples cannot be read; the message names the file, the cause and, where there is one, the cure.
+    """The error of samples that cannot be read, with the file, the cause and, where there is one, the cure.
 
-    ``rows`` says how many samples are lost if the rest is read without them.
+    ``rows`` is how many samples are lost if the rest is read without them.
     """
 
     def __init__(self, message: str = "", rows: int = 1) -> None:
@@ -47,15 +47,15 @@ class Source(ABC):
 
     n_features: int
     n_samples: int | None = None  # None: not known before the end
-    any_order: bool = False  # can rows be read in any order, i.e. shuffled?
-    rewinds: bool = True  # can it be read again?
-    resident: bool = False  # do its rows lie on a device, where they are learnt from?
+    any_order: bool = False  # rows can be read in any order, i.e. shuffled
+    rewinds: bool = True  # it can be read again
+    resident: bool = False  # its rows lie on a device, where they are learnt from
     feature_names: list[str] | None = None
-    index_name: str | None = None  # what the names of rows are called, where rows have names instead of numbers
-    batch_size: int | None = None  # of a source that has its own, whatever is asked for
-    weighted: bool = False  # do samples come with weights, as ``Samples``?
-    seeks: bool = False  # can it begin within a pass, without reading what comes before?
-    checked: bool = False  # has it checked the indices of its sparse batches already?
+    index_name: str | None = None  # the heading of the names of rows, where rows have names instead of numbers
+    batch_size: int | None = None  # the size of its batches, whatever is asked for
+    weighted: bool = False  # samples come with weights, as ``Samples``
+    seeks: bool = False  # it can begin within a pass, without reading the rows before
+    checked: bool = False  # it has checked the indices of its sparse batches already
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
     rows_in: Mapping[Path, int]  # the number of rows in each file, of a source that has several
@@ -71,9 +71,8 @@ class Source(ABC):
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
         ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
-        instead, and their names are ``Unread``, which says why. Without ``on_bad`` the error is raised. A source that
-        ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole batches of them; the others are
-        never asked.
+        instead, and their names are ``Unread`` and hold the reason. Without ``on_bad`` the error is raised. A source
+        that ``seeks`` leaves out the ``first`` rows of the pass, whole batches of them; others get no ``first``.
         """
 
     def around(self, first: int, last: int) -> tuple[Source, int] | None:
@@ -120,7 +119,7 @@ class Sequential(Source):
 
 
 def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-    """Return ``source.batches`` from a row onward, none of them damaged: every reader of a source calls this.
+    """Return the batches of a source from a row onward, none of them damaged; every reader of a source calls this.
 
     A source that does not seek, perhaps a user's, need not know of ``first``.
     """
@@ -145,8 +144,8 @@ def _checked(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | No
 class Cutter:
     """Blocks of rows that are joined and cut into batches.
 
-    A block is made of parts of equal length, such as row numbers and samples, that are cut alike. ``size`` is asked for
-    when a batch is begun, and told the last part of the block that it begins with, unless it is a number.
+    A block is made of parts of equal length, such as row numbers and samples, that are cut alike. ``size`` is a number,
+    or a function that takes the last part of the block that a batch begins with.
     """
 
     def __init__(self, size: int | Callable[[Any], int]) -> None:
@@ -160,7 +159,7 @@ class Cutter:
         self._block, self._start = block, skip
 
     def cut(self) -> tuple[Any, ...] | None:
-        """Return the next batch, or None if it needs another block."""
+        """Return the next batch; None if it needs another block."""
         length, start = len(self._block[0]), self._start
         if start >= length:
             return None
@@ -198,7 +197,7 @@ def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
 
 
 def stacked(parts: list[Any]) -> Any:
-    """Return blocks of rows as one."""
+    """Join blocks of rows."""
     return parts[0] if len(parts) == 1 else samples.stacked(parts)
 
 
@@ -243,7 +242,7 @@ def each_readable(
 
 @contextmanager
 def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
-    """Turn whatever a library raises while it reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
+    """Turn any error of a library that reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
     try:
         yield
     except SourceError:
@@ -252,7 +251,7 @@ def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
         raise SourceError(
             f"{where} cannot be read {how}: it needs more memory than there is; perhaps it is damaged."
         ) from error
-    except Exception as error:  # whatever the library trips over, the file is at fault
+    except Exception as error:  # of whatever type, the file is at fault
         cause = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
         cure = f"; {cure}" if cure and not isinstance(error, OSError) else ""
         raise SourceError(f"{where} cannot be read {how}: {cause}{cure}.") from None
@@ -286,7 +285,7 @@ def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
-    """Raise an error unless X is a 2-D array or sparse matrix of real numbers; an empty one must be allowed."""
+    """Raise an error unless X is a 2-D array or sparse matrix of real numbers; ``empty`` allows an empty one."""
     if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         raise SourceError(
             f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
@@ -303,7 +302,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
     """Raise an error if a matrix, sparse or in chunks of which few are there, has hardly any but empty rows.
 
-    Each row and column takes memory all the same, so that a few bytes can ask for all there is.
+    Each row and column takes memory all the same, so that a few bytes could claim all of it.
     """
     if max(shape) > max(LONG, 100 * entries):
         raise SourceError(
@@ -312,7 +311,7 @@ def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> No
 
 
 def require_unchanged(path: Path, size: int) -> None:
-    """Raise an error if a file was cut or deleted: what is missing might be read as zeros."""
+    """Raise an error if a file was cut or deleted: the missing part might be read as zeros."""
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
         what = "disappeared" if now is None else f"shrank from {size} to {now} bytes"

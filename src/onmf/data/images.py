@@ -25,7 +25,7 @@ class ImageFiles(Source):
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
         self.files, self.rows_in = files, dict.fromkeys(files.values(), 1)
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
-        bad: list[SourceError] = []  # said when they are reached, unless no picture can be read
+        bad: list[SourceError] = []  # reported when they are reached, unless no picture can be read
         first = next(each_readable(self._pixels, self.rows_in, bad.append), None)
         if first is None:
             raise bad[0]

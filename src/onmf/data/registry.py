@@ -20,7 +20,7 @@ from onmf.data.columns import spelt
 from onmf.data.pipes import is_pipe, name_of, require_texts
 
 Opener = TypeVar("Opener", bound=Callable[..., Source])
-# How options are annotated, and what they are: an int | float stays whole if it is written so, and thus a count.
+# The annotations of options, and their types: an int | float that is written as a whole number stays one, a count.
 REQUIRED: dict[Any, type] = {int: int, float: float, int | float: float, str: str, bool: bool, list[str]: list}
 KINDS = REQUIRED | {annotation | None: kind for annotation, kind in REQUIRED.items()}
 MEANT: dict[type, str] = {
@@ -36,7 +36,7 @@ _registry: dict[str, Scheme] = {}
 
 @dataclass(frozen=True)
 class Spec:
-    """How a source makes features of its data, which a model remembers so that other data are read alike.
+    """The way a source makes features of its data, which a model remembers so that other data are read alike.
 
     It holds the scheme, those options that shape the features, and the names of the features;
     ``open_source(text, like=spec)`` applies it. Options are plain: texts, numbers, yes or no (``bool``), and lists of
@@ -136,11 +136,11 @@ def register(
     """
 
     def record(opener: Opener) -> Opener:
-        for known in _registry.values():
-            taken = {name, *suffixes} & {known.name, *known.suffixes}
+        for other in _registry.values():
+            taken = {name, *suffixes} & {other.name, *other.suffixes}
             # The same opener once more is a notebook cell run again or a module reloaded: the newer one counts.
-            if taken and _identity(known.name, known.opener) != _identity(name, opener):
-                raise ValueError(f"the scheme {known.name} already stands for {min(taken)}; choose another name.")
+            if taken and _identity(other.name, other.opener) != _identity(name, opener):
+                raise ValueError(f"the scheme {other.name} already stands for {min(taken)}; choose another name.")
         parameters = [option for each in _parameters(opener) for option in _options(each)]
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
@@ -299,7 +299,7 @@ def _value(kind: type, text: str) -> Any:
 
 
 def _is_value(kind: type, value: Any) -> bool:
-    """Could ``_value`` have returned this value?"""
+    """Return whether ``_value`` could have returned this value."""
     if kind is list:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     if kind in (int, float):

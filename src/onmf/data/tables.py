@@ -34,8 +34,8 @@ class Table(LineRows):
     """Lines of numbers between delimiters; a first line without any number names the columns.
 
     ``header``, yes or no, decides where names look like numbers, as years do. Columns are chosen by name, or by number
-    where there are no names; where there are no names, but just as many columns as are asked for, they take those
-    names. Missing values become NaN, which the learner takes for missing or raises an error about.
+    where there are no names; if there are just as many as are asked for by name, they take those names. Missing values
+    become NaN, which the learner takes for missing or raises an error about.
     """
 
     def __init__(self, path: Path, delimiter: str, header: str | None, options: TableOptions) -> None:
@@ -187,7 +187,7 @@ class Table(LineRows):
         return f"{row} cannot be read as numbers"
 
     def _leaves_quote_open(self, line: str) -> bool:
-        """Is a quote open at its end? Then the reader asks for the next line, too."""
+        """Return whether a quote is open at its end, so that the reader asks for the next line, too."""
         reader = csv.reader([line.rstrip("\r\n"), ""], delimiter=self.delimiter)
         next(reader, None)
         return reader.line_num > 1

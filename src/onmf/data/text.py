@@ -114,10 +114,10 @@ class Words:
 
 @dataclass
 class WordCounts:
-    """How often each word occurs, and in how many texts.
+    """Counts of the occurrences of each word, and of the texts that it is in.
 
-    Beyond ``most`` different words the rarer half or more are forgotten, and counted anew if they come again: none of
-    them had occurred more than ``forgotten`` times since the last time.
+    Beyond ``most`` different words the rarer half or more are forgotten, and counted anew if they come again; none of
+    them had occurred more than ``forgotten`` times since they were forgotten before.
     """
 
     most: int = MOST_COUNTED
@@ -164,7 +164,7 @@ class WordCounts:
 
     @property
     def usual_min_df(self) -> int:
-        """Two where texts are many and share words, else one: a word in one text alone says nothing of others."""
+        """Two where many texts share words, else one: a word in one text alone says nothing of others."""
         return 2 if self.texts >= ENOUGH_TEXTS and max(self.in_texts.values(), default=0) > 1 else 1
 
     def idf(self, vocabulary: list[str]) -> list[float]:
