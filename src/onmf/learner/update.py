@@ -141,10 +141,7 @@ def masked_like(learned: Learned, batch: Samples) -> Samples:
             "this model was begun on data without missing values or weights of entries; begin a new model with them, "
             "from its first batch on."
         )
-    if batch.masked or not learned.masked:
-        return batch
-    X = batch.densified()
-    return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
+    return batch.as_masked() if learned.masked else batch
 
 
 def all_finite(state: State) -> bool:

@@ -61,7 +61,7 @@ class Guan(SpecialisedMethod, name="guan"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Let the oldest samples give way, make the steps, and average them."""
-        from onmf.coefficients.kernels import averaged_steps
+        from onmf.coefficients.kernels.dictionary import averaged_steps
 
         n = len(H)
         memory = {

@@ -92,7 +92,8 @@ def update(
 
     Weights of fixed components, whose unit is one, stay. With penalties, return what ``swept`` finds.
     """
-    from onmf.coefficients.kernels import blend, pack, sweep
+    from onmf.coefficients.kernels.dictionary import blend, sweep
+    from onmf.coefficients.kernels.gram import pack
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
@@ -132,7 +133,7 @@ def swept(
     In V = u W the penalty on the dictionary is l1 / u_k per unit of V_k, with the curvature l2 / u_k^2. Return the pull
     and the stiffness of the weights that are at their bound of 1, per component, in units of V.
     """
-    from onmf.coefficients.kernels import packed_product, sweep
+    from onmf.coefficients.kernels.dictionary import packed_product, sweep
 
     K, shared = len(unit), A.shape == (len(unit), len(unit))
     curvature = (penalties.l2_dictionary / np.square(unit)).astype(A.dtype)
