@@ -182,6 +182,10 @@ class Samples:
         weights = self.sample_weight.astype(rows.dtype, copy=False)
         return rows * weights.reshape((-1,) + (1,) * (rows.ndim - 1))
 
+    def counted_entries(self, values: Array) -> Array:
+        """Return numbers like ``values``, each times the weight of its sample."""
+        return values if self.sample_weight is None else values * self.spread(self.sample_weight)
+
     def counted_like(self, values: Array) -> Any:
         """Return numbers like ``values`` as a matrix, each row times the weight of its sample."""
         if not self.sparse or self.sample_weight is None:
