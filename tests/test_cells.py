@@ -24,6 +24,7 @@ from onmf._support.version import __version__
 from onmf.cli import main as cli
 from onmf.data import SourceError, examples, open_source
 from onmf.data.h5ad import H5ad
+from tests.conftest import spread
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -371,8 +372,10 @@ def test_simulated_cells_are_made_by_their_programmes() -> None:
     assert all(raised[k, many.genes.index(gene)] > 2 for k in range(3) for gene in many.markers[k][:1])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
-@pytest.mark.parametrize("out", ["h.csv", "h.tsv", "h.jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "out"),
+    spread([np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix], ["h.csv", "h.tsv", "h.jsonl"], 3),
+)
 def test_tables_of_coefficients_have_the_names_of_the_cells(place: Path, kind: Any, out: str) -> None:
     adata = cells()
     adata.X = kind(adata.X if isinstance(adata.X, np.ndarray) else adata.X.toarray())

@@ -12,10 +12,11 @@ from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from onmf.samples import Samples
-from tests.conftest import F, LogCosh, example_id, examples
+from tests.conftest import DISTINCT, F, LogCosh, example_id, examples, spread
 
 EVERY = [*examples(), LogCosh()]
-SMOOTH = [d for d in EVERY if not isinstance(d, L1)]  # Newton's model of l1 is a smoothed one; see test_l1.py
+# Newton's model of l1 is a smoothed one; see test_l1.py.
+SMOOTH = [d for d in (*DISTINCT, LogCosh()) if not isinstance(d, L1)]
 K = 4
 
 
@@ -24,6 +25,14 @@ def problem(rng: np.random.Generator, n: int = 5) -> tuple[np.ndarray, np.ndarra
     H = rng.gamma(1.0, 1.0, (n, K)) * (rng.random((n, K)) < 0.7) + 0.01
     X = H @ W * rng.gamma(20, 1 / 20, (n, F))
     return X / X.mean(), W
+
+
+SETTINGS = {
+    "plain": (Box(), 0.0),
+    "l2": (Box(), 0.2),
+    "lower bound": (Box(0.1, 1e8), 0.0),
+    "box and l2": (Box(0.1, 0.6), 0.2),
+}
 
 
 def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float) -> float:
@@ -48,11 +57,12 @@ def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarr
 
 
 @pytest.mark.parametrize(
-    ("box", "l2"),
-    [(Box(), 0.0), (Box(), 0.2), (Box(0.1, 1e8), 0.0), (Box(0.1, 0.6), 0.2)],
-    ids=["plain", "l2", "lower bound", "box and l2"],
+    ("divergence", "box", "l2"),
+    [
+        pytest.param(divergence, *SETTINGS[setting], id=f"{example_id(divergence)}-{setting}")
+        for divergence, setting in spread(SMOOTH, SETTINGS, 2)
+    ],
 )
-@pytest.mark.parametrize("divergence", SMOOTH, ids=example_id)
 def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
     divergence: Divergence, box: Box, l2: float, rng: np.random.Generator
 ) -> None:

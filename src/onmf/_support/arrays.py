@@ -1,4 +1,4 @@
-"""Names for the arrays that travel through the library. X (n, F) ~ H (n, K) @ W (K, F): samples are rows."""
+"""Types of the arrays X (n, F) ~ H (n, K) @ W (K, F), whose rows are samples, and sums and products of them."""
 
 import sys
 from array import array
@@ -24,7 +24,7 @@ def row_sums(X: Any) -> Array:
 
 
 def times_vector(A: Array, v: Array) -> Array:
-    """Return A @ v, with the warning about invalid numbers left to those who look at the result.
+    """Return A @ v, and leave the warning about invalid numbers to those who look at the result.
 
     OpenBLAS (0.3.31, AVX-512) multiplies single-precision matrices of five columns and an odd number of rows along with
     whatever lies beyond a buffer on its stack: the product is right, but where that looks like a signalling NaN the
@@ -53,16 +53,10 @@ def weight_of(weights: Array | None, number: int) -> float:
 
 
 def dense(batch: Any) -> Array:
-    """Return a batch as a C-contiguous array of floats; sparse data are densified batch by batch, never as a whole."""
+    """Return a batch as a C-contiguous array of floats; sparse data are densified by batches, never as a whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     return np.ascontiguousarray(X, dtype=dtype)
-
-
-def density(batch: Any) -> float:
-    """Return the share of entries that are not zero."""
-    entries = batch.data if scipy.sparse.issparse(batch) else batch
-    return float(np.count_nonzero(entries)) / max(batch.shape[0] * batch.shape[1], 1)
 
 
 def is_array_like(X: Any) -> bool:

@@ -137,7 +137,7 @@ class Problem:
         if self.Q is not None:
             return H @ self.Q
         if not self.X.sparse:
-            return self._by_rows(lambda X, H: H @ self.W, H)
+            return H @ self.W if self._few else self._by_rows(lambda X, H: H @ self.W, H)
         from onmf.coefficients.kernels.gram import sampled_product
 
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)

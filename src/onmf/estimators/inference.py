@@ -34,7 +34,7 @@ class Inference:
     sets: Sets | None  # as the user gave them
     tol: float
     max_iter: int
-    device: str | None = None  # of PyTorch's; None: the compiled code of this package
+    device: str | None = None  # a device of PyTorch; None: the compiled code of this package
 
     @property
     def dictionaries(self) -> DictionarySet:
@@ -98,10 +98,10 @@ class Inference:
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             yield rows, losses
 
-    def held_out_losses(self, known: Samples, held: Samples) -> Array:
-        """Return d(x || hW) over the entries ``held`` of each sample, with h found from the ``known`` entries alone."""
-        losses = np.empty(len(known))
-        for rows, H, problem in self.solved(known):
+    def held_out_losses(self, seen: Samples, held: Samples) -> Array:
+        """Return d(x || hW) over the entries ``held`` of each sample, with h found from the entries ``seen`` alone."""
+        losses = np.empty(len(seen))
+        for rows, H, problem in self.solved(seen):
             part = held[rows] if problem.X.sparse else held[rows].densified()
             V, _ = self.fitted.units.inside(part, self.fitted.divergence)
             there = Problem(problem.divergence, V.astype(H.dtype), problem.W)
