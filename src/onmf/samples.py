@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array, row_sums, some_of, times, weight_of
+from onmf._support.arrays import Array, row_sums, some_of
 from onmf._support.device_rows import Resident, joined
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
@@ -50,7 +50,7 @@ class Samples:
     @property
     def weight(self) -> float:
         """How many samples these count for."""
-        return weight_of(self.sample_weight, len(self))
+        return len(self) if self.sample_weight is None else float(self.sample_weight.sum(dtype=np.float64))
 
     @property
     def nbytes(self) -> int:
@@ -173,7 +173,7 @@ class Samples:
 
     def weighed(self, values: Array) -> Array:
         """Return numbers like ``values``, each times the weight of its entry."""
-        return times(values, self.entry_weight)
+        return values if self.entry_weight is None else self.entry_weight * values
 
     def counted(self, rows: Array) -> Array:
         """Return numbers of the samples (n, ...), each row times the weight of its sample."""
@@ -181,6 +181,10 @@ class Samples:
             return rows
         weights = self.sample_weight.astype(rows.dtype, copy=False)
         return rows * weights.reshape((-1,) + (1,) * (rows.ndim - 1))
+
+    def counted_entries(self, values: Array) -> Array:
+        """Return numbers like ``values``, each times the weight of its sample."""
+        return values if self.sample_weight is None else values * self.spread(self.sample_weight)
 
     def counted_like(self, values: Array) -> Any:
         """Return numbers like ``values`` as a matrix, each row times the weight of its sample."""

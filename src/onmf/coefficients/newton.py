@@ -199,9 +199,12 @@ class _Steps(Descent):
         return (self.G * (self.H - trial)).sum(axis=1)
 
 
+_LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
+
+
 def precise(divergence: Divergence) -> CoefficientSolver:
     """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
-    return InteriorPoint() if divergence.absolute_deviations else Newton()
+    return _LINEAR if divergence.absolute_deviations else _SMOOTH
 
 
 def _first_steps(problem: Problem, H: Array) -> Array:

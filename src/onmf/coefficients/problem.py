@@ -137,7 +137,7 @@ class Problem:
         if self.Q is not None:
             return H @ self.Q
         if not self.X.sparse:
-            return self._by_rows(lambda X, H: H @ self.W, H)
+            return H @ self.W if self._few else self._by_rows(lambda X, H: H @ self.W, H)
         from onmf.coefficients.kernels.gram import sampled_product
 
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)
@@ -149,10 +149,10 @@ class Problem:
         divergence, s = self.divergence, self.slope_at_zero
         if self.Q is not None:  # d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero
             return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
+        if self.X.masked if self.X.sparse else self._few:
+            return losses(divergence, self.X, Y)
         if not self.X.sparse:
             return self._by_rows(lambda X, Y: losses(divergence, X, Y), Y)
-        if self.X.masked:
-            return losses(divergence, self.X, Y)
         # The loss at the non-zeros, and the slope times the fit's sum over the zeros.
         X, entries = self.X.matrix, np.empty_like(Y)
 

@@ -67,7 +67,7 @@ class EMState(DeviceState):
         ``samples`` are those in the averages so far.
         """
         memory, own, above = self.memory, some_of(weights, (X.rows, 0)), (X.values > 0).to(X.values.dtype)
-        counts = torch.ones_like(memory["size"][:1]).expand(X.shape[0])[:, None] if weights is None else weights
+        counts = times(torch.ones_like(memory["size"][:1]).expand(X.shape[0])[:, None], weights)
         totals = {
             "size": X.summed(X.values, counts)[:, 0],
             "entries": torch.stack([times(X.values, own).sum(), times(above, own).sum()]),

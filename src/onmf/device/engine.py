@@ -167,7 +167,7 @@ class DeviceEngine(ABC):
             self.device_state = self._exchanged(self.device_state, chunk.rows.start)
 
     def exchange_due(self, after: float) -> bool:
-        """Is an exchange due before the clock comes there?"""
+        """Return whether an exchange is due before the clock reaches ``after``."""
         return exchange.due(len(self.state.W), self.clock, after, self.method.horizon)
 
     def visits(self, chunk: ChunkOnDevice) -> int:

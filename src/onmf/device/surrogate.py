@@ -250,7 +250,7 @@ class SurrogateEngine(DeviceEngine):
         return Averaging(EXPONENT, DELAY, self.method.forgetting)(clock, n, UNIT)
 
     def exchange_due(self, after: float) -> bool:
-        """Is the clock about to pass a power of four? An exchange takes as long as chunks of thousands of samples."""
+        """Return whether the clock is about to pass a power of four: an exchange costs as much as large chunks do."""
         if np.isfinite(self.method.horizon):
             return super().exchange_due(after)
         fourths = (int(np.log2(max(each, 1.0))) // 2 for each in (self.clock, after))
@@ -279,11 +279,12 @@ class SurrogateEngine(DeviceEngine):
     def solve(self, problem: tuple[ChunkOnDevice, Any, Any], found: None) -> tuple[Any, Any]:
         """Return coefficients and the sum of their losses; the state has made its step, as both are one recording."""
         chunk, X, present = problem
-        n, weights, usual = chunk.weight, chunk.counts, len(X) & (len(X) - 1) == 0
+        n, usual = chunk.weight, len(X) & (len(X) - 1) == 0
         rho = self.weight(self.clock + n, n)
         old, new = 1 - rho, rho / n
-        if not (usual and self.records and present is None and weights is None):
-            H, loss, self.device_state = self._step(self.divergence, self.device_state, X, old, new, present, weights)
+        if not (usual and self.records and present is None and chunk.counts is None):
+            given = X, old, new, present, chunk.counts
+            H, loss, self.device_state = self._step(self.divergence, self.device_state, *given)
             return H, loss
         recording = recorded(self._key(X), lambda: self._record(X))
         if recording is not self._recorded:

@@ -66,7 +66,7 @@ def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
 
 
 def fits(X: Any, device: str) -> bool:
-    """Can an array or sparse matrix stay on the device while it is learnt from?"""
+    """Return whether an array or sparse matrix can stay on the device while it is learnt from."""
     if torch.device(device).type != "cuda":
         return True
     size = X.data.nbytes * (6 if Samples(X).sparse else 1)

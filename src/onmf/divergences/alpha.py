@@ -76,7 +76,7 @@ class AlphaFamily(Separable):
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The second derivative u^alpha / y, kept away from zero."""
+        """Return the second derivative u^alpha / y, kept away from zero."""
         return xp.minimum(xp.maximum(self._power(x / y), 1e-3), 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
@@ -98,7 +98,7 @@ class AlphaFamily(Separable):
         return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
+        """Return the power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
         if not self._nearly_zero:
             return ratio if self.alpha == 1 else ratio ** (1.0 / self.alpha)
         least = np.finfo(ratio.dtype).eps - 1.0  # zero up to rounding, with a finite logarithm

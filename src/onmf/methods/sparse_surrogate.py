@@ -79,8 +79,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
         X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
         counted, ratio, n = X.counted(H), em.ratios(problem, Y), X.weight
-        if X.sample_weight is not None:  # slopes have the weights by h, of which curvatures have two
-            Y = Y * X.spread(X.sample_weight)
+        Y = X.counted_entries(Y)  # slopes have the weights by h, of which curvatures have two
         rho = self.weight(problem.divergence, state.clock + n, n)
         memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]
