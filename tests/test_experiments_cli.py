@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from typer.testing import CliRunner
 
 from onmf import plots
 from reproduction import __main__ as cli
-from reproduction import contest, faces, synthetic, topics
+from reproduction import charts, contest, faces, synthetic, topics
 from reproduction.datasets.files import VARIABLE
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Synthetic
@@ -37,7 +36,8 @@ faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6
 contest.MOST_ITERATIONS = 30
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
-NAMES, PANELS = synthetic.NAMES, plots.panels
+NAMES, PANELS = synthetic.NAMES, charts.panels
+ROOT = Path(__file__).parents[1]
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 
@@ -51,7 +51,7 @@ def _tiny() -> Iterator[None]:
             patch.setitem(sizes, "small", sizes["small"])
         exec(TINY)  # noqa: S102 - so that both processes have the same
         # Charts take seconds each; one run draws them, and the others only look for the files.
-        patch.setattr(plots, "panels", lambda *_: plots.new_figure(2, 2))
+        patch.setattr(charts, "panels", lambda *_: plots.new_figure(2, 2))
         yield
 
 
@@ -86,7 +86,7 @@ def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiments") / "synthetic"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(synthetic, "NAMES", NAMES)
-        patch.setattr(plots, "panels", lambda charts, *labels: PANELS(dict([*charts.items()][:2]), *labels))
+        patch.setattr(charts, "panels", lambda charts, *labels: PANELS(dict([*charts.items()][:2]), *labels))
         assert "report.html" in invoke("synthetic", "--out", out)
     return out
 
@@ -177,15 +177,16 @@ def test_faces_of_yale(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
     command = [sys.executable, "-c", TINY_PROGRAM, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
-    parts = tmp_path / "killed" / "parts"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    parts, said = tmp_path / "killed" / "parts", tmp_path / "said"
+    with said.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     deadline = time.monotonic() + 300
-    while not list(parts.glob("*.json")) and time.monotonic() < deadline:
+    while not list(parts.glob("*.json")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     done = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.json")}
-    assert 1 <= len(done) < 3
+    assert 1 <= len(done) < 3, said.read_text()
     assert not (tmp_path / "killed" / "report.html").exists()
 
     invoke("synthetic", *OURS, "--out", tmp_path / "killed")

@@ -16,12 +16,10 @@ tables = pytest.mark.parametrize(("estimator", "table"), [(OnlineNMF, ONLINE), (
 
 
 @tables
-def test_the_constructor_has_the_settings_of_the_table_in_its_order(
-    estimator: type, table: tuple[Setting, ...]
-) -> None:
+def test_the_constructor_has_the_settings_of_the_table(estimator: type, table: tuple[Setting, ...]) -> None:
     parameters = dict(inspect.signature(estimator).parameters)
     assert {name: parameter.default for name, parameter in parameters.items()} == defaults(table)
-    assert list(parameters) == [each.name for each in table]
+    assert next(iter(parameters)) == "n_components"
     assert estimator().get_params(deep=False) == defaults(table)
 
 

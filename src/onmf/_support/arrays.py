@@ -1,5 +1,6 @@
 """Types of the arrays X (n, F) ~ H (n, K) @ W (K, F), whose rows are samples, and sums and products of them."""
 
+import sys
 from array import array
 from collections import deque
 from typing import Any, TypeAlias
@@ -36,6 +37,21 @@ def times_vector(A: Array, v: Array) -> Array:
         return A @ v
 
 
+def times(values: Any, weights: Any) -> Any:
+    """Return arrays or tensors of values times weights; None stands for weights of one."""
+    return values if weights is None else weights * values
+
+
+def some_of(weights: Any, rows: Any) -> Any:
+    """Return the weights of some of the rows; None stands for weights of one."""
+    return None if weights is None else weights[rows]
+
+
+def weight_of(weights: Array | None, number: int) -> float:
+    """Return how many samples a number of them counts for; None stands for weights of one."""
+    return number if weights is None else float(weights.sum(dtype=np.float64))
+
+
 def dense(batch: Any) -> Array:
     """Return a batch as a C-contiguous array of floats; sparse data are densified by batches, never as a whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch
@@ -44,10 +60,16 @@ def dense(batch: Any) -> Array:
 
 
 def is_array_like(X: Any) -> bool:
-    """Return whether NumPy can take it as a whole; other objects are asked for one entry after the other, for hours."""
+    """Return whether NumPy can take it as a whole; other objects with a length are read entry by entry, for hours."""
     if isinstance(X, (list, tuple, deque, range)):
         kinds = {type(each): each for each in X}  # rows are alike: one of each kind tells
         return all(isinstance(each, NUMBERS) or is_array_like(each) for each in kinds.values())
     if scipy.sparse.issparse(X) or any(hasattr(X, name) for name in ARRAY_LIKE):
         return True
     return isinstance(X, (*NUMBERS, array, memoryview)) or not (hasattr(X, "__getitem__") or hasattr(X, "__len__"))
+
+
+def is_tensor(X: Any) -> bool:
+    """Return whether X is a tensor of PyTorch's; whoever has one has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)

@@ -147,7 +147,7 @@ def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
     recording = files.recording
     if as_json:
         facts = {"sound": str(recording.path), "samples": recording.samples, "rate": recording.rate}
-        facts |= {"channels": recording.channels, "written_as": files.kind.told, "parts": parts}
+        facts |= {"channels": recording.channels, "written_as": files.kind.precision, "parts": parts}
         print_json(facts)
         return
     table = Table("file", "components", "share of the energy")
@@ -156,4 +156,4 @@ def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
         table.add_row(part["file"], numbers, f"{100 * part['share_of_energy']:.1f} %")
     console.print(table)
     seconds = recording.samples / recording.rate
-    console.print(f"{counted(len(parts), 'part')} of {seconds:.1f} seconds as {files.kind.told}.", soft_wrap=True)
+    console.print(f"{counted(len(parts), 'part')} of {seconds:.1f} seconds as {files.kind.precision}.", soft_wrap=True)

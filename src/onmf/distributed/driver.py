@@ -1,4 +1,4 @@
-"""The driver of a fit in rounds: it hands out rows and states, and keeps the books."""
+"""The driver of a fit in rounds: it hands out rows and states, and records the progress."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from onmf.methods import Method
 from onmf.model.validation import DataError
 
 START = 3000  # samples that are learnt in sequence first
-MOST_SHARDS = 64  # if nobody says how many
+MOST_SHARDS = 64  # by default
 ARITY = 4  # of the tree by which what shards have found is summed
 
-Course = Iterator[tuple[Learned, Progress | None]]
+Steps = Iterator[tuple[Learned, Progress | None]]
 
 
 class Driver:
     """Learns from all partitions in rounds of up to ``shards`` shards.
 
-    As ``learner.run``: given a ``learned`` that stands somewhere in these partitions, it resumes there, bit for bit.
+    Given a ``learned`` with a position in these partitions, it resumes there, bit for bit, as ``learner.run`` does.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Driver:
         self.window = Window(self.cluster, partitions, reading, features, seed, most)
         self.skipped, self.tell = learned.skipped if learned else Skipped(), SkippedLog()
         self.phases = {"read": 0.0, "learn": 0.0, "merge": 0.0}
-        self.met = self.done is not None  # any samples, now or in an earlier run?
-        self.news = False  # anything skipped since the last time that something was handed out?
+        self.met = self.done is not None  # have there been any samples, now or in an earlier run?
+        self.news = False  # has anything been skipped since the last progress?
         self.total: int | None = None
 
-    def run(self) -> Course:
-        """Learn pass after pass; yield what was learnt after each round, and what to tell of it."""
+    def run(self) -> Steps:
+        """Learn pass after pass, and yield the model and the progress after each round."""
         done, last, n = self.done, self.reading.max_passes, self.window.partitions.n_samples
         first = done.passes if done else 1
         if n is not None:
@@ -76,7 +76,7 @@ class Driver:
         if self.news:
             yield replace(self.learned, skipped=self.skipped), None
 
-    def _pass(self) -> Course:
+    def _pass(self) -> Steps:
         while True:
             shards, rows = 1, START
             if self.learned is not None:
@@ -150,7 +150,7 @@ class Driver:
 
         result: RoundResult = self._tried(graph, cuts)
         seconds = time.perf_counter() - started
-        learning = min(max(result.ended - began, result.seconds), seconds)  # whatever the clocks of machines say
+        learning = min(max(result.ended - began, result.seconds), seconds)  # the clocks of machines may differ
         self.phases["learn"] += learning
         self.phases["merge"] += seconds - learning
         for fault in result.faults:
@@ -173,7 +173,7 @@ class Driver:
                 self.window.reopen(cuts)
 
     def _leave_out(self, error: Exception) -> None:
-        """Raise an error, or count what cannot be learnt from."""
+        """Raise an error, or count the rows that it is about as skipped."""
         if not self.reading.skip_bad:
             raise error
         self._skip(Skipped(1, (str(error),)))

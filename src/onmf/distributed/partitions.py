@@ -1,4 +1,4 @@
-"""Data in partitions, each of which is read where it is learnt from: those of Dask, and files."""
+"""Data in partitions of Dask or of files, each of which is read where it is learnt from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onmf.data.inputs import is_dask
 from onmf.data.registry import each_file
 from onmf.samples import weighted
 
-BYTES = 2**25  # of a partition of a file at most, if nobody says how many rows it shall have
+BYTES = 2**25  # of a partition of a file at most, by default
 SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards need some to share the work
 
 
@@ -66,7 +66,7 @@ class Partitions(ABC):
 
     @abstractmethod
     def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
-        """Return what a worker calls to read a partition, and the tasks whose values that is given."""
+        """Return a function that reads a partition on a worker, and the tasks whose values are its arguments."""
 
 
 class DaskData(Partitions):
@@ -192,10 +192,10 @@ class Files(Partitions):
 def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec | None = None) -> Partitions:
     """Return data in files as partitions that Dask's workers read themselves, for ``OnlineNMF.fit`` and ``transform``.
 
-    ``data`` is what ``onmf.data.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
-    source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range of
-    about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` is that of
-    ``open_source``. All workers must see the files under the same names.
+    ``data`` is a text or path for ``onmf.data.open_source``, such a source, or a folder or pattern of such files. Where
+    a source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range
+    of about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` has the
+    meaning that it has in ``open_source``. All workers must see the files under the same names.
     """
     if rows is not None:
         require_whole(1, rows=rows)
