@@ -1,7 +1,5 @@
 """Files that are replaced as a whole: a reader finds the old one or the new one, never half of either."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -1,7 +1,5 @@
 """Checks of settings, all worded alike, and the generators that a ``random_state`` stands for."""
 
-from __future__ import annotations
-
 import math
 import sys
 from numbers import Integral, Real

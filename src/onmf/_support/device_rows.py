@@ -1,7 +1,5 @@
 """Rows that stay on a device while batches of them are drawn: only their numbers move."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ class Resident:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, rows: Any) -> Resident:
+    def __getitem__(self, rows: Any) -> "Resident":
         return Resident(self.data, self.rows[rows], self.dtype)
 
     def host(self) -> Any:

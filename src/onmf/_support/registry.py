@@ -1,7 +1,5 @@
 """Classes that are looked up by their names: divergences, methods, coefficient solvers."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from abc import ABC
@@ -36,10 +34,10 @@ class Registered(ABC):
         if not name:
             return
         for key in (name, *aliases):
-            known = cls._classes.get(spelling(key), cls)
+            other = cls._classes.get(spelling(key), cls)
             # The same class again is a notebook cell run twice or a module reloaded: the newer one counts.
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                owner = f"{known.__module__}.{known.__qualname__}"
+            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+                owner = f"{other.__module__}.{other.__qualname__}"
                 raise ValueError(f"the {cls._kind} name {key!r} is taken by {owner}; choose another.")
         cls.name, cls.aliases = name, aliases
         cls._classes.update({spelling(key): cls for key in (name, *aliases)})
@@ -72,8 +70,8 @@ class Registered(ABC):
                 f"{cls._kind} is the class {meant.__name__}; write {meant.__name__}(), with its parameters."
             )
         if not isinstance(meant, str):
-            kinds, known = f"a name or a {cls.__name__}", ", ".join(cls.names())
-            raise TypeError(f"{cls._kind} must be {kinds}, not {type(meant).__name__}; the names are {known}.")
+            kinds, names = f"a name or a {cls.__name__}", ", ".join(cls.names())
+            raise TypeError(f"{cls._kind} must be {kinds}, not {type(meant).__name__}; the names are {names}.")
         name, colon, text = meant.partition(":")
         found = cls.find(name)
         if colon:

@@ -1,7 +1,5 @@
 """The log of samples that are skipped, and the names of rows that could not be read."""
 
-from __future__ import annotations
-
 import logging
 from typing import Self
 

@@ -5,8 +5,6 @@ bits. Kernels, BLAS and NumPy's larger loops let other Python threads run while 
 nothing breaks when a process forks or several threads learn at once.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +33,7 @@ _busy = 0  # those that have been given work
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _controller() -> "ThreadpoolController":
     from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
 
     return ThreadpoolController()

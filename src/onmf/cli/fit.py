@@ -101,13 +101,13 @@ def fit(
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, rewinds, path, out)
-    known = None if start is None else onmf.load(start)
+    previous = None if start is None else onmf.load(start)
     fixed_model = None if fixed is None else onmf.load(fixed)
-    model = onmf.OnlineNMF(**settings) if known is None else _continued(context, known, settings, rewinds)
-    _require_valid(model, known, fixed_model)
+    model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
+    _require_valid(model, previous, fixed_model)
     loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
-    begun = known.source_ if known is not None else _source_in(keep) if resume and keep is not None else None
+    begun = previous.source_ if previous is not None else _source_in(keep) if resume and keep is not None else None
     like = begun or (fixed_model and fixed_model.source_)
     order = shuffle_buffer, settings["shuffle"], settings["random_state"]
     if dask is None:
@@ -120,8 +120,8 @@ def fit(
         model.set_params(fixed=fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
-    elif known is not None:
-        errors.print(f"Continuing {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
+    elif previous is not None:
+        errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
     last: deque[onmf.Progress] = deque(maxlen=1)
     with ExitStack() as stack:
         if dask is not None:
@@ -130,7 +130,7 @@ def fit(
         show = stack.enter_context(watched(log_every, log_json, metrics, *files))
         model.set_params(callbacks=[show, last.append])
         try:
-            model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
+            model.fit(source, checkpoint=keep, resume=resume, resume_from=previous)
             _save(model, place)
         except KeyboardInterrupt:
             _save_interrupted(model, place, keep if rewinds else None)
@@ -174,25 +174,25 @@ def _checkpoint(
 
 
 def _continued(
-    context: typer.Context, known: onmf.OnlineNMF, settings: dict[str, Any], rewinds: bool
+    context: typer.Context, previous: onmf.OnlineNMF, settings: dict[str, Any], rewinds: bool
 ) -> onmf.OnlineNMF:
     """Return the model of ``--from`` with the settings that stand on the command line."""
     given = given_settings(context, settings)
     if "init" in given:
         fail("--init begins a dictionary, and the model of --from has one; leave out one of them.")
     once = {} if rewinds else {"max_passes": 1}  # whatever data the model was begun with
-    return known.set_params(**once | given)
+    return previous.set_params(**once | given)
 
 
-def _require_valid(model: onmf.OnlineNMF, known: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
+def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
     """Raise the error that ``fit`` would raise about the settings, before data are opened and anything is announced."""
     if fixed is not None:
         model.set_params(fixed=fixed.components_)  # the data may have its features in another order
     recipe = model._configured().recipe
-    if known is not None and fixed is None and known._learned is not None:
+    if previous is not None and fixed is None and previous._learned is not None:
         from onmf.learner import continued
 
-        continued(recipe, known._learned)
+        continued(recipe, previous._learned)
 
 
 # The data

@@ -162,7 +162,7 @@ class RowWriter:
     origin: sinks.Origin | None = None  # the model, for outputs that describe it
     first_fault: ValueError | None = field(default=None, init=False)
     unread: int = field(default=0, init=False)  # samples that the source could not read
-    gaps: int = field(default=0, init=False)  # rows of NaN
+    skipped: int = field(default=0, init=False)  # rows of NaN
 
     def write(
         self,
@@ -185,13 +185,13 @@ class RowWriter:
                         output = stack.enter_context(closing(self.kind(place, self._heading(named, found.dtype))))
                     with shielded():
                         output.write(found, rows if named else None)
-                        done, self.gaps = done + len(rows), self.gaps + int(np.isnan(found[:, 0]).sum())
-                    show(done_so_far(done, source.n_samples, started, skipped=self.gaps))
+                        done, self.skipped = done + len(rows), self.skipped + int(np.isnan(found[:, 0]).sum())
+                    show(done_so_far(done, source.n_samples, started, skipped=self.skipped))
             except KeyboardInterrupt:
                 if not (keeps and done):
                     raise
                 interrupted = True
-            if output is None or self.gaps == done:
+            if output is None or self.skipped == done:
                 fail(f"{self.data} has no sample that could be read. {self.first_fault or ''}".rstrip())
             if source.n_samples not in (None, done) and not (self.first_fault or interrupted):
                 fail(f"{self.data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
@@ -201,11 +201,11 @@ class RowWriter:
         if self.first_fault:
             lost = f", and {self.unread} could not be read" if named and self.unread else ""
             without = "without a picture" if self.pictures else "NaN"
-            tell_of_gaps(self.gaps, done, f"{without}{lost}; the first reason: {self.first_fault}")
+            tell_of_skipped(self.skipped, done, f"{without}{lost}; the first reason: {self.first_fault}")
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
             raise typer.Exit(130)
-        facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "gaps": self.gaps}
+        facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "skipped": self.skipped}
         return facts | {"unread": self.unread, "seconds": time.perf_counter() - started}
 
     def _heading(self, named: bool, dtype: Any) -> sinks.Heading:
@@ -217,14 +217,14 @@ class RowWriter:
         self.unread += isinstance(error, streams.SourceError)
 
 
-def tell_of_gaps(gaps: int, rows: int, how: str) -> None:
+def tell_of_skipped(skipped: int, rows: int, how: str) -> None:
     """Print how many rows have no result, and the reason."""
-    errors.print(f"onmf: {gaps} of the {counted(rows, 'row')} {is_or_are(gaps)} {how}")
+    errors.print(f"onmf: {skipped} of the {counted(rows, 'row')} {is_or_are(skipped)} {how}")
 
 
 def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
     """Print the facts as JSON, or a sentence; the first fact is the name of the results."""
-    rows = facts["samples"] - facts["gaps"] if pictures else facts["samples"]
+    rows = facts["samples"] - facts["skipped"] if pictures else facts["samples"]
     if as_json:
         print_json(facts)
     else:

@@ -139,14 +139,14 @@ class Watch:
     def __init__(self) -> None:
         self.began = self.reported = time.monotonic()
         self.last: onmf.Progress | None = None  # without its arrays, which would be kept longer
-        self.known = self.changes = 0  # samples at the last report
+        self.seen = self.changes = 0  # samples at the last report
         self.lock = threading.Lock()
 
     def __call__(self, progress: onmf.Progress) -> None:
         """Take the progress of a batch."""
         with self.lock:
             if self.last is None:  # a run that is resumed has not learnt its first samples now
-                self.known = progress.samples - progress.new if progress.new else 0
+                self.seen = progress.samples - progress.new if progress.new else 0
             self.changes += progress.drifted
             self.last = replace(progress, W=NOTHING, H=None)
 
@@ -156,9 +156,9 @@ class Watch:
             now, last = time.monotonic(), self.last
             if last is None:
                 return None
-            rate = (last.samples - self.known) / max(now - self.reported, 1e-9)
+            rate = (last.samples - self.seen) / max(now - self.reported, 1e-9)
             if report:
-                self.reported, self.known = now, last.samples
+                self.reported, self.seen = now, last.samples
             return {
                 "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 "samples": last.samples,

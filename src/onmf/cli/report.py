@@ -52,10 +52,10 @@ def report(
     with watch as show:
         started = time.perf_counter()
 
-        def told(samples: int, total: int | None) -> None:
+        def show_samples(samples: int, total: int | None) -> None:
             show(done_so_far(samples, total, started))
 
-        written = write_report(nmf, source, out, f"Report on {model.name}", data or "", told)
+        written = write_report(nmf, source, out, f"Report on {model.name}", data or "", show_samples)
     if as_json:
         print_json(_facts(written, out))
         return

@@ -72,9 +72,9 @@ def topics(
     coherence = None if found is None else found.coherence
     order = np.argsort(-shares, kind="stable").tolist()
     if as_json:
-        told = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
+        topics_found = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
         mean = {} if coherence is None else {"coherence": coherence.mean()}
-        print_json({"by": by, **mean, "topics": told})
+        print_json({"by": by, **mean, "topics": topics_found})
         return
     words = is_text(nmf.source_)
     console.print(_table(leading, shares, coherence, order, by, words))

@@ -21,7 +21,7 @@ from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
-from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_gaps, tell_of_rows
+from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
 from onmf.data import sinks
@@ -85,8 +85,8 @@ def transform(
         facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
     else:
         facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
-        if facts["gaps"] and not as_json:
-            tell_of_gaps(facts["gaps"], facts["samples"], "NaN; the workers' logs say why.")
+        if facts["skipped"] and not as_json:
+            tell_of_skipped(facts["skipped"], facts["samples"], "NaN; the workers' logs say why.")
     tell_of_rows(place, facts, facts["components"], as_json)
 
 
@@ -155,7 +155,7 @@ def _write_partitions(
     partitions = opened_for(nmf, data, "the model", partitioned)
     columns, dtype = tuple(nmf.get_feature_names_out()), nmf.components_.dtype
     unfinished = out.absolute().with_name(f".{out.name}.{os.getpid()}.unfinished")
-    started, samples, gaps = time.perf_counter(), 0, 0
+    started, samples, skipped = time.perf_counter(), 0, 0
     with running_on(address) as client, watch as show:
         from distributed import as_completed
 
@@ -170,13 +170,13 @@ def _write_partitions(
             for future in as_completed(futures):
                 with failing_machines(client):
                     rows, without = future.result()
-                samples, gaps = samples + rows, gaps + without
-                show(done_so_far(samples, partitions.n_samples, started, skipped=gaps, new=rows))
+                samples, skipped = samples + rows, skipped + without
+                show(done_so_far(samples, partitions.n_samples, started, skipped=skipped, new=rows))
             unfinished.rename(out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     seconds = time.perf_counter() - started
-    return {"samples": samples, "gaps": gaps, "unread": 0, "seconds": seconds, "components": len(columns)}
+    return {"samples": samples, "skipped": skipped, "unread": 0, "seconds": seconds, "components": len(columns)}
 
 
 @dataclass(frozen=True)

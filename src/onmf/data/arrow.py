@@ -1,7 +1,5 @@
 """Parquet, Feather and Arrow, in files, folders and streams: columns are features, read in blocks of rows (pyarrow)."""
 
-from __future__ import annotations
-
 import importlib.util
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Recordings as power spectrograms: every frame is one row of powers |STFT|^2 (soundfile)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The interface of sources of samples, and the helpers that they share."""
 
-from __future__ import annotations
-
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +59,7 @@ class Source(ABC):
     rows_in: Mapping[Path, int]  # the number of rows in each file, of a source that has several
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
-    spec: Spec | None = None  # how its features are made; open_source knows, and sets it
+    spec: "Spec | None" = None  # how its features are made; open_source knows, and sets it
 
     @abstractmethod
     def batches(
@@ -75,14 +73,14 @@ class Source(ABC):
         that ``seeks`` leaves out the ``first`` rows of the pass, whole batches of them; others get no ``first``.
         """
 
-    def around(self, first: int, last: int) -> tuple[Source, int] | None:
+    def around(self, first: int, last: int) -> "tuple[Source, int] | None":
         """Return a part of the source that has these rows, and the number of the first in it.
 
         The part is sent to another process. None: the source is opened anew there.
         """
         return None
 
-    def of_files(self, names: Sequence[str]) -> Source:
+    def of_files(self, names: Sequence[str]) -> "Source":
         """Return the samples of these files alone, in this order; only a source that has ``files`` is asked."""
         some = copy(self)
         some.files = {name: (self.files or {})[name] for name in names}

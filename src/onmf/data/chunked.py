@@ -1,7 +1,5 @@
 """Chunked arrays on disk, read by slices of rows: Zarr and HDF5."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

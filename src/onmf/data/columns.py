@@ -1,7 +1,5 @@
 """The options of tables: the columns that are features, the one that names the rows and the one that weighs them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -123,7 +121,7 @@ class Features:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, number: int, names: Iterable[Any] | None) -> Features:
+    def of(cls, number: int, names: Iterable[Any] | None) -> "Features":
         """Return features with names of whatever type as texts."""
         return cls(number, None if names is None else tuple(map(str, names)))
 

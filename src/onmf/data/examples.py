@@ -1,7 +1,5 @@
 """Data that everybody has: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
 
-from __future__ import annotations
-
 import ast
 import sysconfig
 from collections.abc import Iterator
@@ -45,7 +43,7 @@ class Planted:
     noise: str
 
     @classmethod
-    def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> Planted:
+    def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> "Planted":
         """Draw W with entries from the shifted half-normal distribution."""
         if noise not in NOISES:
             raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")

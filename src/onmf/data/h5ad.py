@@ -5,8 +5,6 @@ plain arrays, as other programs expect them (scanpy and scVelo pick columns by t
 components are in ``uns``.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import math
@@ -298,10 +296,10 @@ def _by_gene(origin: Origin | None, names: Any) -> Array | None:
     if origin.features is None or list(origin.features) == genes:
         return origin.W.T
     places = {name: place for place, name in enumerate(origin.features)}
-    known = [place for place, gene in enumerate(genes) if gene in places]
+    there = [place for place, gene in enumerate(genes) if gene in places]
     found = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
-    found[known] = origin.W.T[[places[genes[place]] for place in known]]
-    return found if known else None
+    found[there] = origin.W.T[[places[genes[place]] for place in there]]
+    return found if there else None
 
 
 def _write(group: Any, name: str, value: Any, shape: tuple[int, int] | None = None) -> Any:

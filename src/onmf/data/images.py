@@ -1,7 +1,5 @@
 """Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +46,7 @@ class ImageFiles(Source):
 
         with reading(path, "as a picture"), Image.open(path) as picture:
             same = _eight_bits(picture, path).convert(self.mode)
-            self.size = self.size or same.size  # known only now: one that breaks off has none to give
+            self.size = self.size or same.size  # settled only now: a picture that breaks off has no size
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
 
 

@@ -1,7 +1,5 @@
 """Sources made of Python objects: arrays, sparse matrices, and iterables of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """Turn the X of users into arrays, matrices and data frames; anything else raises an error with the cure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

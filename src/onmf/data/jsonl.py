@@ -1,7 +1,5 @@
 """JSON lines, one object per sample: fields of numbers are features, or a field of text is counted by its words."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

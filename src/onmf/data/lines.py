@@ -1,7 +1,5 @@
 """Samples that stand in one line of text each: how tables, JSON lines and texts are read from files and pipes."""
 
-from __future__ import annotations
-
 import csv
 import json
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Arrays in files: .npy, of which only the rows in use are read, and .npz (scipy sparse); .npy also from pipes."""
 
-from __future__ import annotations
-
 import io
 import math
 import mmap

@@ -1,7 +1,5 @@
 """Standard input, FIFOs and other devices, read once from front to back: their lines, bytes, and format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -21,7 +19,7 @@ from onmf.data.columns import is_number, spelt
 
 log = logging.getLogger("onmf")
 
-KEPT = "surrogateescape"  # how Python keeps bytes that are not UTF-8: as lone surrogates, from which they can be told
+KEPT = "surrogateescape"  # how Python keeps bytes that are not UTF-8: as lone surrogates, which can be found again
 CURE = "convert the data to UTF-8, with iconv for example"
 OF_16_BITS = (b"\xff\xfe".decode(errors=KEPT), b"\xfe\xff".decode(errors=KEPT))
 LINES = 3  # to tell a format by: perhaps one of names, and two of samples

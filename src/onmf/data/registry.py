@@ -3,8 +3,6 @@
 Each scheme registers itself in its own file.
 """
 
-from __future__ import annotations
-
 import csv
 import glob
 import importlib.util
@@ -31,7 +29,7 @@ MEANT: dict[type, str] = {
     list: "texts between commas, on one line",
 }
 
-_registry: dict[str, Scheme] = {}
+_registry: "dict[str, Scheme]" = {}
 
 
 @dataclass(frozen=True)
@@ -228,11 +226,11 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
     if not path or ("=" not in tail and "." in tail):
         path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
     name, colon, rest = path.partition(":")
-    known = {scheme.name: scheme for scheme in schemes()}
-    if not (rest if colon and name in known else path):
+    by_name = {scheme.name: scheme for scheme in schemes()}
+    if not (rest if colon and name in by_name else path):
         raise SourceError(f"{text!r} names no file; give a file or folder of samples.")
-    if colon and name in known and not Path(path).exists():
-        scheme, path = known[name], rest
+    if colon and name in by_name and not Path(path).exists():
+        scheme, path = by_name[name], rest
     else:
         scheme = _by_suffix(path)
     options = {}
@@ -256,12 +254,12 @@ def _by_suffix(path: str) -> Scheme:
     for scheme in schemes():
         if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
             return scheme
-    known = ", ".join(f"{scheme.name}:" for scheme in schemes())
+    names = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
     if colon and not Path(path).exists():
-        raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {known} as in csv:table.txt.")
+        raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
     what = "is a directory" if Path(path).is_dir() else "does not tell its format by its suffix"
-    raise SourceError(f"{path} {what}; put a scheme before it, one of {known} as in csv:{path}.")
+    raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")
 
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:

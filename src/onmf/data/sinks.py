@@ -1,7 +1,5 @@
 """Sinks for coefficients or samples, written row by row; each registers itself in the file of its format."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Output(ABC):
 
     # Whether it holds the samples too: then it may take the place of their file, and takes coefficients alone.
     adds_to_data: ClassVar[bool] = False
-    _kinds: ClassVar[dict[str, type[Output]]] = {}
+    _kinds: ClassVar[dict[str, "type[Output]"]] = {}
 
     def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

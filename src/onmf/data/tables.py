@@ -1,7 +1,5 @@
 """Tables of numbers in text, .csv and .tsv: read in blocks of lines, also from a pipe, and written line by line."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import re
@@ -25,8 +23,8 @@ from onmf.data.sinks import Heading, Lines
 
 log = logging.getLogger("onmf")
 
-OPEN_QUOTE = "has a quoted text that goes on in the next line; write the table without line breaks in its texts"
-LENGTHS_DIFFER = "a line is shorter or longer than the others, or goes on in the next"
+OPEN_QUOTE = "has a quoted text that continues in the next line; write the table without line breaks in its texts"
+LENGTHS_DIFFER = "a line is shorter or longer than the others, or continues in the next"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
@@ -147,7 +145,7 @@ class Table(LineRows):
         return np.array([fields[self.index] for fields in rows], dtype=object)
 
     def _name(self, line: str) -> str | None:
-        """Return the name of a bad row; None where it cannot be told.
+        """Return the name of a bad row; None where its line does not tell it.
 
         With too few or too many values, a name that comes first is still known, unless it is where the line breaks off.
         """

@@ -4,8 +4,6 @@ A vocabulary is learnt in a first pass, which counts words in bounded memory. Ha
 cannot be read twice must, but has no words to show.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter
@@ -297,9 +295,9 @@ def documents(
     source = Documents(corpus, counted)
     source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
-    known |= {"ngrams": ngrams, "tfidf": tfidf}
-    source.chosen = {name: value for name, value in known.items() if value is not None}
+    settled = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    settled |= {"ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in settled.items() if value is not None}
     return source
 
 

@@ -1,7 +1,5 @@
 """Tools that make a source from another: shuffled, repeated, cut off, scaled, or read ahead in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -99,9 +97,9 @@ def take(source: Source, n: int) -> Source:
             if left <= 0:
                 return
 
-    known = None if source.n_samples is None else min(n, source.n_samples)
+    number = None if source.n_samples is None else min(n, source.n_samples)
     # Without files: those that the first n rows come from change when files are added.
-    return Derived(source, batches, partial(take, n=n), n_samples=known, any_order=False, seeks=False, files=None)
+    return Derived(source, batches, partial(take, n=n), n_samples=number, any_order=False, seeks=False, files=None)
 
 
 def scale(source: Source, factor: float) -> Source:
