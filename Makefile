@@ -5,7 +5,7 @@ JOBS ?= 2
 
 SIZE ?= full
 
-.PHONY: demo house test coverage check format lowest docs dist bench soak referee clean
+.PHONY: demo house test quick coverage check format lowest docs dist bench soak referee clean
 .DELETE_ON_ERROR:
 
 demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topics.png, demo-sound.png
@@ -13,6 +13,9 @@ demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topic
 
 test: .venv/dev.done  ## all tests
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+quick: .venv/dev.done  ## one case of every quick test, in less than a minute: before each commit
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --quick
 
 coverage: .venv/dev.done  ## the same with the coverage of src/, 95 % at least; the kernels once more as plain Python, for theirs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --cov --cov-report= --cov-fail-under=0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 # Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
@@ -29,6 +30,26 @@ from onmf.divergences import find
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="one case of every test that tests/slow.txt does not name")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``make quick``: the first case of a test; of tests of methods and divergences, the first of each of them."""
+    if not config.getoption("--quick"):
+        return
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        name, _, case = item.nodeid.removeprefix("tests/").partition("[")
+        each = case.partition("-")[0] if name.startswith(("test_methods.py", "test_divergences.py")) else ""
+        if name not in slow:
+            first.setdefault(f"{name}[{each}", item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(first.values())])
+    items[:] = first.values()
+
 
 F = 12  # features of the registry's examples (Mahalanobis carries a matrix of this size)
 

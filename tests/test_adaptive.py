@@ -305,8 +305,14 @@ def test_partial_fit_over_the_batches_is_fit_to_the_bit_in_every_phase(
         assert_same_bits(whole, streamed(model_of(divergence=divergence), X[:n].copy(), 25))
 
 
-@every_phase
-@pytest.mark.parametrize("settings", [{}, {"divergence": "huber"}, {"reservoir": 20}], ids=str)
+@pytest.mark.parametrize(
+    ("phase", "settings"),
+    [
+        *((phase, {}) for phase in PHASES),
+        ("after the race", {"divergence": "huber"}),
+        ("frozen", {"reservoir": 20}),
+    ],
+)
 def test_models_saved_and_runs_cut_short_in_any_phase_go_on_to_the_bit(
     phase: str, settings: dict[str, Any], rng: np.random.Generator, tmp_path: Path
 ) -> None:

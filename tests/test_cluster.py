@@ -121,7 +121,7 @@ class Slow:
         self.__name__, self.real = name, getattr(worker, name)
 
     def __call__(self, *arguments: Any) -> Any:
-        time.sleep(0.2 * (os.getpid() % 2) + 0.02)
+        time.sleep(0.05 * (os.getpid() % 2) + 0.01)
         return self.real(*arguments)
 
 
@@ -137,15 +137,14 @@ def test_the_number_of_workers_and_slow_ones_do_not_change_a_bit(
     monkeypatch.setattr(worker, "learn", Slow("learn"))
     require_same_learning(quick().fit(data), expected)
     monkeypatch.undo()
-    for workers in (1, 4):
-        with cluster(workers, processes=False) as here:
-            require_same_learning(quick().fit(data), expected)
-            assert len(here.nthreads()) == workers
+    with cluster(3, processes=False) as here:
+        require_same_learning(quick().fit(data), expected)
+        assert len(here.nthreads()) == 3
 
 
 @pytest.mark.parametrize(
     ("failures", "phases"),
-    [(3, PHASES), (0, ("facts", "learn", "finish"))],
+    [(3, PHASES), (0, ("facts", "finish"))],
     ids=["in every phase", "beyond what the scheduler bears"],
 )
 def test_workers_that_are_killed_do_not_change_a_bit(
@@ -294,7 +293,7 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         for partitions in (12, 120):
             data = da.map_blocks(block, chunks=((500,) * partitions, (300,)), dtype=float, meta=np.empty((0, 0)))
-            model = OnlineNMF(5, divergence=Mine(), method=Own(tau=20), random_state=0, shards=8).fit(data)
+            model = OnlineNMF(2, divergence=Mine(), method=Own(tau=40), random_state=0, shards=8).fit(data)
             assert type(model.divergence_) is Mine
             assert type(model.method_) is Own
             found.append((peak(), *client.run(peak).values()))
@@ -464,10 +463,9 @@ def client_of_one(processes: Client) -> Client:
 def test_the_only_worker_may_be_killed(
     data: Any, expected: OnlineNMF, client_of_one: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("read", "learn"):
-        monkeypatch.setattr(worker, name, Deadly(name, tmp_path))
+    monkeypatch.setattr(worker, "learn", Deadly("learn", tmp_path))
     require_same_learning(quick().fit(data), expected)
-    assert {path.name for path in tmp_path.iterdir()} == {"read-0", "learn-0"}
+    assert {path.name for path in tmp_path.iterdir()} == {"learn-0"}
 
 
 def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(

@@ -15,17 +15,17 @@ import polars as pl
 import pytest
 import scipy.sparse
 import sklearn.decomposition
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.divergences import Huber, Separable
 from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate, Wang
-from tests.conftest import F, require_scikit_learns_check
+from tests.conftest import F, require_scikit_learns_check, spread
 from tests.small import data, quick, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -38,8 +38,16 @@ def batch(divergence: str = "kl", **settings: Any) -> BatchNMF:
 both = pytest.mark.parametrize("make", [quick, batch])
 
 
-@parametrize_with_checks(
-    [OnlineNMF(), quick("l2", small("paper", tau=3)), quick("huber"), batch()]  # other methods: test_methods.py
+# All of them for the two defaults, half for others, which are of their own kind; other methods: test_methods.py.
+CHECKS = [list(estimator_checks_generator(each)) for each in (OnlineNMF(), batch())]
+OTHERS = [list(estimator_checks_generator(each)) for each in (quick("l2", small("paper", tau=3)), quick("huber"))]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [pair for checks in CHECKS for pair in checks]
+    + [checks[place] for checks, place in spread(OTHERS, range(len(OTHERS[0])), 2)],
+    ids=lambda part: type(part).__name__ if isinstance(part, BaseEstimator) else part.func.__name__,
 )
 def test_scikit_learns_checks_pass(estimator, check):
     require_scikit_learns_check(estimator, check)

@@ -51,20 +51,7 @@ def test_scaling_the_data_scales_the_coefficients_only(divergence, method, rng):
         np.testing.assert_allclose(scaled.history_["loss"], factor * model.history_["loss"], rtol=1e-6, atol=0)
 
 
-@every_pair
-def test_learning_lowers_the_loss_and_stays_in_the_sets(divergence, method, rng):
-    X = data(150, rng)
-    train, held_out = X[:120], X[120:]
-    before = start(divergence, init="uniform").fit(train)
-    given = small("canonical", step=Canonical(a=5.0, b=200)) if method == "canonical" else method
-    model = quick(divergence, given, init="uniform", max_passes=3).fit(train)
-    assert model.loss(held_out) < before.loss(held_out)
-    assert DictionarySet().contains(model.components_)
-    assert (model.transform(held_out) >= 0).all()
-
-
-@both_methods
-@pytest.mark.parametrize("name", ["kl", "squared_l2", "huber:15"])
+@pytest.mark.parametrize(("name", "method"), [("kl", "auto"), ("huber:15", "auto"), ("squared_l2", "paper")])
 def test_stationarity_falls_along_a_run(name, method, rng):
     planted = Planted.draw(30, 4, NOISE_OF[name.partition(":")[0]], rng)
     X = planted.sample(300, rng).V

@@ -28,10 +28,10 @@ from reproduction.trial import Trial
 # Sizes at which a run takes seconds; a process of its own is told the same.
 TINY = """
 from reproduction import contest, faces, sensitivity, synthetic, topics
-synthetic.Synthetic.SIZES["small"] = (400, 20, 12, 12)
+synthetic.Synthetic.SIZES["small"] = (400, 16, 6, 10)
 synthetic.NAMES = {name: synthetic.NAMES[name] for name in ("is", "squared_l2", "huber")}
 sensitivity.Sensitivity.SIZES["small"] = (100, 6, 3, 6)
-topics.SIZES["small"] = (80, 200, 200, 10)
+topics.SIZES["small"] = (80, 200, 100, 10)
 faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6, 1
 contest.MOST_ITERATIONS = 30
 """
@@ -129,7 +129,7 @@ def test_sensitivity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(topics.SIZES, "small", (200, 400, 500, 10))
+    monkeypatch.setitem(topics.SIZES, "small", (200, 400, 300, 10))
     out = tmp_path / "run"
     invoke("topics", "--stand-in", "--initialisations", 1, "--out", out)
     name = "stand-in-standard-library-docstrings"

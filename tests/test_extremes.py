@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets, load, save
 from onmf.divergences import Divergence, Huber
-from tests.conftest import F
+from tests.conftest import F, covering
 from tests.learning import DIVERGENCES as SERVED
 from tests.learning import METHODS, quick, usual
 
@@ -85,7 +84,7 @@ def test_no_call_of_a_model_gives_anything_but_finite_numbers(divergence: Diverg
                 assert not hasattr(each, "components_")
                 continue
             require_finite_attributes(each)
-            for scale in SCALES[dtype]:
+            for scale in SCALES[dtype] if each is model else SCALES[dtype][::2]:
                 ask(each, scaled(scale, dtype, 2))
         for scale in SCALES[dtype] if hasattr(model, "components_") else ():
             answer(lambda model=model, scale=scale: model.partial_fit(scaled(scale, dtype, 5)).components_)
@@ -97,7 +96,7 @@ def test_no_call_of_a_model_gives_anything_but_finite_numbers(divergence: Diverg
 @pytest.mark.parametrize("name", METHODS)
 def test_what_a_method_learns_is_finite_and_can_be_read_again(name: str, tmp_path: Path) -> None:
     divergence = usual(name)
-    for form, rescale, first in product((np.asarray, scipy.sparse.csr_matrix), ("mean", "none"), (1e-300, 1.0, 1e300)):
+    for form, rescale, first in covering((np.asarray, scipy.sparse.csr_matrix), ("mean", "none"), (1e-300, 1.0, 1e300)):
         model = quick(name, divergence, scale=rescale, reservoir=5, transform_max_iter=5)
         for scale in (first, 1e-300, 1.0, 1e300):
             X = form(scaled(scale, float, 20))

@@ -19,7 +19,7 @@ from tests.conftest import DISTINCT, F, LogCosh, example_id, require_same_learni
 from tests.learning import METHODS, PAIRS, K, assert_same_bits, data, mixed, quick
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-N = 40
+N = 60
 WEIGHING = [name for name in METHODS if name not in ("lefevre", "guan", "wang", "canonical")]
 ONLINE = [(name, label, d) for name, label, d in PAIRS if name in WEIGHING and d.weighs_entries]
 every_pair = pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from onmf.insight.convergence import LossCurve
 from onmf.insight.features import frame_seconds, labelled_axis, names_of, numeric_axis
 from onmf.insight.noise import assumed_power
 from onmf.insight.plots.drawing import COLOURS, HEAT, look
+from tests.conftest import spread
 
 PNG = b"\x89PNG\r\n\x1a\n"
 N, F = 240, 144  # 12 x 12 pixels
@@ -94,11 +95,9 @@ def words(ax: Any) -> list[str]:
     return [text.get_text() for text in ax.texts]
 
 
-@FEW_AND_MANY
-@every_picture
-def test_every_picture_is_drawn_on_the_axes_given_and_on_new_ones(
-    draw: Callable[[int, Any], Any], K: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("name", "K"), [("components as pictures", 100), *spread(PICTURES, [5, 100], 2)])
+def test_every_picture_is_drawn_on_the_axes_given_and_on_new_ones(name: str, K: int, tmp_path: Path) -> None:
+    draw = PICTURES[name]
     figure = plots.new_figure(4, 3)
     other, given = figure.subplots(1, 2)
     assert draw(K, given) is given

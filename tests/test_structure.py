@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -44,3 +45,11 @@ def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(
         for name in implemented(kind) & implemented(base)
     }
     assert not overridden
+
+
+def test_the_tests_that_are_called_slow_exist() -> None:
+    """``make quick`` leaves out what tests/slow.txt names."""
+    folder = Path(__file__).parent
+    for line in (folder / "slow.txt").read_text().split():
+        file, _, name = line.partition("::")
+        assert f"def {name}(" in (folder / file).read_text(), f"tests/slow.txt names {line}, which is gone"

@@ -70,15 +70,14 @@ def planted(name: str, n: int, F: int, K: int, seed: int) -> Array:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-@pytest.mark.parametrize("seed", range(2))
-def test_planted_noise_is_recognised_from_a_hundred_samples_in_any_units(name: str, seed: int) -> None:
-    for K, unit in ((3, 1.0), (10, 1e-6), (6, 1e6)):
-        found = suggest_divergence(unit * planted(name, 100, 30, K, seed))
+def test_planted_noise_is_recognised_from_a_hundred_samples_in_any_units(name: str) -> None:
+    for seed, (K, unit) in enumerate([(3, 1.0), (10, 1e-6), (6, 1e6)]):
+        found = suggest_divergence(unit * planted(name, 100, 30, K, seed % 2))
         assert found.divergence == PLANTED[name][0], f"rank {K}, unit {unit}: {found}"
         assert found.decided
 
 
-@pytest.mark.parametrize("name", ["poisson", "gamma", "gaussian", "laplace", "gaussian and 2 % outliers"])
+@pytest.mark.parametrize("name", ["poisson", "gaussian and 2 % outliers"])
 def test_planted_noise_is_recognised_in_a_sample_of_thousands(name: str) -> None:
     found = suggest_divergence(planted(name, 4000, 300, 5, 0))
     assert found.divergence == PLANTED[name][0]
@@ -160,7 +159,7 @@ def test_what_does_not_tell_gets_the_safe_default_and_says_why(X: Any, why: str)
         found.plot()
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", list(PLANTED)[::2])
 def test_planted_noise_is_recognised_with_half_of_the_entries_unknown(name: str) -> None:
     X = planted(name, 300, 50, 3, 0)
     gone = np.random.default_rng(1).random(X.shape) < 0.5

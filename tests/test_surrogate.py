@@ -17,9 +17,8 @@ from onmf.methods import Surrogate, coupled, quadratics, surrogate
 from onmf.methods.quadratics import Floor
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
-from tests.conftest import mahalanobis
+from tests.conftest import DISTINCT, example_id, mahalanobis
 from tests.learning import (
-    DIVERGENCES,
     F,
     K,
     LogCosh,
@@ -203,14 +202,14 @@ def test_long_coupled_sweeps_end_at_the_minimum(
 
 # The diagonal model, where full statistics would take too much memory
 
-FULL = [pytest.param(d, id=label) for label, d in DIVERGENCES if not (d.metric is not None or d.curvature_per_sample)]
+FULL = [d for d in (*DISTINCT, LogCosh()) if not (d.metric is not None or d.curvature_per_sample)]
 
 
-@pytest.mark.parametrize("divergence", FULL)
+@pytest.mark.parametrize("divergence", FULL, ids=lambda each: example_id(each) or "logcosh")
 def test_beyond_the_memory_allowed_diagonals_do_nearly_as_well(divergence: Divergence) -> None:
     ratios = []
     for seed in range(3):  # any one pair may end in different valleys
-        X, held_out = parted((600, 200), np.random.default_rng(seed), noise=20.0)
+        X, held_out = parted((400, 100), np.random.default_rng(seed), noise=20.0)
         full, diagonal = (quick(Surrogate(max_memory=m), divergence).fit(X) for m in (2**30, 0))
         assert {"A", "a", "S"} & set(memory(full)) == {"A"}
         assert {"A", "a", "S"} & set(memory(diagonal)) == {"a", "S"}
@@ -273,16 +272,17 @@ def test_huber_withstands_outliers() -> None:
 # Units of components
 
 
-@pytest.mark.parametrize("max_memory", [0, 2**30], ids=["diagonals", "matrices"])
-@pytest.mark.parametrize("name", ["kl", "is", "squared_l2", "huber:0.5"])
+@pytest.mark.parametrize(
+    ("name", "max_memory"), [("kl", 0), ("kl", 2**30), ("is", 2**30), ("squared_l2", 0), ("huber:0.5", 0)]
+)
 def test_units_of_components_out_of_use_stay_in_range(name: str, max_memory: float, rng: np.random.Generator) -> None:
     """Each time a component is forgotten and found again its unit grows; in single precision that may not go on."""
     W = rng.gamma(0.5, 1.0, (2, F))
     model = quick(Surrogate(tau=5, forgetting=0.5, max_memory=max_memory), name, n_components=6)
-    for turn in range(40):
-        H = rng.gamma(0.5, 1.0, (100, 2))
+    for turn in range(30):
+        H = rng.gamma(0.5, 1.0, (60, 2))
         H[:, turn // 5 % 2] = 0
-        X = (H @ W * rng.gamma(20.0, 0.05, (100, F)) + 1e-3).astype(np.float32)
+        X = (H @ W * rng.gamma(20.0, 0.05, (60, F)) + 1e-3).astype(np.float32)
         model.partial_fit(X)
         assert (np.abs(np.log2(memory(model)["unit"])) <= 17).all()
     assert_sound(model, X)
