@@ -7,9 +7,10 @@ import signal
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from typing import Any
 
 # Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
@@ -168,13 +169,50 @@ def require_same_learning(one: OnlineNMF, other: OnlineNMF) -> None:
         np.testing.assert_array_equal(value, theirs.divergence.parameters()[name])
 
 
+def covering(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Few combinations of one value per axis in which any two values of two axes meet, found greedily."""
+    values = [list(axis) for axis in axes]
+    rows = list(product(*(range(len(axis)) for axis in values)))
+    left = {pair for row in rows for pair in combinations(enumerate(row), 2)}
+    chosen = []
+    while left:
+        chosen.append(max(rows, key=lambda row: sum(pair in left for pair in combinations(enumerate(row), 2))))
+        left.difference_update(combinations(enumerate(chosen[-1]), 2))
+    return [tuple(axis[place] for axis, place in zip(values, row, strict=True)) for row in sorted(chosen)]
+
+
+def spread(rows: Iterable[Any], columns: Iterable[Any], step: int) -> list[tuple[Any, Any]]:
+    """Each row with every ``step``-th column, the next row one column further, so that columns take turns, too."""
+    columns = list(columns)
+    return [
+        (row, column)
+        for r, row in enumerate(rows)
+        for c, column in enumerate(columns)
+        if (r + c) % step == 0 or len(columns) < step
+    ]
+
+
 every_divergence = pytest.mark.parametrize("divergence", examples(), ids=example_id)
+# For what sees values and slopes alone, as solvers and models do: no special case under two names, and no parameter
+# next to a limit, where a formula may lose digits; tests/test_divergences.py has all of them.
+DISTINCT = [
+    each for each in examples() if divergences.get(each) == each and not example_id(each).endswith(":1.00000001")
+]
+every_distinct_divergence = pytest.mark.parametrize("divergence", DISTINCT, ids=example_id)
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator seeded by the test's own name: tests do not change each other's numbers."""
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _same_folder() -> Iterator[None]:
+    """A test that changes the working directory changes it back; processes that later tests start depend on it."""
+    before = os.getcwd()
+    yield
+    assert os.getcwd() == before
 
 
 # The command line

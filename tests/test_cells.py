@@ -24,6 +24,7 @@ from onmf._support.version import __version__
 from onmf.cli import main as cli
 from onmf.data import SourceError, examples, open_source
 from onmf.data.h5ad import H5ad
+from tests.conftest import spread
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -196,7 +197,7 @@ def test_a_model_without_names_goes_by_the_order_of_the_genes_and_one_of_other_f
 KILLED = """
 import os, resource, signal, sys
 import onmf.cli.main as cli
-import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels  # once
+import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels.gram  # once
 from onmf.persistence import file
 from onmf.data import h5ad
 
@@ -371,8 +372,10 @@ def test_simulated_cells_are_made_by_their_programmes() -> None:
     assert all(raised[k, many.genes.index(gene)] > 2 for k in range(3) for gene in many.markers[k][:1])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
-@pytest.mark.parametrize("out", ["h.csv", "h.tsv", "h.jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "out"),
+    spread([np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix], ["h.csv", "h.tsv", "h.jsonl"], 3),
+)
 def test_tables_of_coefficients_have_the_names_of_the_cells(place: Path, kind: Any, out: str) -> None:
     adata = cells()
     adata.X = kind(adata.X if isinstance(adata.X, np.ndarray) else adata.X.toarray())

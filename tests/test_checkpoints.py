@@ -32,7 +32,7 @@ from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
 from onmf.methods.schedules import Growing
 from onmf.persistence.file import ModelFileError
 
-from .conftest import LogCosh, Soft, require_same_learning
+from .conftest import LogCosh, Soft, require_same_learning, spread
 
 X = np.random.default_rng(0).gamma(2.0, 1.0, (90, 3)) @ np.random.default_rng(1).random((3, 8))
 SPARSE = scipy.sparse.csr_matrix(X * (np.quantile(X, 0.9) < X))
@@ -98,8 +98,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # Going on
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("batches", [1, 5, 14])
+@pytest.mark.parametrize(("case", "batches"), [(case, 5) for case in CASES] + spread(CASES, [1, 14], 2))
 def test_a_run_that_goes_on_ends_with_the_same_bits(case: str, batches: int, tmp_path: Path) -> None:
     options, data = CASES[case]
     settings, path = SETTINGS | options, tmp_path / "run"

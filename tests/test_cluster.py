@@ -37,7 +37,7 @@ PHASES = ("read", "facts", "start", "state", "exchange", "learn", "merge", "fini
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
     get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels"]
+        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels.gram"]
     )
 USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
 
@@ -356,8 +356,10 @@ def test_onmf_fit_and_transform_run_on_the_cluster_that_is_named(
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
 
 
-def test_bad_rows_are_nan_in_what_workers_write(folder: Path, client: Client, run_main: Run) -> None:
-    os.chdir(folder)
+def test_bad_rows_are_nan_in_what_workers_write(
+    folder: Path, client: Client, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     address = client.scheduler.address  # type: ignore[union-attr]
     np.save("bad.npy", spoilt())
     onmf.save(quick(max_passes=1).fit(X), "m")
@@ -373,8 +375,10 @@ def test_bad_rows_are_nan_in_what_workers_write(folder: Path, client: Client, ru
     assert np.flatnonzero(np.isnan(zarr.open("h.zarr")[:, 0])).tolist() == [1801, 1900, 7000]
 
 
-def test_a_loss_of_your_own_is_sent_to_the_workers(folder: Path, client: Client, run_main: Run) -> None:
-    os.chdir(folder)
+def test_a_loss_of_your_own_is_sent_to_the_workers(
+    folder: Path, client: Client, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     Path("my_losses.py").write_text(
         "from dataclasses import dataclass\n"
         "from onmf.divergences import Separable\n"
@@ -391,8 +395,10 @@ def test_a_loss_of_your_own_is_sent_to_the_workers(folder: Path, client: Client,
     assert (status, out[:2]) == (0, "m:"), err
 
 
-def test_a_cluster_of_this_machine_is_started_for_the_command(folder: Path, run_main: Run) -> None:
-    os.chdir(folder)
+def test_a_cluster_of_this_machine_is_started_for_the_command(
+    folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     with dask.config.set({"distributed.worker.daemon": True} | FORKED):
         status, out, err = run_main("fit", "x.npy", "-k", K, "--seed", 0, "--dask", "local", "--out", "m")
     assert (status, out[:2]) == (0, "m:"), err

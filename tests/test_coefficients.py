@@ -27,22 +27,23 @@ from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, S
 from onmf.methods import Paper
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
-from tests.conftest import F, LogCosh, every_divergence, example_id, examples
+from tests.conftest import DISTINCT, F, LogCosh, every_distinct_divergence, example_id, examples
 
 LOW, HIGH = 1e-8, 1e8
-DELTA_TOL = 1e-3
+DELTA_TOL = 1e-2
 
 
 def every(divergences: Iterable[Divergence]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("divergence", list(divergences), ids=example_id)
 
 
-every_certified_divergence = every(d for d in examples() if d.smooth_unless_exact)
-every_convex_certified_divergence = every(d for d in examples() if d.smooth_unless_exact and d.convex)
-every_divergence_with_zeros = every(d for d in examples() if d.domain.x.closed)
+every_divergence = every_distinct_divergence
+every_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact)
+every_convex_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact and d.convex)
+every_divergence_with_zeros = every(d for d in DISTINCT if d.domain.x.closed)
 
 
-def problem(rng: np.random.Generator, n: int = 4, K: int = 4, zeros: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def problem(rng: np.random.Generator, n: int = 3, K: int = 4, zeros: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Samples of unit mean, not quite of the dictionary, some of whose components they do not use."""
     W = 1 - rng.random((K, F))
     H = rng.gamma(1, 1, (n, K)) * (rng.random((n, K)) < 0.7)
@@ -263,8 +264,8 @@ def bound_by_hand(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.nd
 def test_converged_samples_satisfy_the_documented_bound(
     divergence: Divergence, l2: float, rng: np.random.Generator
 ) -> None:
-    X, W = problem_for(divergence, rng, n=6)
-    for tol, max_iter in [(1e-1, 3), (1e-2, 20), (1e-3, 100), (1e-5, 20_000)]:
+    X, W = problem_for(divergence, rng, n=4)
+    for tol, max_iter in [(1e-1, 3), (1e-2, 20), (1e-4, 2000)]:
         solver = solver_of(divergence, tol=tol, max_iter=max_iter)
         found = solver.solve(Problem(divergence, X, W, penalty=Penalty(l2)))
         assert (found.iterations <= max_iter).all()
@@ -280,7 +281,7 @@ def test_converged_samples_of_a_convex_divergence_are_within_the_tolerance_of_th
     divergence: Divergence, tol: float, rng: np.random.Generator
 ) -> None:
     solver = solver_of(divergence, tol=tol)
-    X, W = problem_for(divergence, rng, n=8)
+    X, W = problem_for(divergence, rng, n=5)
     found = solver.solve(Problem(divergence, X, W))
     certified = 0
     for x, h, converged in zip(X, found.H, found.converged, strict=True):
@@ -289,7 +290,7 @@ def test_converged_samples_of_a_convex_divergence_are_within_the_tolerance_of_th
         if converged and reachable:
             certified += 1
             assert objective(divergence, x, W, h) - best <= tol * twice_too_large(divergence, x)
-    assert certified >= 5
+    assert certified >= 3
 
 
 @every_divergence
@@ -351,7 +352,7 @@ def test_a_start_outside_the_box_is_brought_in(divergence: Divergence, rng: np.r
     assert Box().contains(found.H)
 
 
-@every(d for d in examples() if d.convex or not d.domain.y.closed)  # for beta > 2 a fit of zero is a critical point
+@every(d for d in DISTINCT if d.convex or not d.domain.y.closed)  # for beta > 2 a fit of zero is a critical point
 def test_a_start_at_the_lower_bound_leads_to_the_solution(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     solver = solver_of(divergence, tol=1e-3)
@@ -400,7 +401,7 @@ def test_single_precision_stays_single(divergence: Divergence, rng: np.random.Ge
 
 @every_divergence
 def test_single_precision_converges_at_the_default_tolerances(divergence: Divergence, rng: np.random.Generator) -> None:
-    X, W = problem_for(divergence, rng, n=20)
+    X, W = problem_for(divergence, rng, n=12)
     solver = Paper(solver="paper", tol=1e-4, max_iter=5000).coefficients(divergence)  # those of transform
     single = solver.solve(Problem(divergence, X.astype(np.float32), W.astype(np.float32)))
     double = solver.solve(Problem(divergence, X, W))

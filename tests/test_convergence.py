@@ -9,7 +9,7 @@ from onmf import OnlineNMF
 from onmf.methods import Adaptive, Canonical, Paper
 from onmf.methods.steps import Step
 
-MARKS = [int(100 * 10 ** (third / 3)) for third in range(9)]  # nearly three decades of samples
+MARKS = [int(100 * 10 ** (third / 3)) for third in range(8)]  # more than two decades of samples
 STEPS = [Canonical(a=10, b=400), Adaptive(b=400, race=200)]
 CONSTANT = Canonical(a=0.1, b=400, power=1e-9, any_power=True)
 

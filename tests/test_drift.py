@@ -46,16 +46,16 @@ def alarms(divergence: str, batches: Iterator[Any] | list[Any], **settings: Any)
 @pytest.mark.parametrize("divergence", ["kl", "is", "huber"])
 def test_no_alarm_while_nothing_changes_whatever_the_batches(divergence: str) -> None:
     sizes = [30] * 25 + [6] * 8 + [300] * 2 + [30] * 8
-    for seed in range(20):
+    for seed in range(6):
         law = Law(divergence, seed)
         assert alarms(divergence, [law.draw(n) for n in sizes]) == []
 
 
 @pytest.mark.parametrize("kind", ["normal", "lognormal", "pareto"])
 def test_false_alarms_are_rare_in_long_streams(kind: str) -> None:
-    """20 streams of 1,000 batches, whose losses have light tails or heavy ones."""
+    """10 streams of 1,000 batches, whose losses have light tails or heavy ones."""
     found = 0
-    for seed in range(20):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         drift, sizes = Drift(), rng.choice([10, 30, 300], 1000)
         for n in sizes.tolist():
@@ -81,7 +81,7 @@ def test_false_alarms_are_rare_in_long_streams(kind: str) -> None:
     ],
 )
 def test_a_planted_change_is_found_within_some_batches_and_told_once(divergence: str, change: str) -> None:
-    for seed in range(3):
+    for seed in range(2):
         law, other = Law(divergence, seed), Law(divergence, seed + 100)
         before = [law.draw(50) for _ in range(60)]
         after = [other.draw(50) if change == "components" else 4 * law.draw(50) for _ in range(12)]
@@ -157,33 +157,31 @@ def test_what_was_seen_of_a_change_is_kept_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["surrogate", "sparse_surrogate", "em"])
 @pytest.mark.parametrize("features", ["the same", "other"])
 def test_forgetting_helps_after_a_change_and_costs_little_before(method: str, features: str) -> None:
-    """In every seed: right after a change, and later; to features that were in use before, and to others.
+    """Right after a change, and later; to features that were in use before, and to others.
 
     After 8,000 samples the surrogate does as well as a model that has seen nothing else.
     """
-    for seed in range(2):
-        law = Law("kl", seed)
-        other = Law("kl", seed + 100, slice(0, 30) if features == "the same" else slice(30, 60))
+    law, other = Law("kl", 0), Law("kl", 100, slice(0, 30) if features == "the same" else slice(30, 60))
+    rng = np.random.default_rng(0)
 
-        rng = np.random.default_rng(seed)
+    def draw(law: Law, n: int) -> Any:
+        if method == "surrogate":
+            return law.draw(n)
+        H = rng.dirichlet(np.full(COMPONENTS, 0.2), n)
+        return scipy.sparse.csr_matrix(rng.poisson(10 * H @ (law.W / law.W.sum(axis=1, keepdims=True))) * 1.0)
 
-        def draw(law: Law, n: int, rng: np.random.Generator = rng) -> Any:
-            if method == "surrogate":
-                return law.draw(n)
-            H = rng.dirichlet(np.full(COMPONENTS, 0.2), n)
-            return scipy.sparse.csr_matrix(rng.poisson(10 * H @ (law.W / law.W.sum(axis=1, keepdims=True))) * 1.0)
-
-        before, after, later = draw(law, 20_000), draw(other, 2_000), draw(other, 6_000)
-        held_out = draw(law, 300), draw(other, 300)
-        losses = []
-        for forgetting in (0.0, 0.9):
-            model = model_of("kl", method=f"{method}:forgetting={forgetting}").partial_fit(before)
-            row = [model.loss(held_out[0])]
-            row += [model.partial_fit(X).loss(held_out[1]) for X in (after, later)]
-            losses.append(row)
+    before, after, later = draw(law, 10_000), draw(other, 2_000), draw(other, 6_000)
+    held_out = draw(law, 300), draw(other, 300)
+    losses = []
+    for forgetting in (0.0, 0.9):
+        model = model_of("kl", method=f"{method}:forgetting={forgetting}").partial_fit(before)
+        row = [model.loss(held_out[0])]
+        row += [model.partial_fit(X).loss(held_out[1]) for X in (after, later)]
+        losses.append(row)
+    ratio = np.divide(*losses[::-1])
+    assert ratio[0] < 1.01
+    assert ratio[1] < 1.0
+    assert ratio[2] < (1.0 if features == "the same" else 0.9)
+    if method == "surrogate":
         fresh = model_of("kl", method=method).partial_fit(after).partial_fit(later).loss(held_out[1])
-        ratio = np.divide(*losses[::-1])
-        assert ratio[0] < 1.01
-        assert ratio[1] < 1.0
-        assert ratio[2] < (1.0 if features == "the same" else 0.9)
-        assert method != "surrogate" or losses[1][2] < 1.01 * fresh
+        assert losses[1][2] < 1.01 * fresh

@@ -91,15 +91,20 @@ def zipf_topics(topics: int, vocabulary: int, rng: np.random.Generator) -> np.nd
     return W / W.sum(axis=1, keepdims=True)
 
 
+RARE = (600, 10), (200, 20)  # texts and topics: words that are rare and very rare
+
+
 @pytest.mark.parametrize(
-    ("method", "name"),
+    ("method", "name", "n", "topics"),
     [
-        *(("auto", name) for name in ("kl", "hellinger", "alpha:2", "squared_l2")),
-        *(("sparse_surrogate", name) for name in ("kl", "hellinger", "alpha:2")),
-        ("surrogate", "kl"),
+        *(("auto", "kl", *size) for size in RARE),
+        ("auto", "hellinger", *RARE[0]),
+        ("auto", "alpha:2", *RARE[1]),
+        ("auto", "squared_l2", *RARE[0]),
+        *(("sparse_surrogate", name, *RARE[1]) for name in ("kl", "hellinger", "alpha:2")),
+        ("surrogate", "kl", *RARE[0]),
     ],
 )
-@pytest.mark.parametrize(("n", "topics"), [(600, 10), (200, 20)], ids=["rare", "very rare"])
 def test_passes_over_counts_of_rare_words_do_not_raise_the_held_out_loss(
     method: str, name: str, n: int, topics: int, rng: np.random.Generator
 ) -> None:

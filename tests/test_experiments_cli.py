@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -38,6 +37,7 @@ contest.MOST_ITERATIONS = 30
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
 NAMES, PANELS = synthetic.NAMES, charts.panels
+ROOT = Path(__file__).parents[1]
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 
@@ -177,15 +177,16 @@ def test_faces_of_yale(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
     command = [sys.executable, "-c", TINY_PROGRAM, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
-    parts = tmp_path / "killed" / "parts"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    parts, said = tmp_path / "killed" / "parts", tmp_path / "said"
+    with said.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     deadline = time.monotonic() + 300
-    while not list(parts.glob("*.json")) and time.monotonic() < deadline:
+    while not list(parts.glob("*.json")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     done = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.json")}
-    assert 1 <= len(done) < 3
+    assert 1 <= len(done) < 3, said.read_text()
     assert not (tmp_path / "killed" / "report.html").exists()
 
     invoke("synthetic", *OURS, "--out", tmp_path / "killed")

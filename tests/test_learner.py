@@ -83,8 +83,8 @@ def test_a_copy_of_a_state_is_aligned_and_has_a_memory_of_its_own(layout: Any, r
 def test_a_misaligned_state_learns_to_the_same_bits(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    method, X = small(name, tau=20), mixed(60, rng.gamma(1.0, 1.0, (K, 501)), rng) / 4
-    start = begun(method, divergence, rng.random((K, 501)) + 0.1)
+    method, X = small(name, tau=20), mixed(60, rng.gamma(1.0, 1.0, (K, 101)), rng) / 4
+    start = begun(method, divergence, rng.random((K, 101)) + 0.1)
     state = learnt(method, divergence, start, X[:40]).state
     kept = {key: misaligned(array) for key, array in state.memory.items()}
     odd = State(misaligned(state.W), state.C, state.samples, state.clock, state.steps, kept)
@@ -144,13 +144,13 @@ def test_how_a_stream_is_cut_hardly_matters(
     method: str, name: str, draw: Callable[..., np.ndarray], rng: np.random.Generator
 ) -> None:
     W = rng.gamma(0.3, 1.0, (5, 40))
-    first, X, held_out = (draw(n, W, rng) for n in (200, 4000, 300))
+    first, X, held_out = (draw(n, W, rng) for n in (200, 2000, 300))
     if method == "em":
         first, X, held_out = (scipy.sparse.csr_matrix(V) for V in (first, X, held_out))
     losses = []
-    for size in (4000, 100, 7):
+    for size in (2000, 100, 7):
         model = streamed(quick(method, name, n_components=5).partial_fit(first), X, size)
-        assert model.n_samples_seen_ == 4200
+        assert model.n_samples_seen_ == 2200
         losses.append(model.loss(held_out))
     assert max(losses) <= 1.05 * min(losses)
 
@@ -446,15 +446,15 @@ def test_a_reservoir_helps_em_with_an_ordered_stream() -> None:
 def test_batches_with_a_reservoir_are_fit_to_the_bit_also_across_a_file(
     method: str, divergence: Divergence | str, sparse: bool, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    X = sparse_counts(300, rng)
+    X = sparse_counts(140, rng)
     V = scipy.sparse.csr_matrix(X) if sparse else X
-    whole = quick(method, divergence, reservoir=50, batch_size=64, shuffle=False).fit(V)
-    pieces = streamed(quick(method, divergence, reservoir=50), V[:128], 64)
+    whole = quick(method, divergence, reservoir=25, batch_size=32, shuffle=False).fit(V)
+    pieces = streamed(quick(method, divergence, reservoir=25), V[:64], 32)
     save(pieces, tmp_path / "m")
     loaded = load(tmp_path / "m")
-    for model in (streamed(pieces, V[128:], 64), streamed(loaded, V[128:], 64)):
+    for model in (streamed(pieces, V[64:], 32), streamed(loaded, V[64:], 32)):
         assert_same_bits(model, whole)
-    np.testing.assert_array_equal(whole.history_["samples"], [64, 128, 192, 256, 300])
+    np.testing.assert_array_equal(whole.history_["samples"], [32, 64, 96, 128, 140])
 
 
 @both_kinds
@@ -519,7 +519,6 @@ def test_old_data_weigh_as_documented_after_forgetting(name: str, f: float, rng:
     [
         (Surrogate(tau=30), "kl", 2),
         (Surrogate(tau=30), "squared_l2", 2),
-        (Surrogate(tau=30), "is", 2),
         (EM(tau=100), "kl", 10),
     ],
     ids=lambda value: value.name if isinstance(value, Method) else None,
@@ -659,7 +658,7 @@ def test_ten_times_the_samples_take_no_more_memory(name: str, density: float, rn
     gc.freeze()  # all that lives already, of which a session has much, is looked through once
     tracemalloc.start()
     try:
-        for number in range(30):
+        for number in range(20):
             gc.collect()  # garbage from before is not part of a peak
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
@@ -672,6 +671,6 @@ def test_ten_times_the_samples_take_no_more_memory(name: str, density: float, rn
         gc.unfreeze()
     assert model.method_.name == name
     assert len(set(sizes)) == 1
-    samples = 27 * 100 * 400 * density * 8
+    samples = 17 * 100 * 400 * density * 8
     assert held[-1] - held[2] < samples / 10
-    assert max(peaks[15:]) < 1.5 * max(peaks[1:15])  # not twice as much for twice the samples
+    assert max(peaks[10:]) < 1.5 * max(peaks[1:10])  # not twice as much for twice the samples

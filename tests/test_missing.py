@@ -15,11 +15,11 @@ from onmf.data import Batches
 from onmf.divergences import Divergence
 from onmf.persistence import file
 from onmf.persistence.file import ModelFileError
-from tests.conftest import F, LogCosh, example_id, examples, require_same_learning
+from tests.conftest import DISTINCT, F, LogCosh, example_id, require_same_learning, spread
 from tests.learning import METHODS, PAIRS, K, assert_same_bits, data, mixed, quick
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-N = 60
+N = 40
 WEIGHING = [name for name in METHODS if name not in ("lefevre", "guan", "wang", "canonical")]
 ONLINE = [(name, label, d) for name, label, d in PAIRS if name in WEIGHING and d.weighs_entries]
 every_pair = pytest.mark.parametrize(
@@ -27,7 +27,7 @@ every_pair = pytest.mark.parametrize(
 )
 every_weighed = pytest.mark.parametrize(
     "divergence",
-    [divergence for divergence in (*examples(), LogCosh()) if divergence.weighs_entries],
+    [divergence for divergence in (*DISTINCT, LogCosh()) if divergence.weighs_entries],
     ids=lambda divergence: example_id(divergence) or "logcosh",
 )
 USUAL = [
@@ -218,8 +218,10 @@ def test_fixed_components_stay_beside_those_that_are_learnt_from_samples_with_mi
         np.testing.assert_allclose(sparse.components_, W, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("divergence", ["squared_l2", "kl", "huber:0.1", "is", "l1", "l2"])
-@pytest.mark.parametrize("method", ["auto", "paper"])
+@pytest.mark.parametrize(
+    ("method", "divergence"),
+    spread(["auto", "paper"], ["squared_l2", "kl", "huber:0.1", "is", "l1", "l2"], 2),
+)
 def test_coefficients_on_the_simplex_are_found_from_what_is_there(
     method: str, divergence: str, rng: np.random.Generator
 ) -> None:
@@ -359,7 +361,7 @@ def test_methods_that_need_whole_samples_say_so(method: str, divergence: str, rn
 
 def test_mahalanobis_and_a_reservoir_need_whole_samples(rng: np.random.Generator) -> None:
     X = with_nan(data(N, rng), missing_at(rng))
-    mahalanobis = next(each for each in examples() if each.name == "mahalanobis")
+    mahalanobis = next(each for each in DISTINCT if each.name == "mahalanobis")
     for fit in (quick("auto", mahalanobis, missing="nan").fit, batch(mahalanobis, missing="nan").fit):
         with pytest.raises(ValueError, match="all features of a sample together"):
             fit(X)

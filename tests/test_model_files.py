@@ -35,7 +35,7 @@ from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
 
-from .conftest import F, LogCosh, Soft, example_id, examples, require_same_learning
+from .conftest import DISTINCT, F, LogCosh, Soft, example_id, examples, require_same_learning
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 DATA = np.random.default_rng(0).gamma(2.0, 1.0, (40, F))
@@ -45,10 +45,10 @@ QUICK = {"paper": Paper(max_iter=5), "wang": Wang(eta=0.01, max_iter=20)}
 
 
 def served() -> Iterator[Any]:
-    """Every registered method with every divergence that it serves."""
+    """Every method with every divergence that it serves, of the surrogate half, which the default is on these data."""
     for name in methods.names():
         method = QUICK.get(name, methods.get(name))
-        for divergence in examples():
+        for divergence in examples() if name == "auto" else DISTINCT[:: 2 if name == "surrogate" else 1]:
             if not isinstance(method, methods.Method) or method.why_not(divergence) is None:
                 yield pytest.param(method, divergence, id=f"{name}-{example_id(divergence)}")
 
@@ -97,7 +97,7 @@ def require_same_future(loaded: OnlineNMF, model: OnlineNMF, X: Any = MORE) -> N
 def test_a_loaded_model_is_and_becomes_what_the_saved_one_does(
     tmp_path: Path, method: methods.Choice, divergence: Divergence
 ) -> None:
-    model = fitted(divergence, method=method, max_passes=2)
+    model = fitted(divergence, method=method)
     loaded = round_trip(model, tmp_path)
     assert plain(loaded) | {"divergence": None} == plain(model) | {"divergence": None}
     require_same_future(loaded, model)
@@ -980,7 +980,7 @@ def is_small(model: OnlineNMF) -> bool:
     return max(getattr(model.method_, "max_iter", None) or 0, model.transform_max_iter) < 10**4
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_facts_changed_at_random_are_refused_or_make_a_usable_model(
     parts: Parts, matrix_parts: Parts, paper_parts: Parts, data: st.DataObject

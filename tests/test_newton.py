@@ -7,16 +7,16 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
-from onmf.coefficients.losses import scales
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, scales
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
 from onmf.samples import Samples
-from tests.conftest import F, LogCosh, example_id, examples
+from tests.conftest import DISTINCT, F, LogCosh, example_id, examples, spread
 
 EVERY = [*examples(), LogCosh()]
-SMOOTH = [d for d in EVERY if not isinstance(d, L1)]  # Newton's model of l1 is a smoothed one; see test_l1.py
+# Newton's model of l1 is a smoothed one; see test_l1.py.
+SMOOTH = [d for d in (*DISTINCT, LogCosh()) if not isinstance(d, L1)]
 K = 4
 
 
@@ -25,6 +25,14 @@ def problem(rng: np.random.Generator, n: int = 5) -> tuple[np.ndarray, np.ndarra
     H = rng.gamma(1.0, 1.0, (n, K)) * (rng.random((n, K)) < 0.7) + 0.01
     X = H @ W * rng.gamma(20, 1 / 20, (n, F))
     return X / X.mean(), W
+
+
+SETTINGS = {
+    "plain": (Box(), 0.0),
+    "l2": (Box(), 0.2),
+    "lower bound": (Box(0.1, 1e8), 0.0),
+    "box and l2": (Box(0.1, 0.6), 0.2),
+}
 
 
 def objective(divergence: Divergence, x: np.ndarray, W: np.ndarray, h: np.ndarray, l2: float) -> float:
@@ -49,11 +57,12 @@ def scipys(divergence: Divergence, x: np.ndarray, W: np.ndarray, start: np.ndarr
 
 
 @pytest.mark.parametrize(
-    ("box", "l2"),
-    [(Box(), 0.0), (Box(), 0.2), (Box(0.1, 1e8), 0.0), (Box(0.1, 0.6), 0.2)],
-    ids=["plain", "l2", "lower bound", "box and l2"],
+    ("divergence", "box", "l2"),
+    [
+        pytest.param(divergence, *SETTINGS[setting], id=f"{example_id(divergence)}-{setting}")
+        for divergence, setting in spread(SMOOTH, SETTINGS, 2)
+    ],
 )
-@pytest.mark.parametrize("divergence", SMOOTH, ids=example_id)
 def test_newton_is_as_good_as_scipy_from_a_cold_and_from_a_warm_start(
     divergence: Divergence, box: Box, l2: float, rng: np.random.Generator
 ) -> None:
@@ -94,9 +103,9 @@ def test_a_samples_quadratic_models_do_not_depend_on_its_batch(
     X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
     Y = rng.gamma(2.0, 0.5, (len(X), K)) @ W
     Y[::2] = X[::2]
-    for model in (divergence.model, divergence.newton_model):
-        together = model(X, Y)
-        alone = [model(X[i : i + 1], Y[i : i + 1]) for i in range(len(X))]
+    for newton in (False, True):
+        together = divergence.model(np, X, Y, newton)
+        alone = [divergence.model(np, X[i : i + 1], Y[i : i + 1], newton) for i in range(len(X))]
         for part, parts in zip(together, zip(*alone, strict=True), strict=True):
             np.testing.assert_allclose(np.vstack(parts), part, rtol=1e-12, atol=1e-14)
 
@@ -120,7 +129,7 @@ def test_least_squares_in_a_box_are_scipys(divergence: Divergence, rng: np.rando
 def test_l2_with_an_l2_penalty_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np.random.Generator) -> None:
     X, _ = problem(rng)
     Y = X * (1 + 1e-7 * rng.normal(size=X.shape))
-    slope, weight = L2().newton_model(X, Y)
+    slope, weight = L2().model(np, X, Y, newton=True)
     np.testing.assert_allclose(slope, L2().grad(X, Y))
     np.testing.assert_allclose(np.linalg.norm(slope, axis=1), 1.0)
     assert np.isfinite(weight).all()

@@ -358,6 +358,7 @@ def test_numbers_through_a_pipe_are_learnt_as_numbers_or_refused(tmp_path: Path)
     refused = run("-")
     assert refused.returncode == 2
     assert refused.stderr.startswith("onmf: standard input does not hold texts; write csv:- to read it")
+    assert (refused.stdout, refused.stderr.count("\n")) == ("", 1)  # an error of the process is one sentence
     assert not (tmp_path / "m").exists()
     assert run("csv:/dev/stdin").returncode == 0
     expected = onmf.OnlineNMF(2, random_state=0, batch_size=10, shuffle=False).fit(X)

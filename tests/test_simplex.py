@@ -16,7 +16,7 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli.main import app
 from onmf.coefficients import InteriorPoint, Newton
-from onmf.coefficients.kernels import directions_on_simplex, least_squares_on_simplex
+from onmf.coefficients.kernels.simplex import directions_on_simplex, least_squares_on_simplex
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.model.penalty import Penalty
@@ -115,7 +115,7 @@ def test_a_hessian_that_is_not_positive_definite_still_gives_a_way_down(rng: np.
 def test_every_solver_that_serves_the_simplex_comes_to_the_same_minimum(
     divergence: Divergence, dtype: type, rng: np.random.Generator
 ) -> None:
-    X, _, W = mixtures(12, rng, K=4, noise=20.0)
+    X, _, W = mixtures(6, rng, K=4, noise=20.0)
     X, W = X.astype(dtype), (W + 0.02).astype(dtype)
     problem = Problem(divergence, X, W, Simplex())
     best = coefficients.precise(divergence).stopping(1e-5, 200).solve(problem)
@@ -195,7 +195,7 @@ def test_solvers_whose_steps_leave_the_simplex_say_so(name: str, rng: np.random.
 
 @able_pairs
 def test_every_method_that_can_learns_shares(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
-    X, _, _ = mixtures(300, rng)
+    X, _, _ = mixtures(150, rng)
     model = quick(name, divergence, **SHARES, batch_size=40).fit(X)
     H = model.transform(X)
     assert Simplex().contains(H)
@@ -212,7 +212,7 @@ def test_every_method_that_can_learns_shares(name: str, divergence: Divergence, 
 def test_data_in_other_units_give_the_same_shares_and_a_dictionary_in_these_units(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    X, _, _ = mixtures(120, rng)
+    X, _, _ = mixtures(80, rng)
     kinds = divergence, divergence.in_units(1 / 1024)
     one, other = (
         quick(name, kind, **SHARES, batch_size=40).fit(c * X) for kind, c in zip(kinds, (1.0, 1024.0), strict=True)

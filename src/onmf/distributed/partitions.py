@@ -19,7 +19,7 @@ from onmf._support.checks import require_whole
 from onmf.data import Source, SourceError, Spec, open_source
 from onmf.data.base import read_from, stacked
 from onmf.data.inputs import is_dask
-from onmf.data.opening import each_file
+from onmf.data.registry import each_file
 from onmf.samples import weighted
 
 BYTES = 2**25  # of a partition of a file at most, by default

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
-from onmf.divergences.power import deformed_log
-from onmf.divergences.separable import Separable
+from onmf.divergences.alpha import KullbackLeibler, deformed_log
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
 POSITIVE = Interval(closed=False)
 NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
@@ -54,7 +52,7 @@ class Beta(Separable, name="beta"):
         return cases.get(self.beta, self) if type(self) is Beta else self
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """y^beta phi_beta(x/y), in the form of ``power`` that keeps its digits, without powers of a ratio."""
+        """y^beta phi_beta(x/y), in the form of ``alpha`` that keeps its digits, without powers of a ratio."""
         beta = self.beta
         if beta < 0.5:
             u = x / y

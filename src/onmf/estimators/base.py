@@ -13,14 +13,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_tensor
 from onmf._support.checks import require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of, require_same_features
 from onmf.device.choose_device import device_of
-from onmf.device.tensors import as_array, is_tensor, require_samples
+from onmf.device.tensors import as_array, require_samples
 from onmf.divergences import Divergence
 from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_tensor
 from onmf.coefficients import precise
-from onmf.coefficients.losses import slopes
-from onmf.coefficients.problem import Problem
-from onmf.device.tensors import as_array, is_tensor
+from onmf.coefficients.problem import Problem, slopes
+from onmf.device.tensors import as_array
 from onmf.estimators.messages import warn_raised, warn_unsolved
 from onmf.learner import Fitted, Learned
 from onmf.learner.initialise import require_weighs_entries

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
+from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
@@ -22,7 +23,7 @@ from onmf.data.in_memory import is_stream
 from onmf.data.inputs import likeness
 from onmf.data.pipes import ended_by_interrupts
 from onmf.device.choose_device import device_of
-from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
+from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute

@@ -19,9 +19,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, dense
 
 __all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
 
@@ -82,8 +81,7 @@ class Coherence:
 
     def add(self, counts: Any) -> None:
         """Count documents, one per row of a sparse or dense matrix."""
-        some = counts[:, self.words]
-        there = np.asarray((some.toarray() if scipy.sparse.issparse(some) else some) > 0, dtype=np.float64)
+        there = np.asarray(dense(counts[:, self.words]) > 0, dtype=np.float64)
         for meet, places in zip(self._meet, self._places, strict=True):
             meet += there[:, places].T @ there[:, places]
         self.documents += len(there)

@@ -10,8 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients import CoefficientSolver
-from onmf.coefficients.losses import adapted
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, adapted
 from onmf.divergences import Divergence
 from onmf.methods import Method, exchange
 from onmf.methods.reservoir import NEW_SHARE, Reservoir
@@ -62,9 +61,7 @@ class HostEngine:
             filled = np.flatnonzero(X.sum(axis=1) != 0)
             if len(filled) < len(X):
                 self.filled, X = filled, X[filled]
-        if X.sample_weight is not None:
-            X = Samples(X.matrix, X.entry_weight, X.sample_weight.astype(state.W.dtype, copy=False), X.absent)
-        self.X, self.state = X, state.copy(method.layout)
+        self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
         self.solver = method.coefficients(divergence, X.masked).within(box)
         self.penalty = method.penalty(state.penalties)

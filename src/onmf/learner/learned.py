@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask, times
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.data import Spec
 from onmf.data.columns import Features
@@ -48,7 +48,7 @@ class Usage:
     def of(cls, H: Array, W: Array, weights: Array | None = None) -> Usage:
         """Of samples that all count by their weights alone; one of which nothing is fitted does not count."""
         H, counts = H.astype(np.float64, copy=False), H.any(axis=1).astype(np.float64)
-        return cls((counts if weights is None else counts * weights) @ proportions(H, W))
+        return cls(times(counts, weights) @ proportions(H, W))
 
     def and_then(self, batch: Usage, before: int, n: int, horizon: float = np.inf) -> Usage:
         """With a batch of n samples that comes after so many; after ``horizon`` samples the past weighs 1/e."""

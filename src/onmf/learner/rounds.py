@@ -129,8 +129,7 @@ def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     learned, method = start.learned, start.learned.method
     X, _, _ = inside(learned, as_begun(learned, batch[: exchange.taking_part(len(learned.state.W))]))
     X = X[np.flatnonzero(X.sum(axis=1) != 0)]
-    counts = None if X.sample_weight is None else X.sample_weight.astype(learned.state.W.dtype, copy=False)
-    X = Samples(X.matrix, X.entry_weight, counts, X.absent)
+    X = X.with_sample_weights_in(learned.state.W.dtype)
     with threads.taken_from_blas(), faults_of_batch(None):
         begun = learned.state.copy(method.layout)
         state = exchange.exchanged(method, learned.inside, begun, X, start.recipe.H)

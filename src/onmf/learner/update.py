@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, weight_of
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
@@ -170,7 +170,7 @@ def _learnt_on_device(
         some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified().astype(learned.state.W.dtype)
         internal, _ = units.inside(some, learned.divergence, rows)
         to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
-    weight = len(samples) if weights is None else float(weights.sum(dtype=np.float64))
+    weight = weight_of(weights, len(samples))
     covered = Coverage.of(batch) if learned.masked else None
     raised, zeros = int(engine.samples.raised), samples.rows.zeros
     news = News(len(samples), result.loss, weight, Usage(engine.usage), raised, zeros, covered)
@@ -191,10 +191,7 @@ def as_begun(learned: Learned, batch: Samples) -> Samples:
             "this model was begun on data without missing values or weights of entries; begin a new model with them, "
             "from its first batch on."
         )
-    if batch.masked or not learned.masked:
-        return batch
-    X = batch.densified()
-    return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
+    return batch.as_masked() if learned.masked else batch
 
 
 def require_finite(finite: bool, loss: float, rows: Any) -> None:

@@ -38,7 +38,7 @@ class Auto(Choice, name="auto"):
         self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
     ) -> Method:
         few = FEW_ON_DEVICE if on_device else FEW_ENTRIES
-        if divergence.alpha_order is None or batch.masked or batch.density >= few:
+        if divergence.alpha_order is None or not batch.mostly_zeros(few):
             return self._made(Surrogate).chosen(divergence, K, batch, n_samples)
         if on_device:  # where there is no sparse surrogate
             return self._made(EM)

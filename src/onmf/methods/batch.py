@@ -22,9 +22,8 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
-from onmf.coefficients.losses import losses, multiplicative_parts
 from onmf.coefficients.multiplicative import penalised_factor
-from onmf.coefficients.problem import Problem, component_sums
+from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
 from onmf.methods.penalised import resized
@@ -332,7 +331,7 @@ class StoredUpdates(Updates):
 
     def _by_kernel(self, problem: Problem, H: Array) -> tuple[Array, Array, Array, None]:
         """The coefficients after one step, the fits before it and (x / y)^alpha after it."""
-        from onmf.coefficients.kernels import multiplicative_iteration
+        from onmf.coefficients.kernels.multiplicative import multiplicative_iteration
 
         X, (n, K) = self.X.matrix, H.shape
         new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
@@ -353,7 +352,7 @@ class StoredUpdates(Updates):
 
     def _gathered(self, entries: Array, H: Array) -> Array:
         """E'H (F, K) of a sparse matrix E with these ``entries``."""
-        from onmf.coefficients.kernels import gather
+        from onmf.coefficients.kernels.multiplicative import gather
 
         sums = np.empty((self.columns.shape[0], H.shape[1]), dtype=H.dtype)
         features = threads.by_work(len(sums), self.columns.nnz / len(sums) * H.shape[1], 1e5)

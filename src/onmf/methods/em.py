@@ -32,7 +32,7 @@ from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_a
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
-from onmf.samples import FEW_ENTRIES, Samples
+from onmf.samples import Samples
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
@@ -137,7 +137,7 @@ class EM(Accumulating, name="em"):
 
     def stored(self, divergence: Divergence, batch: Samples) -> Samples:
         """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
-        return batch if batch.sparse or batch.masked or batch.density >= FEW_ENTRIES else batch.sparsified()
+        return batch.sparsified() if not batch.sparse and batch.mostly_zeros() else batch
 
     def visits(self, clock: float) -> int:
         """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
@@ -151,7 +151,7 @@ class EM(Accumulating, name="em"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.coefficients.kernels import accumulate
+        from onmf.coefficients.kernels.multiplicative import accumulate
 
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.counted(H), ratios(problem, Y)
@@ -181,7 +181,7 @@ class EM(Accumulating, name="em"):
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
-        from onmf.coefficients.kernels import divide
+        from onmf.coefficients.kernels.multiplicative import divide
 
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.losses import model
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, model
 from onmf.divergences import Divergence
 from onmf.methods.base import Method
 from onmf.model.penalty import Penalties

@@ -67,7 +67,7 @@ class Guan(Method, name="guan"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """The oldest samples give way; then the steps and their average."""
-        from onmf.coefficients.kernels import averaged_steps
+        from onmf.coefficients.kernels.dictionary import averaged_steps
 
         n = len(H)
         memory = {

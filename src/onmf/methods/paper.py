@@ -83,7 +83,7 @@ class Paper(Method, name="paper"):
             for other in Step.names():
                 if name in Step.find(other).constant_names():
                     raise ValueError(f"{name} is a constant of step={other}; write paper:step={other},{name}=...")
-        cls.require_fixed(constants, known)
+        cls.require_known(constants, known)
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
         return cls(**own | {"step": replace(step, **more)})

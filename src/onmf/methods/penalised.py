@@ -92,7 +92,7 @@ def swept(
 
     Also the pull and the stiffness of the weights that are at their bound of 1, per component, in units of V.
     """
-    from onmf.coefficients.kernels import packed_product, sweep
+    from onmf.coefficients.kernels.dictionary import packed_product, sweep
 
     K, shared = len(unit), A.shape == (len(unit), len(unit))
     curvature = (penalties.l2_dictionary / np.square(unit)).astype(A.dtype)

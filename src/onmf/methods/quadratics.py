@@ -88,7 +88,8 @@ def update(
 
     Those of the fixed components, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
     """
-    from onmf.coefficients.kernels import blend, pack, sweep
+    from onmf.coefficients.kernels.dictionary import blend, sweep
+    from onmf.coefficients.kernels.gram import pack
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)

@@ -103,7 +103,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         numbers: tuple[float, float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
-        from onmf.coefficients.kernels import curved_step
+        from onmf.coefficients.kernels.dictionary import curved_step
 
         C, penalties = state.C, state.penalties
         A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))

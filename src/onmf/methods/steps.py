@@ -13,8 +13,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.registry import Constants
-from onmf.coefficients.losses import losses, slopes
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, losses, slopes
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet

@@ -30,8 +30,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf.coefficients import CoefficientSolver, Ratios, precise
-from onmf.coefficients.losses import model
-from onmf.coefficients.problem import Problem, takes_sparse
+from onmf.coefficients.problem import Problem, model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods import penalised as priced
@@ -142,7 +141,7 @@ class Surrogate(Method, name="surrogate"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
-        from onmf.coefficients.kernels import pack
+        from onmf.coefficients.kernels.gram import pack
 
         X, divergence, n = problem.X, problem.divergence, problem.X.weight
         rho = self.weight(divergence, state.clock + n, n)

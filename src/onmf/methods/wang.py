@@ -71,10 +71,11 @@ class Wang(Method, name="wang"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Forget, add, one step, and back into the set; a component that would vanish stays as it was."""
-        from onmf.coefficients.kernels import pack, packed_product
+        from onmf.coefficients.kernels.dictionary import packed_product
+        from onmf.coefficients.kernels.gram import pack
 
         n, memory, X = len(H), state.memory, problem.X.matrix
-        _, weights = problem.divergence.model(X, Y)
+        _, weights = problem.divergence.model(np, X, Y)
         unit = memory["unit"]
         if not unit.any():
             unit = np.sqrt(np.square(X).sum(axis=1)).mean(keepdims=True) + TINY

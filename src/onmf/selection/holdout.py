@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from onmf._support.arrays import Mask
+from onmf._support.arrays import Mask, some_of
 from onmf.data import Batches, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
 from onmf.data.in_memory import is_stream
@@ -57,9 +57,7 @@ class Speckle:
         """
         X = as_samples(as_floats(batch), self.missing, self.implicit)
         require_valid_entries(X, rows, names)
-        if not X.masked:
-            whole = X.densified()
-            X = Samples(whole.matrix, np.ones_like(whole.matrix), X.sample_weight, "missing")
+        X = X.as_masked()
         if X.sparse:
             entries = np.repeat(self._of_rows(rows), np.diff(X.matrix.indptr)) ^ self._of_columns(X.matrix.indices)
             chosen = self._chosen(entries)
@@ -96,7 +94,7 @@ def _stored(X: Samples, kept: Mask) -> Samples:
     stored = X.matrix
     indptr = np.r_[0, np.cumsum(kept)][stored.indptr].astype(stored.indptr.dtype)
     matrix = type(stored)((stored.data[kept], stored.indices[kept], indptr), shape=X.shape)
-    return Samples(matrix, None if X.entry_weight is None else X.entry_weight[kept], X.sample_weight, "missing")
+    return Samples(matrix, some_of(X.entry_weight, kept), X.sample_weight, "missing")
 
 
 def rewinding_source(X: Any) -> Source | None:

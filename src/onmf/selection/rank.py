@@ -25,7 +25,7 @@ from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
 from onmf.model.penalty import NO_PENALTIES
 from onmf.model.validation import DataError
-from onmf.samples import FEW_ENTRIES, as_samples, checked_missing
+from onmf.samples import as_samples, checked_missing
 from onmf.selection.holdout import Speckle, rewinding_source
 
 FIRST = 200  # samples that tell whether data are sparse
@@ -328,8 +328,7 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle:
     if first is None:
         raise SourceError("there are no samples to choose a rank for.")
     first = as_samples(as_floats(first), speckle.missing, speckle.implicit)
-    few = not first.masked and first.density < FEW_ENTRIES
-    if isinstance(method, Auto) and few and given.alpha_order is not None:
+    if isinstance(method, Auto) and first.mostly_zeros() and given.alpha_order is not None:
         # Most entries are zeros, and auto cannot see that once others are held out.
         found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
     if given.adaptive:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.losses import losses
+from onmf.coefficients.problem import losses
 from onmf.data import Source, SourceError
 from onmf.data.base import read_from
 from onmf.divergences.base import TINY

@@ -171,7 +171,7 @@ def _entries(found: Assessment) -> tuple[Array, Array]:
     """Return entries with positive fits, without missing ones, from features drawn at random that are not all zero."""
     columns = np.sort(np.random.default_rng(0).permutation(found.W.shape[1])[: 4 * COLUMNS])
     whole = found.X.densified()
-    X, present = whole.matrix, whole.entry_weights > 0 if whole.masked else np.ones(whole.shape, dtype=bool)
+    X, present = whole.matrix, whole.entry_weights > 0
     columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
     fits = np.asarray(found.H @ found.W[:, columns], dtype=np.float64)
     usable = present[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
