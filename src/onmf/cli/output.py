@@ -125,9 +125,7 @@ def uninterrupted() -> Iterator[None]:
     """Hold back Ctrl-C and SIGTERM until the block is done; then the first one takes effect."""
     waiting: list[tuple[int, Any]] = []
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {
-        number: handler for number, handler in found.items() if callable(handler)
-    }  # not the system's
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}  # not the system's
 
     def wait(number: int, frame: Any) -> None:
         waiting.append((number, frame))

@@ -109,7 +109,7 @@ class Driver:
         found: Learned = begun[0]
         if found.method.not_additive:
             raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.not_additive}.")
-        # Classes of the user's own come back as copies of what was sent: the model keeps the user's.
+        # The user's own classes come back as copies: the model keeps the originals.
         divergence, method = self.recipe.divergence.for_data(found.units.mean, found.features.number), found.method
         if found.adaptive:
             divergence = replace(divergence, **found.divergence.parameters())  # type: ignore[type-var] # a dataclass
