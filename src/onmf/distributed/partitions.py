@@ -172,9 +172,8 @@ class Files(Partitions):
 
     def __init__(self, parts: Sequence[Range], like: Source) -> None:
         self._parts = list(parts)
-        self._named = (
-            len({part.source for part in parts if isinstance(part.source, str)}) > 1
-        )  # are there several files?
+        # Are there several files?
+        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1
         self.lengths = tuple(part.count for part in parts)
         self.n_features, self.feature_names = like.n_features, like.feature_names
         self.spec, self.index_name = like.spec, like.index_name
