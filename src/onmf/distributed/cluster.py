@@ -19,7 +19,7 @@ from onmf._support.version import __version__
 
 log = logging.getLogger("onmf")
 
-PATIENCE = 30.0  # seconds without a worker, after which that is said
+PATIENCE = 30.0  # seconds without a worker, after which a warning is logged
 LOST = ("error", "cancelled", "lost")
 
 
@@ -104,7 +104,7 @@ class Cluster:
         """Begin tasks, and keep their values where they are computed; without a client, compute them."""
         if self.client is None:
             return list(dask.persist(*tasks))
-        held: list[Delayed] = self.client.persist(tasks, priority=-1)  # what rounds wait for comes first
+        held: list[Delayed] = self.client.persist(tasks, priority=-1)  # tasks that rounds wait for come first
         return held
 
     def value(self, task: Delayed, held: bool = False) -> Any:
@@ -113,7 +113,7 @@ class Cluster:
             return dask.compute(task)[0]
         from distributed import wait
 
-        # A state may be large, and is sent as an argument: what is scattered is lost with the worker that has it.
+        # A state may be large, and is sent as an argument: a scattered value is lost with the worker that holds it.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             future = self._futures(task)[0] if held else self.client.compute(task, priority=1)
         try:

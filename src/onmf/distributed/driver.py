@@ -23,7 +23,7 @@ from onmf.model.validation import DataError
 
 START = 3000  # samples that are learnt in sequence first
 MOST_SHARDS = 64  # by default
-ARITY = 4  # of the tree by which what shards have found is summed
+ARITY = 4  # of the tree by which the results of shards are summed
 
 Steps = Iterator[tuple[Learned, Progress | None]]
 
@@ -81,7 +81,12 @@ class Driver:
             shards, rows = 1, START
             if self.learned is not None:
                 shards, rows = size_of_round(self.learned.method, self.learned.state.clock, self.window.shards)
-            self._fill(shards * rows)
+            started = time.perf_counter()
+            for facts in self.window.fill(shards * rows):
+                if facts.fault is not None:
+                    self._leave_out(facts.fault)
+                self._skip(facts.skipped)
+            self.phases["read"] += time.perf_counter() - started
             if not self.window.open:
                 return
             self.met = True
@@ -90,14 +95,6 @@ class Driver:
                 self.learned, self.news = replace(self.learned, skipped=self.skipped), False
                 skipped, phases = self.skipped.count, dict(self.phases)
                 yield self.learned, replace(progress, skipped=skipped, total=self.total, phases=phases)
-
-    def _fill(self, rows: int) -> None:
-        started = time.perf_counter()
-        for facts in self.window.fill(rows):
-            if facts.fault is not None:
-                self._leave_out(facts.fault)
-            self._skip(facts.skipped)
-        self.phases["read"] += time.perf_counter() - started
 
     def _start(self) -> Progress | None:
         """Learn the first samples in sequence: shards that begin from a poor dictionary go separate ways."""
@@ -112,7 +109,7 @@ class Driver:
         found: Learned = begun[0]
         if found.method.not_additive:
             raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.not_additive}.")
-        # Classes of the user's own come back as copies of what was sent: the model keeps the user's.
+        # The user's own classes come back as copies: the model keeps the originals.
         divergence, method = self.recipe.divergence.for_data(found.units.mean, found.features.number), found.method
         if found.adaptive:
             divergence = replace(divergence, **found.divergence.parameters())  # type: ignore[type-var] # a dataclass

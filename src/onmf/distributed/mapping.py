@@ -81,7 +81,7 @@ class _Job:
     n_features: int
     skip: bool
     dtype: Any
-    width: int | None  # of a row of what is made of it, if it is one
+    width: int | None  # of a row of the result, if it is an array
 
     def __call__(
         self, number: int, label: str, reader: Reader, begins: int, length: int | None, inputs: tuple[Any, ...]

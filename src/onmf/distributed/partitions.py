@@ -23,7 +23,7 @@ from onmf.data.registry import each_file
 from onmf.samples import weighted
 
 BYTES = 2**25  # of a partition of a file at most, by default
-SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards need some to share the work
+SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards share them
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Raw:
     faults: list[ValueError] = field(default_factory=list)  # rows that could not be read
 
 
-# Reads a partition on a worker: given the values of the tasks it needs, and whether to leave out rows that cannot be
-# read.
+# Reads a partition on a worker, from the values of the tasks that it needs; ``skip`` leaves out unreadable rows.
 Reader = Callable[..., Raw]
 
 
@@ -47,10 +46,10 @@ class Partitions(ABC):
     n_features: int
     feature_names: list[str] | None = None
     lengths: Sequence[int | None]  # the rows of each partition, where they are known
-    dtype: np.dtype[Any] | None = None  # of the coefficients of its samples; None: as the dictionary's
+    dtype: np.dtype[Any] | None = None  # of the coefficients; None: that of the dictionary
     rewinds = True  # can they be read again?
-    spec: Spec | None = None  # how the features are made, of data that were opened by their name
-    index_name: str | None = None  # of the names of rows, where they have some
+    spec: Spec | None = None  # how the features are made, if the data were opened by their name
+    index_name: str | None = None  # the heading of the names of rows, where they have some
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -173,7 +172,8 @@ class Files(Partitions):
 
     def __init__(self, parts: Sequence[Range], like: Source) -> None:
         self._parts = list(parts)
-        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1  # are files several?
+        # Are there several files?
+        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1
         self.lengths = tuple(part.count for part in parts)
         self.n_features, self.feature_names = like.n_features, like.feature_names
         self.spec, self.index_name = like.spec, like.index_name
@@ -225,7 +225,7 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     if not source.seeks or source.n_samples is None:
         return Files([Range(text) for text in texts], source)
     parts, begins = list[Range](), 0
-    for text in texts:  # their headers alone are read
+    for text in texts:  # only their headers are read
         found = source if text is texts[0] else open_source(text, source.spec)
         parts += [replace(part, begins=begins + part.first) for part in _ranges(found, text, rows)]
         begins += found.n_samples or 0

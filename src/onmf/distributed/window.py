@@ -20,7 +20,7 @@ from onmf.learner import OpenPartition, Reading, RoundPosition
 
 log = logging.getLogger("onmf")
 
-ATTEMPTS = 5  # at a round or at reading a partition; the scheduler itself survives the deaths of some workers in each
+ATTEMPTS = 5  # at a round or at reading a partition; in each, the scheduler itself survives the deaths of some workers
 
 
 @dataclass
@@ -51,14 +51,14 @@ class Window:
     ) -> None:
         self.cluster, self.partitions, self.reading, self.features = cluster, partitions, reading, features
         self.seed, self.shards = seed, shards
-        self.open: list[Open] = []  # those that have rows left
-        self.ahead: dict[int, tuple[Any, Any]] = {}  # those that are being read: the tasks of block and facts
+        self.open: list[Open] = []  # partitions that have rows left
+        self.ahead: dict[int, tuple[Any, Any]] = {}  # partitions that are being read: the tasks of block and facts
 
     def begin(self, passes: int, done: RoundPosition | None = None) -> None:
         """Begin a pass or, in the pass where a run has stopped, open the partitions that were open then."""
         self.close()
         self.passes, self.begun, self.mark = passes, 0, ""
-        self.last: Open | None = None  # that was opened
+        self.last: Open | None = None  # the partition that was opened last
         self.order = list(range(len(self.partitions)))
         if self.reading.shuffle:
             self.order = np.random.default_rng([self.seed, passes]).permutation(len(self.partitions)).tolist()
@@ -126,7 +126,7 @@ class Window:
             block = self.cluster.task(worker.read, Sealed((label, reader, self.reading, self.features, seed)), *inputs)
             tasks += [block, self.cluster.task(worker.facts, block)]
         if tasks:
-            held = self.cluster.hold(tasks)  # at once: each message takes its time
+            held = self.cluster.hold(tasks)  # all at once: every message to the scheduler takes time
             self.ahead.update(zip(numbers, zip(held[::2], held[1::2], strict=True), strict=True))
 
     def _opened(self, number: int) -> Open:
@@ -149,7 +149,7 @@ class Window:
                 cause = " ".join(str(error).split()) or type(error).__name__
                 return Open(number, None, Facts(fault=SourceError(f"Partition {number} cannot be computed: {cause}")))
 
-    # Where a run stands
+    # The position of a run
 
     def position(self) -> RoundPosition:
         """Return the position of the run after a round."""
@@ -193,11 +193,11 @@ def cuts_of_round(window: Sequence[Open], shards: int, rows: int) -> list[list[C
         wanted, taken = rows, list[Cut]()
         while wanted > rows / 2 and waiting:
             each = waiting.pop(0)
-            number = each.left if each.left < wanted + rows / 2 else wanted  # no scraps
+            number = each.left if each.left < wanted + rows / 2 else wanted  # leave no small rest
             taken.append(each.take(number))
             wanted -= number
             if each.left:
-                waiting.append(each)  # for a shard that comes round again
+                waiting.append(each)  # for a later shard
         if taken:
             found.append(taken)
     return found

@@ -27,17 +27,17 @@ from onmf.model.validation import DataError, good_rows, require_valid_entries
 from onmf.samples import Samples, as_samples
 
 MMAP_THRESHOLD = -3  # glibc's number of the setting
-USUAL = 2**25  # the most that glibc comes to by itself
+USUAL = 2**25  # the largest threshold that glibc adapts to
 
 
 @dataclass(frozen=True)
 class Facts:
     """The facts that the driver needs about a partition."""
 
-    rows: int = 0  # that can be learnt from
-    digest: str = ""  # of all that it holds
-    skipped: Skipped = field(default_factory=Skipped)  # rows that cannot
-    fault: ValueError | None = None  # why none can
+    rows: int = 0  # how many can be learnt from
+    digest: str = ""  # of its contents
+    skipped: Skipped = field(default_factory=Skipped)  # rows that cannot be learnt from
+    fault: ValueError | None = None  # why no row can be learnt from
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _checked(raw: Raw, reading: Reading, features: Features) -> tuple[Samples, n
         kept = np.asarray(good, dtype=np.int64)
     else:
         require_valid_entries(batch, raw.rows, features.names)
-    if batch.sample_weight is not None:  # samples without a weight are not there
+    if batch.sample_weight is not None:  # samples without a weight do not count
         kept = kept[batch.sample_weight[kept] > 0]
     return batch, kept, faults
 
@@ -177,5 +177,5 @@ def reuse_pages() -> None:
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # there are systems with other libraries
+    if mallopt is not None:  # other C libraries have no such function
         mallopt(MMAP_THRESHOLD, USUAL)

@@ -36,24 +36,20 @@ class Inference:
     max_iter: int
     device: str | None = None  # a device of PyTorch; None: the compiled code of this package
 
-    @property
-    def dictionaries(self) -> DictionarySet:
-        """The set C that the dictionary lies in."""
-        return dataclasses.replace(self._both_sets[0], fixed=self.fitted.state.C.fixed)
+    @cached_property
+    def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
+        return (self.sets or Sets()).where("simplex" if self.fitted.shares else "nonnegative")
 
     @property
     def box(self) -> Box | Simplex:
         """The set H that coefficients lie in."""
         return self._both_sets[1]
 
-    @cached_property
-    def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
-        return (self.sets or Sets()).where("simplex" if self.fitted.shares else "nonnegative")
-
     @property
     def feasible(self) -> DictionarySet | DictionaryBox:
         """The part of C that the method keeps the dictionary in."""
-        fitted, C = self.fitted, self.dictionaries
+        fitted = self.fitted
+        C = dataclasses.replace(self._both_sets[0], fixed=fitted.state.C.fixed)
         if not isinstance(fitted, Learned):
             return C
         return fitted.method.feasible(fitted.inside, dataclasses.replace(fitted.state, C=C))

@@ -146,7 +146,9 @@ def consensus(
             )
         labels, widths = clustered(pooled, kept, n_components, grouping)
         groups = [kept & (labels == k) for k in range(n_components)]
-        settings |= {"fixed": _medians(pooled, groups, _least_weight(runs[0])), "max_passes": 1}
+        fitted = runs[0]._fitted
+        least = LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)
+        settings |= {"fixed": _medians(pooled, groups, least), "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
     return Consensus(
         model=model,
@@ -184,7 +186,8 @@ def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
     """Return the median direction of each group times its median length, which penalties and the simplex give it.
 
     The median of a feature that half of the runs leave at zero is zero. Where no component is left to fit it, as some
-    divergences need, the mean takes its place, and a trace where that is zero too.
+    divergences need, the mean takes its place, and a trace where that is zero too: components together weigh ``least``
+    or more at every feature, in the units in which ``fixed`` is given.
     """
     points, lengths = directions(W), np.linalg.norm(W.astype(np.float64), axis=1)
     sizes = np.array([[np.median(lengths[group])] for group in groups])
@@ -194,9 +197,3 @@ def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
         means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in groups])
         medians[:, lacking] = np.maximum(means, least / len(groups))
     return medians
-
-
-def _least_weight(run: OnlineNMF) -> float:
-    """Return the least sum of all components at a feature, in the units in which ``fixed`` is given."""
-    fitted = run._fitted
-    return LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)

@@ -188,7 +188,8 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
             fit, growth, coarse = _fitted(sample, rng)
             rank, robust = fit.rank, sample.zeros < MOSTLY_ZERO
             tails = Tails.of(fit, growth.power, rng) if robust else None
-            if robust and growth.power - power_within_features(fit) > UNLIKE and _in_units(sample.feature_means):
+            low, high = np.quantile(sample.feature_means, (0.05, 0.95))
+            if robust and growth.power - power_within_features(fit) > UNLIKE and high > UNITS * low:
                 # The variance grows from feature to feature: that tells of their units, not of noise.
                 then = _suggestion(replace(sample, X=sample.X / sample.feature_means), rng)
                 raise _UndecidedError(
@@ -244,12 +245,6 @@ def _fitted(sample: _Excerpt, rng: np.random.Generator) -> tuple[LowRank, Growth
     if growth is NOT_MEASURED:
         raise _UndecidedError("the entries are too unequal for a fit.")
     return fit, growth, coarse
-
-
-def _in_units(means: Array) -> bool:
-    """Tell whether the features' means span so much that they may have units of their own."""
-    low, high = np.quantile(means, (0.05, 0.95))
-    return bool(high > UNITS * low)
 
 
 def _chosen_divergence(growth: Growth, tails: Tails | None, zeros: float) -> tuple[str, str]:

@@ -84,13 +84,6 @@ class LowRank:
         squares = np.square(self.residuals()[usable]) / (1 - self.leverage[usable])
         return growth(self.X[usable], self.mean[usable], squares, self.robust)
 
-    def refitted(self, X: Array) -> LowRank:
-        """Fit other data, starting from here."""
-        other = copy(self)
-        other.X = X
-        other.sweep(SWEEPS)
-        return other
-
     def sweep(self, times: int) -> None:
         """Solve least squares for U, then for V, in turn."""
         for _ in range(times):
@@ -252,7 +245,10 @@ def _peak(fit: LowRank, size: Array, rng: np.random.Generator) -> float:
     shape = fit.X.shape
 
     def simulated(noise: Array) -> float:
-        return _geary(_deviance_residuals(fit.refitted(np.maximum(fit.mean + sigma * noise, 0.0)), 0.0))
+        other = copy(fit)
+        other.X = np.maximum(fit.mean + sigma * noise, 0.0)
+        other.sweep(SWEEPS)
+        return _geary(_deviance_residuals(other, 0.0))
 
     times = range(int(np.clip(SIMULATED // fit.X.size, 1, 8)))
     gaussian = np.mean([simulated(rng.normal(size=shape)) for _ in times])

@@ -244,14 +244,12 @@ def select_rank(
 
 
 def stability(dictionaries: Sequence[Array]) -> float:
-    """Return the mean similarity of matched components over all pairs of dictionaries: 1 if all are the same."""
-    return float(np.mean([matched_similarity(*pair) for pair in combinations(dictionaries, 2)]))
-
-
-def matched_similarity(one: Array, other: Array) -> float:
-    """Return the mean cosine of components, each matched with one of the other dictionary so that it is largest."""
-    cosines = directions(one) @ directions(other).T
-    return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
+    """Return the mean cosine of matched components over all pairs of dictionaries: 1 if all are the same."""
+    found = []
+    for one, other in combinations(map(directions, dictionaries), 2):
+        cosines = one @ other.T
+        found.append(float(cosines[linear_sum_assignment(cosines, maximize=True)].mean()))
+    return float(np.mean(found))
 
 
 def _turned(losses: Any, patience: int) -> bool:
