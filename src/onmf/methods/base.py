@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, Self
 
@@ -283,13 +283,11 @@ class Method(Choice):
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
 
 
-@dataclass(frozen=True, repr=False)
 class AveragingMethod(Method):
     """A method that averages statistics over the samples, and can forget old ones and learn on shards."""
 
-    tau: int | None = None
-    forgetting: float = 0.0
-    max_iter: int | None = None
+    forgetting: float
+    max_iter: int | None
 
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
@@ -312,7 +310,7 @@ class AveragingMethod(Method):
     def on_shard(self, shards: int) -> Self:
         """Return a method that forgets as fast as one stream would, all shards together."""
         forgetting = min(1 - (1 - self.forgetting) ** shards, 1 - 1e-9)
-        return replace(self, forgetting=forgetting) if self.forgetting else self
+        return self.with_constants(forgetting=forgetting) if self.forgetting else self
 
 
 class SpecialisedMethod(Method):

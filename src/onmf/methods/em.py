@@ -48,6 +48,10 @@ STRONGEST = 1e30  # pull of l2, relative to the other terms: beyond, its square 
 class Accumulating(AveragingMethod):
     """What em and the sparse surrogate share: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
 
+    tau: int | None = None
+    forgetting: float = 0.0
+    max_iter: int | None = None
+
     growing: ClassVar[Growing]
     layout: ClassVar[Literal["C", "F"]] = "F"
     chunks_per_round: ClassVar[int] = 8

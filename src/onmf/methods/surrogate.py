@@ -59,8 +59,11 @@ class Surrogate(AveragingMethod, name="surrogate"):
     most (None: what suits the divergence).
     """
 
+    tau: int | None = None
+    forgetting: float = 0.0
     max_memory: float = 2.0**30
     tol: float | None = None
+    max_iter: int | None = None
     sparse: bool | None = None
 
     adapts: ClassVar[bool] = True
