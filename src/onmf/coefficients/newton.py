@@ -52,10 +52,14 @@ class Newton(CoefficientSolver, name="newton"):
         return problem.on_gram() or problem
 
     def _start(self, problem: Problem, H0: Array | None) -> Array:
-        """Return no start for least squares, which need none."""
-        if problem.Q is not None:
+        """Return room for a start where least squares find one, and else a start."""
+        if problem.Q is not None or self._begins_with_least_squares(problem):
             return np.empty((problem.n, problem.K), dtype=problem.W.dtype)
         return super()._start(problem, H0)
+
+    def _begins_with_least_squares(self, problem: Problem) -> bool:
+        divergence, plain = problem.divergence, not (problem.X.masked or isinstance(problem.box, Simplex))
+        return plain and divergence.domain.x.closed and not divergence.robust and problem.W.shape[1] >= 2 * problem.K
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         from onmf.coefficients.kernels.gram import nnls_on_gram

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -145,8 +146,8 @@ def masked_like(learned: Learned, batch: Samples) -> Samples:
 
 
 def all_finite(state: State) -> bool:
-    """Are dictionary and statistics made of finite numbers?"""
-    return bool(np.isfinite([array.sum(dtype=np.float64) for array in (state.W, *state.memory.values())]).all())
+    """Return whether dictionary and statistics are made of finite numbers."""
+    return all(math.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
 
 
 def _require_finite(finite: bool, loss: float, rows: Any) -> None:
