@@ -23,9 +23,9 @@ from PIL import Image
 import onmf
 from onmf import Checkpoint, OnlineNMF, Sets
 from onmf.data import Batches, Numbered, Rows, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle
-from onmf.learner.position import digest
+from onmf.learner.resume import digest
 from onmf.methods import Surrogate
-from onmf.methods.schedules import Growing
+from onmf.methods.base import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.samples import Samples

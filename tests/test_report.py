@@ -348,7 +348,7 @@ def test_fixed_components_are_marked(tmp_path: Path) -> None:
 def test_features_never_known_are_no_part_of_a_sample(tmp_path: Path) -> None:
     X = counts(100)
     X[:, 4] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0).fit(frame(X))
     found = assess(model, Rows(X), "X")
     assert np.isnan(found.worst[0].x).nonzero()[0].tolist() == [4]
@@ -421,7 +421,7 @@ def test_missing_features_and_samples_are_told() -> None:
     X = counts(300)
     X[:, 4] = np.nan
     X[3] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0, max_passes=4).fit(frame(X))
     assert codes(model) == ["missing features", "blank samples"]
     assert "col 4" in advice(model)[0].text

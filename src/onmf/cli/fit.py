@@ -51,7 +51,7 @@ EXAMPLES = (
 
 
 @app.command(epilog=EXAMPLES)
-@with_settings(*(each.name for each in ONLINE if each.option))
+@with_settings(*(each.name for each in ONLINE if each.help))
 def fit(
     context: typer.Context,
     data: Data,

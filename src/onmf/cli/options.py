@@ -65,9 +65,9 @@ def with_settings(*names: str, **defaults: Any) -> Callable[[Command], Command]:
 
 def _option(name: str, default: Any) -> inspect.Parameter:
     """Return the parameter of a command that Typer makes the option of a setting from."""
-    option = setting(name).option
-    if option is None:
-        raise ValueError(f"{name} has no option; give it one in onmf.model.settings.")
+    option = setting(name)
+    if not option.help:
+        raise ValueError(f"{name} has no option; give it a help text in onmf.model.settings.")
     flags, kind, help_text, complete = option.flags, option.type, option.help, None
     if kind is bool:
         flags = (f"{flags[0]}/--no-{flags[0].lstrip('-')}", *flags[1:])
@@ -105,7 +105,7 @@ def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str
 
 def fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
     """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
-    from onmf.model.fixed import aligned  # not needed for --help
+    from onmf.model.sets import aligned  # not needed for --help
 
     if model is None:
         return None

@@ -18,9 +18,7 @@ from onmf.device.engine import ChunkOnDevice, DeviceEngine
 from onmf.device.entries import Entries, MultiplicativeSteps
 from onmf.device.problem import positive, xp
 from onmf.divergences import Divergence
-from onmf.methods.em import EM, order_of
-from onmf.methods.floors import ENOUGH_EVIDENCE, FLOOR, RARE
-from onmf.methods.penalised import divided
+from onmf.methods.em import EM, ENOUGH_EVIDENCE, FLOOR, RARE, divided, order_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class EMState(DeviceState):
         return replace(self, W=feasible(W, self.C), memory=memory)
 
     def _penalised(self, order: float, Wt: Any, N: Any, divisor: Any, low: Any, memory: Tensors) -> tuple[Any, ...]:
-        """Return what ``penalised.divided`` finds on the host."""
+        """Return what ``methods.em.divided`` finds on the host."""
         given = (Wt, N, divisor, low, memory["D"], memory["squares"])
         Wt, N, divisor, low, *averages = (each.cpu().numpy() for each in given)
         return self.like(*divided(self.penalties, order, Wt, N, divisor, low, tuple(averages), self.C.fixed))

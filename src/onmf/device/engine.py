@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,8 +35,6 @@ log = logging.getLogger("onmf")
 SMALLER = 4  # times, the chunks where memory runs out
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
-Learnt = TypeVar("Learnt")
-
 _alone = threading.Lock()
 _smaller: dict[str, int] = {}  # by how much chunks are smaller on devices whose memory has run out
 
@@ -49,8 +47,22 @@ def engine_of(method: Method) -> type[DeviceEngine]:
     return next(kind for kind in (EMEngine, SurrogateEngine) if isinstance(method, kind.learns_by))
 
 
-def with_enough_memory(learning: Callable[[int], Learnt], device: str) -> Learnt:
-    """Learn from a batch; where the device has too little memory, try once more with smaller chunks."""
+def learn_on_device(
+    algorithm: Callable[[DeviceEngine], BatchResult],
+    method: Method,
+    divergence: Divergence,
+    state: State,
+    samples: Chunks,
+    weights: Array | None,
+    options: Mapping[str, Any],
+) -> tuple[DeviceEngine, BatchResult]:
+    """Learn from a batch; where the device has too little memory, in smaller chunks, once."""
+    device = str(samples.rows.device)
+
+    def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
+        engine = engine_of(method)(method, divergence, state, samples, weights=weights, smaller=smaller, **options)
+        return engine, algorithm(engine)
+
     with _alone:  # recordings have one set of places for what they are given
         try:
             return learning(_smaller.get(device, 1))

@@ -25,9 +25,9 @@ from onmf.device.quadratic_programmes import descend
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
 from onmf.divergences.base import Separable
-from onmf.methods import penalised, quadratics
-from onmf.methods.floors import Floor, floor_of
-from onmf.methods.schedules import Averaging, Growing
+from onmf.methods import quadratics
+from onmf.methods.base import Averaging, Growing
+from onmf.methods.quadratics import Floor, floor_of
 from onmf.methods.surrogate import HIGHEST, Surrogate
 
 SWEEPS = quadratics.MOST_SWEEPS  # the coefficients take longer, whatever the chunk
@@ -162,7 +162,7 @@ class SurrogateState(DeviceState):
         return memory["S"][None]
 
     def _penalised(self, A: Any, b: Any, v: Any, least: Any, unit: Any) -> tuple[Any, Any]:
-        """Return the weights of all features, and pull and stiffness of those at their bound (``penalised.swept``)."""
+        """Return the weights of all features, and pull and stiffness of those at their bound (``quadratics.swept``)."""
         penalties, high = self.penalties, (unit * self.C.high)[None]
         A = A.clone()
         torch.diagonal(A, dim1=1, dim2=2).add_(penalties.l2_dictionary / (unit * unit))
@@ -175,10 +175,10 @@ class SurrogateState(DeviceState):
         return v, (pull, (diagonal * bounded).sum(dim=0))
 
     def _settled(self, V: Any, memory: Tensors, found: Any) -> tuple[Any, ...]:
-        """Return what ``penalised.settled`` makes of a few numbers per component, on the host."""
+        """Return what ``quadratics.settled`` makes of a few numbers per component, on the host."""
         few = {name: memory[name].cpu().numpy() for name in ("unit", "mass", "squares")}
         swept = [tuple(part.cpu().numpy() for part in found)]
-        W, unit = penalised.settled(self.penalties, self.C, V.cpu().numpy(), few, swept)
+        W, unit = quadratics.settled(self.penalties, self.C, V.cpu().numpy(), few, swept)
         return self.like(W, unit)
 
     def recombined(self, divergence: Divergence, W: Any, T: Any) -> SurrogateState:

@@ -16,7 +16,7 @@ from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.window import Window, cuts_of_round, cuts_of_start, warn_of_retry
 from onmf.distributed.worker import Cut
-from onmf.learner import Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
+from onmf.learner import BatchUpdate, Learned, Progress, Reading, Recipe, RoundPosition, Skipped, updated
 from onmf.learner.rounds import RoundResult, RoundStart, adapted, exchange_due, size_of_round
 from onmf.methods import Method
 from onmf.model.validation import DataError
@@ -46,7 +46,7 @@ class Driver:
     ) -> None:
         self.recipe, self.reading, self.learned, self.cluster = recipe, reading, learned, Cluster()
         self.drawing, shuffling = generators
-        self.done = learned.position if learned and isinstance(learned.position, Standing) else None
+        self.done = learned.position if learned and isinstance(learned.position, RoundPosition) else None
         seed = self.done.seed if self.done else int(shuffling.integers(2**32))
         most = shards or min(max(len(partitions), 1), MOST_SHARDS)
         self.window = Window(self.cluster, partitions, reading, features, seed, most)
@@ -121,7 +121,7 @@ class Driver:
             divergence=divergence,
             method=method,
             source=window.partitions.spec,
-            position=window.standing(),
+            position=window.position(),
         )
         self.skipped = self.skipped + found.skipped
         return replace(begun[1], H=None, W=self.learned.W, new=found.history.samples)
@@ -152,11 +152,11 @@ class Driver:
         self.phases["merge"] += seconds - learning
         for fault in result.faults:
             self._leave_out(fault)
-        if result.news is None or result.state is None:
+        if result.facts is None or result.state is None:
             return None
-        divergence = adapted(learned, result.parameters)
-        self.learned = taught(learned, result.state.copy(), divergence, result.news, seconds, window.standing())
-        return told(learned, self.learned, result.news, self.total)
+        update = BatchUpdate(result.state.copy(), adapted(learned, result.parameters), result.facts)
+        self.learned, progress = updated(learned, update, seconds, window.position(), self.total)
+        return progress
 
     def _tried(self, graph: Callable[[], Any], cuts: Sequence[Cut]) -> Any:
         """Compute a round; one whose machines fail is begun again, from the same state and the same rows."""

@@ -16,7 +16,7 @@ from onmf.distributed import worker
 from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.worker import Cut, Facts
-from onmf.learner import Opened, Reading, Standing
+from onmf.learner import OpenPartition, Reading, RoundPosition
 
 log = logging.getLogger("onmf")
 
@@ -54,7 +54,7 @@ class Window:
         self.open: list[Open] = []  # partitions that have rows left
         self.ahead: dict[int, tuple[Any, Any]] = {}  # partitions that are being read: the tasks of block and facts
 
-    def begin(self, passes: int, done: Standing | None = None) -> None:
+    def begin(self, passes: int, done: RoundPosition | None = None) -> None:
         """Begin a pass or, in the pass where a run has stopped, open the partitions that were open then."""
         self.close()
         self.passes, self.begun, self.mark = passes, 0, ""
@@ -151,13 +151,13 @@ class Window:
 
     # The position of a run
 
-    def standing(self) -> Standing:
+    def position(self) -> RoundPosition:
         """Return the position of the run after a round."""
         left = [each for each in self.open if each.left] or [each for each in (self.last,) if each]
-        opened = tuple(Opened(each.number, each.done, each.facts.digest) for each in left)
-        return Standing(self.passes, self.seed, len(self.partitions), self.begun, opened, self.mark)
+        opened = tuple(OpenPartition(each.number, each.done, each.facts.digest) for each in left)
+        return RoundPosition(self.passes, self.seed, len(self.partitions), self.begun, opened, self.mark)
 
-    def _resume(self, done: Standing) -> None:
+    def _resume(self, done: RoundPosition) -> None:
         """Open the partitions that were open when a run stopped; other data raise an error."""
         cure = "it has learnt from; give the same data, or begin a new run."
         self.begun, self.mark = done.begun, done.mark

@@ -20,7 +20,7 @@ from onmf.data.columns import Features
 from onmf.distributed.cluster import Sealed, size_in_bytes
 from onmf.distributed.partitions import Raw
 from onmf.learner import Learned, Progress, Reading, Skipped, run
-from onmf.learner.position import digest
+from onmf.learner.resume import digest
 from onmf.learner.rounds import RoundResult, exchanged, finish_round, learn_shard
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, good_rows, require_valid_entries

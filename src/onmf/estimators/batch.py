@@ -20,12 +20,10 @@ from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
 from onmf.estimators.messages import warn_dense, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
-from onmf.learner.initial_dictionary import initial_dictionary
-from onmf.learner.initialise import require_weighs_entries
+from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
-from onmf.model.fixed import beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.penalty import Penalties
-from onmf.model.sets import DictionarySet, Sets, Simplex
+from onmf.model.sets import DictionarySet, Sets, Simplex, beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.state import State
 from onmf.model.units import Units, checked_clip
 from onmf.model.validation import DataError, require_finite_values

@@ -463,8 +463,5 @@ def _resumed(
     if not same_data:
         learner.require_features(learned, features, "the model", likeness(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
-    if isinstance(source, Source):
-        learner.require_position(learned, source, features)
-    else:
-        learner.require_standing(learned, len(source), features)
+    learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)
