@@ -17,7 +17,7 @@ from pathlib import Path
 from onmf import BatchNMF, OnlineNMF
 from onmf.data import repeat
 from onmf.methods import EM
-from onmf.methods import floors as evidence
+from onmf.methods import em as evidence
 from reproduction.contest import MOST_ITERATIONS
 from reproduction.datasets import texts
 from reproduction.topics import PASSES, SIZES, documents

@@ -20,8 +20,8 @@ import scipy.sparse
 from benchmarks.peers.data import SOURCES
 from benchmarks.peers.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
-from onmf.methods import adaptive
-from onmf.methods import adaptive as averages
+from onmf.methods import steps as adaptive
+from onmf.methods import steps as averages
 from reproduction.datasets import movielens
 from reproduction.judge import Scorer
 from reproduction.topics import CORPORA, SIZES, documents

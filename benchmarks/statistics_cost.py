@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from onmf.coefficients.kernels import pack
+from onmf.coefficients.kernels.gram import pack
 from onmf.coefficients.problem import Problem
 from onmf.divergences import KullbackLeibler
 from onmf.methods import Surrogate

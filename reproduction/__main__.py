@@ -157,12 +157,12 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
 
 
-def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Return the known names among those between the commas; all of them without a text."""
-    names = known if text is None else [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in known]:
-        fail(f"--{option} does not know {unknown[0]!r}; choose from {', '.join(known)}.")
-    return tuple(name for name in known if name in names)
+def _chosen(text: str | None, choices: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Return the names in a text, which commas separate; all names without a text."""
+    names = choices if text is None else [name.strip() for name in text.split(",")]
+    if wrong := [name for name in names if name not in choices]:
+        fail(f"--{option} does not know {wrong[0]!r}; choose from {', '.join(choices)}.")
+    return tuple(name for name in choices if name in names)
 
 
 def fail(message: str) -> NoReturn:

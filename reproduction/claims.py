@@ -43,7 +43,7 @@ THE_RULE = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, what was measured here, and whether that bears it out, case by case."""
+    """A sentence of the paper, the measurement made here, and whether it confirms the sentence, case by case."""
 
     claim: str
     measured: str
@@ -66,8 +66,10 @@ class Claim:
 
 
 def still_falling(*runs: Mapping[str, Any]) -> bool:
-    """Did the training losses of all these runs end more than FALLING below their lowest before the last doubling of
-    the samples? A run with no mark before it counts as falling.
+    """Tell whether the training losses of all these runs were still falling when they ended.
+
+    They end more than FALLING below their lowest before the last doubling of the samples. A run with no mark before
+    that counts as falling.
     """
     for facts in runs:
         last = facts["points"][-1]
@@ -78,7 +80,7 @@ def still_falling(*runs: Mapping[str, Any]) -> bool:
 
 
 def undecided(facts: Mapping[str, Any], batch: Mapping[str, Any]) -> bool:
-    """Was the training loss still falling, or not far from Batch's final one?"""
+    """Tell whether the training loss was still falling, or not far from Batch's final one."""
     return still_falling(facts) or facts["points"][-1]["train"] <= (1 + NEAR) * batch["points"][-1]["train"]
 
 
@@ -127,10 +129,10 @@ def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the lines of a chart: a measure against seconds, from the first initial dictionary."""
-    return {TITLES[who]: course(found[0], measure) for who, found in by_method.items()}
+    return {TITLES[who]: curve(found[0], measure) for who, found in by_method.items()}
 
 
-def course(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
+def curve(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
     """Return seconds, and the measure at each of them."""
     return [point["seconds"] for point in facts["points"]], [point[measure] for point in facts["points"]]
 
@@ -204,7 +206,7 @@ def ends(by_method: ByMethod, method: str) -> list[str]:
 
 
 def times(ratios: Sequence[float], ends: Sequence[str] = (), form: str = ".3g") -> str:
-    """Write speed-ups in words, and where those without one ended."""
+    """Write speed-ups in words; a run without one is followed by where it ended."""
     both = zip(ratios, ends or [""] * len(ratios), strict=True)
     return ", ".join(f"{ratio:{form}}" if ratio else f"not reached{end}" for ratio, end in both)
 
@@ -214,11 +216,11 @@ def steps(n: int, methods: Sequence[str]) -> str:
     adaptive = Adaptive()
     early = f" A run of {n} samples ends before the metric is frozen" if n < adaptive.b else ""
     early += " and the race is decided." if n < adaptive.race else "." if early else ""
-    told = {
+    described = {
         "ol": f"OL has tau = {canonical(n).tau} and the step a / (s + b) after s samples, a = b = {0.2 * n:g} (the "
         "paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10).",
         "ol-adaptive": "OL with its adaptive step has the library's defaults, the same for all data: tau = "
         f"{Paper().tau}, and c b / (s + b) times a metric, one number for every entry of the dictionary, which is "
         f"learnt from the first b = {adaptive.b:g} samples; a race over the first {adaptive.race} decides on c.{early}",
     }
-    return " ".join(text for method, text in told.items() if method in methods)
+    return " ".join(text for method, text in described.items() if method in methods)

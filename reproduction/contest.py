@@ -106,11 +106,11 @@ class Contestant(ABC):
         return not cls.divergences or divergence.partition(":")[0] in cls.divergences
 
     @abstractmethod
-    def run(self, passes: int, course: Course) -> None:
-        """Learn from scratch, and call ``course`` with the dictionary wherever the run could end."""
+    def run(self, passes: int, recorder: Recorder) -> None:
+        """Learn from scratch, and call ``recorder`` with the dictionary wherever the run could end."""
 
     def notes(self) -> dict[str, Any]:
-        """Return what else is worth recording after a run."""
+        """Return other facts to record after a run."""
         return {}
 
 
@@ -136,8 +136,8 @@ class TimeIsUp(Exception):  # noqa: N818 - no error, but the end of a run
 
 
 @dataclass
-class Course:
-    """The course of one run: the clock, and a mark a few times per doubling of the samples and at the given ends."""
+class Recorder:
+    """The clock of one run; it sets marks a few times per doubling of the samples, and at the given ends."""
 
     folder: Path
     passes: int
@@ -198,7 +198,7 @@ class Course:
 def timed_run(
     contestant: Contestant, folder: Path, passes: int = 1, *, repeats: int = 1, enough: float = np.inf, **options: Any
 ) -> list[Mark]:
-    """Return the marks of a run, at least one; ``options`` are those of ``Course``.
+    """Return the marks of a run, at least one; ``options`` go to ``Recorder``.
 
     A run that took less than ``enough`` seconds is repeated, up to ``repeats`` runs or until they have taken as long
     together. All find the same dictionaries, and the quickest counts: one short run alone is noise.
@@ -207,11 +207,11 @@ def timed_run(
     runs: list[list[Mark]] = []
     spent = 0.0
     while not runs or (len(runs) < repeats and spent < enough):
-        course = Course(folder, passes, processor=contestant.task.threads == 1, **options)
+        recorder = Recorder(folder, passes, processor=contestant.task.threads == 1, **options)
         with suppress(TimeIsUp):
-            contestant.run(passes, course)
-        runs.append(course.marks)
-        spent += course.wall
+            contestant.run(passes, recorder)
+        runs.append(recorder.marks)
+        spent += recorder.wall
     return min(runs, key=lambda marks: marks[-1].seconds)
 
 
@@ -254,9 +254,9 @@ class Online(Contestant):
         """Return the method for passes of n samples."""
         return Auto()
 
-    def run(self, passes: int, course: Course) -> None:
-        told: dict[str, Progress] = {}
-        look = [lambda progress: told.update(last=progress)]
+    def run(self, passes: int, recorder: Recorder) -> None:
+        reported: dict[str, Progress] = {}
+        look = [lambda progress: reported.update(last=progress)]
         self.model = clone(self.settings).set_params(callbacks=look)
         seen = 0
 
@@ -265,9 +265,9 @@ class Online(Contestant):
             growing = seen and self.model.method_.tau is None
             return max(self.task.batch_size, self.model.method_.usual_chunk(seen) if growing else 1)
 
-        for seen, batch in course.batches(self.task, size):
+        for seen, batch in recorder.batches(self.task, size):
             self.model.partial_fit(batch)
-            course(seen, told["last"].W, told["last"].H)
+            recorder(seen, reported["last"].W, reported["last"].H)
 
     def notes(self) -> dict[str, Any]:
         return {"method": self.model.method_.name}
@@ -331,11 +331,11 @@ class Batch(Contestant):
         self.settings = _common(task) | {"max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
         self.most_iterations = int(self.settings["max_iter"])
 
-    def run(self, passes: int, course: Course) -> None:
-        look = [lambda progress: course(progress.samples, progress.W, loss=progress.loss)]
+    def run(self, passes: int, recorder: Recorder) -> None:
+        look = [lambda progress: recorder(progress.samples, progress.W, loss=progress.loss)]
         self.model = BatchNMF(self.task.K, callbacks=look, **self.settings).fit(self.X)
         loss = float(self.model.history_["loss"][-1])
-        course(self.model.n_samples_seen_, self.model.components_, loss=loss, end=True)
+        recorder(self.model.n_samples_seen_, self.model.components_, loss=loss, end=True)
 
     def notes(self) -> dict[str, Any]:
         return {"iterations": int(self.model.n_iter_), "converged": bool(self.model.converged_)}

@@ -62,11 +62,11 @@ class Experiment(ABC):
         return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
 
     def trial(self, data: Any, who: Any, start: int) -> Trial:
-        """Return what a contestant does with a data set."""
+        """Return the trial of a contestant on a data set."""
         return Trial(data, who, start)
 
     def judged(self, data: Any, result: Result) -> Result:
-        """Add to a contestant's result what else there is to say of it."""
+        """Add further facts to a contestant's result."""
         return result
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def claims(self, results: Results) -> Iterable[Claim]:
-        """Return what the paper says of these results."""
+        """Return the paper's claims about these results."""
 
     def columns(self, who: Any) -> dict[str, Any]:
         """Return the cells of a table that name a contestant."""
@@ -90,7 +90,7 @@ class Experiment(ABC):
         ]
 
     def caption(self) -> str:
-        """Say what the summary shows."""
+        """Return the caption of the summary."""
         several = f"Means (and standard deviations) over {len(self.starts)} initial dictionaries."
         return (
             f"{several if len(self.starts) > 1 else 'One initial dictionary.'} Train and held-out: mean loss at the "
@@ -98,7 +98,7 @@ class Experiment(ABC):
         )
 
     def run(self, out: Path, tell: Tell = lambda *_: None) -> Report:
-        """Run what is not yet in the folder ``out``, and write the tables, the pictures and the report there."""
+        """Run the parts that are not yet in the folder ``out``, and write tables, pictures and the report there."""
         plots.new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
         name = {"experiment": type(self).__name__.lower()}

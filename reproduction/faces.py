@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.datasets import load_sample_image
 
-from onmf import plots
 from onmf.data.examples import with_outliers
-from reproduction import claims
+from reproduction import charts, claims
 from reproduction.arrays import Array, Counts, Mask
 from reproduction.claims import Claim, Results
 from reproduction.contest import TITLES
@@ -56,7 +55,7 @@ class Subject:
 
 
 def yale_faces(folder: Path | None, n: int, rng: np.random.Generator) -> list[Subject]:
-    """Choose n subjects of Extended Yale B at random, of those with all 64 images."""
+    """Choose n subjects of Extended Yale B that have all 64 images, at random."""
     data = matlab.load_yaleb(folder)
     numbers, counts = np.unique(data.subjects, return_counts=True)
     chosen = np.sort(rng.permutation(numbers[counts == LIGHTS])[:n])
@@ -179,8 +178,10 @@ class Faces(Experiment):
         return Contaminated(source, loss, COMPONENTS[self.size], train, held_out, subject, noisy, order)
 
     def judged(self, data: Contaminated, result: Result) -> Result:
-        """Add the pictures that the contestant makes of the noisy images: *now*, with coefficients solved
-        for its final dictionary, and *then*, with those found when the images were last seen.
+        """Add the contestant's pictures of the noisy images.
+
+        *now* are those with coefficients solved for its final dictionary, *then* those with the coefficients found when
+        the images were last seen.
         """
         W, clean = result.arrays["W"], data.subject.images
         coefficients = np.full((len(clean), len(W)), np.nan)
@@ -215,7 +216,7 @@ class Faces(Experiment):
                     columns[TITLES[method]] = folder.arrays(file_name(title, method, self.seed))[when]
                 titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
                 squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
-                figure = plots.gallery(list(zip(titles, squares, strict=True)), len(columns), (1.7, 1.7))
+                figure = charts.gallery(list(zip(titles, squares, strict=True)), len(columns), 1.7)
                 text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
                 blocks.append(folder.picture(file_name(title, when), figure, text))
         return blocks
@@ -228,7 +229,7 @@ class Faces(Experiment):
         )
 
     def summary(self, results: Results) -> list[dict[str, Any]]:
-        """Return the rows of the contestants, after those of the noisy and the clean images of each subject."""
+        """Return the rows of the summary; the noisy and the clean images of each subject come first."""
         given = [
             {"subject": title, "method": name} | quality(pictures, data.subject)
             for title, data in self.sets.items()
@@ -251,41 +252,43 @@ class Faces(Experiment):
         for method in methods:
             gains = [after - before for after, before in zip(means(method, "psnr"), noisy, strict=True)]
             text = claims.about(method, f"{claims.IN_WORDS[method]} removes the salt-and-pepper noise")
-            told = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
-            yield claim(method, text, told, [gain >= CLEANER for gain in gains])
+            measured = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
+            yield claim(method, text, measured, [gain >= CLEANER for gain in gains])
         before = [quality(data.subject.images, data.subject)["brightness in shadow"] for data in self.sets.values()]
         for method in methods:
             shares = means(method, "brightness in shadow")
-            told = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
-            told = f"brightness in shadow / in good light: {told}"
+            measured = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
+            measured = f"brightness in shadow / in good light: {measured}"
             if method == "ol-wang":
                 left = [share < REMOVED for share in shares]
-                yield _fails(told, left, [claims.still_falling(*found[method]) for found in results.values()])
+                yield _fails(measured, left, [claims.still_falling(*found[method]) for found in results.values()])
             else:
                 text = claims.about(method, f"{claims.IN_WORDS[method]} removes shadows")
-                yield claim(method, text, told, [share >= REMOVED for share in shares])
+                yield claim(method, text, measured, [share >= REMOVED for share in shares])
         for method in [name for name in ("ol", "ol-adaptive", "ours") if {name, "batch"} <= set(methods)]:
             paper = " (the paper: 6.7 to 16.6)" if method == "ol" else ""  # from its Table 8
             yield from (claims.faster_than_batch(title, found, method, paper) for title, found in results.items())
         if {"ol", "ol-wang"} <= set(methods):
             ratios = [wang / ol for wang, ol in zip(means("ol-wang", "seconds"), means("ol", "seconds"), strict=True)]
-            told = f"OL-Wang's time / OL's: {claims.listed(ratios, '.2f')} (the paper: 1.1 to 1.4)"
-            yield Claim("OL-Wang runs slightly slower than OL", told, [ratio > 1 for ratio in ratios])
+            measured = f"OL-Wang's time / OL's: {claims.listed(ratios, '.2f')} (the paper: 1.1 to 1.4)"
+            yield Claim("OL-Wang runs slightly slower than OL", measured, [ratio > 1 for ratio in ratios])
         if {"ol", "ol-wang", "batch"} <= set(methods):
             levels = {method: means(method, "psnr") for method in ("ol", "batch", "ol-wang")}
-            told = "; ".join(f"{TITLES[method]} {claims.listed(values, '.1f')}" for method, values in levels.items())
+            measured = "; ".join(
+                f"{TITLES[method]} {claims.listed(values, '.1f')}" for method, values in levels.items()
+            )
             yield claim(
                 "ol",
                 "OL and Batch perform alike and greatly outperform OL-Wang",
-                f"PSNR in dB (alike: within {ALIKE:g} dB): {told}",
+                f"PSNR in dB (alike: within {ALIKE:g} dB): {measured}",
                 [abs(ol - b) <= ALIKE and ol >= wang + ALIKE for ol, b, wang in zip(*levels.values(), strict=True)],
             )
 
 
-def _fails(told: str, left: list[bool], falling: list[bool]) -> Claim:
+def _fails(measured: str, left: list[bool], falling: list[bool]) -> Claim:
     """OL-Wang leaves the shadows of three subjects of four; unsettled if it might yet have removed enough of them."""
     good, for_good = (
         sum(subjects) >= 0.75 * len(left)
         for subjects in (left, [dark and not still for dark, still in zip(left, falling, strict=True)])
     )
-    return Claim("OL-Wang fails to remove shadows (three subjects of four)", told, [good], [good and not for_good])
+    return Claim("OL-Wang fails to remove shadows (three subjects of four)", measured, [good], [good and not for_good])

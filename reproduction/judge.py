@@ -42,7 +42,7 @@ class Score:
 
 
 class Scorer:
-    """Judges dictionaries on samples under one divergence; ``mean_sample`` is that of the training samples."""
+    """A judge of dictionaries on samples under one divergence; ``mean_sample`` is the mean training sample."""
 
     def __init__(
         self,

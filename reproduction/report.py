@@ -1,4 +1,4 @@
-"""The folder of a run, which keeps what is finished, and its report, a list of blocks, as an HTML page and Markdown."""
+"""The folder of a run, which keeps finished parts, and its report, a list of blocks, as an HTML page and Markdown."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """What one part of an experiment found: facts that fit into JSON, and arrays."""
+    """The result of one part of an experiment: facts that fit into JSON, and arrays."""
 
     facts: dict[str, Any]
     arrays: dict[str, Array]
@@ -142,7 +142,7 @@ class Folder:
             raise ValueError(f"{path} is not empty and holds no experiment; give --out a new or an empty folder.")
 
     def _begin(self) -> None:
-        """Prepare the folder for writing, and remove what a killed run left half done."""
+        """Prepare the folder for writing, and remove the unfinished files of a killed run."""
         if not self._known.exists():
             self._parts.mkdir(parents=True, exist_ok=True)
             with replacing(self._known) as temporary:
@@ -153,7 +153,7 @@ class Folder:
     def part(self, name: str, find: Callable[[Path], Result]) -> dict[str, Any]:
         """Return the facts of a part, read from here or found now.
 
-        ``find`` is given a temporary folder for what is too large for memory. The facts are written last: a part that
+        ``find`` is given a temporary folder for arrays too large for memory. The facts are written last: a part that
         has them is complete.
         """
         facts = self._parts / f"{name}.json"

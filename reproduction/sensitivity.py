@@ -1,7 +1,7 @@
 """The sensitivity experiment (Figures S-1 to S-3): tau, K and a, one at a time in log scale, for six divergences.
 
-Besides, what is not in the paper: tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That one races
-for its c, so fixed values of c are compared with the raced one.
+Not in the paper are tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That method chooses c by a
+race, so fixed values of c are compared with the raced one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
-from onmf import plots
 from onmf.methods import Adaptive, Canonical, Paper
-from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, course, failing_early, measured, steps
+from reproduction import charts
+from reproduction.claims import IN_WORDS, Claim, Facts, Results, about, curve, failing_early, measured, steps
 from reproduction.contest import TITLES, canonical
 from reproduction.report import Block, Folder, heading, paragraph
 from reproduction.synthetic import PLANTED, Data, Synthetic
@@ -54,7 +54,7 @@ class Variant:
         return self.factor == UNCHANGED[self.parameter]
 
     def applied(self, n: int, K: int) -> tuple[int, dict[str, Any]]:
-        """Return the number of components, and what differs from the method's own settings."""
+        """Return the number of components, and the settings that differ from the method's own."""
         if self.unchanged:
             return K, {}
         factor = float(self.factor)
@@ -97,7 +97,7 @@ class Sensitivity(Synthetic):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         n, F, K, _ = self.shape
-        told = {
+        described = {
             "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
             f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
             "compared with the raced one.",
@@ -105,16 +105,16 @@ class Sensitivity(Synthetic):
         }
         text = (
             f"The synthetic data with N = {n}, F = {F}, {PLANTED} planted components; K = {K}. "
-            f"{steps(n, self.methods)} {' '.join(text for method, text in told.items() if method in self.methods)} "
+            f"{steps(n, self.methods)} {' '.join(text for name, text in described.items() if name in self.methods)} "
             "One parameter at a time is multiplied by the factors in the legends."
         )
         blocks = [heading("Set-up"), paragraph(text)]
         for (method, parameter), by_title in sorted(varied(results).items(), key=lambda each: ORDER.index(each[0][1])):
-            charts = {
-                title: {_legend(parameter, factor): course(facts, "held_out") for factor, facts in found.items()}
+            drawn = {
+                title: {_legend(parameter, factor): curve(facts, "held_out") for factor, facts in found.items()}
                 for title, found in by_title.items()
             }
-            figure = plots.panels(charts, "seconds", "held-out loss")
+            figure = charts.panels(drawn, "seconds", "held-out loss")
             papers = f"the paper's Figure {FIGURES[parameter]}" if method == "ol" else "not in the paper"
             caption = f"{IN_WORDS[method]}, {parameter} varied ({papers})."
             blocks.append(folder.picture(f"{parameter}-{method}", figure, caption))
@@ -205,7 +205,7 @@ def final_losses(found: ByFactor) -> dict[float | str, float]:
 
 
 def excursion(facts: Facts) -> float:
-    """Return the largest held-out loss after the first tenth of the samples / that of the first mark."""
+    """Return the largest held-out loss after the first tenth of the samples, divided by the one at the first mark."""
     points = facts["points"]
     late = [point["held_out"] for point in points if point["samples"] >= 0.1 * facts["n"]]
     return float(max(late) / points[0]["held_out"])

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from onmf import plots
 from onmf.data.examples import NOISE_OF, Planted
-from reproduction import claims
+from reproduction import charts, claims
 from reproduction.arrays import Array, Counts
 from reproduction.claims import Claim, Results
 from reproduction.contest import CONTESTANTS, MOST_BYTES, TITLES, seconds_to
@@ -72,7 +71,7 @@ class Data(Problem):
 
 @dataclass(frozen=True)
 class Synthetic(Experiment):
-    """The experiment on planted dictionaries; ``samples`` and ``features`` are N and F, if not those of the size."""
+    """The experiment on planted dictionaries; ``samples`` and ``features`` replace the N and F of the size."""
 
     TITLE, EACH = "Synthetic data", "divergence"
     MEASURES = ("seconds", "objective", "train", "held_out")
@@ -98,7 +97,7 @@ class Synthetic(Experiment):
 
     def blocks(self, folder: Folder, results: Results) -> list[Block]:
         objective, held_out = (
-            plots.panels({title: claims.lines(found, measure) for title, found in results.items()}, "seconds", label)
+            charts.panels({title: claims.lines(found, measure) for title, found in results.items()}, "seconds", label)
             for measure, label in (("objective", "objective"), ("held_out", "held-out loss"))
         )
         ratios = [{"divergence": title, "dB": f"{data.snr:.1f}"} for title, data in self.sets.items()]

@@ -17,10 +17,10 @@ import scipy.sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import normalized_mutual_info_score
 
-from onmf import plots, topics
+from onmf import topics
 from onmf.data import examples
 from onmf.data.examples import Texts
-from reproduction import claims
+from reproduction import charts, claims
 from reproduction.arrays import Array, Counts
 from reproduction.claims import ByMethod, Claim, Results
 from reproduction.contest import TITLES
@@ -53,7 +53,7 @@ CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, an
 
 @dataclass(frozen=True, eq=False)
 class Documents(Problem):
-    """A collection as noisy samples, one per document; the problem's source is copies of those to learn from."""
+    """A collection as noisy samples, one per document; the problem's source holds copies of the training documents."""
 
     texts: Texts  # the documents and words that remain, without noise
     everything: Scorer  # judges dictionaries on all of them
@@ -163,7 +163,7 @@ class Topics(Experiment):
         blocks = []
         for title, data in self.sets.items():
             n, keywords = len(data.texts.labels), keyword_rows(results[title], data.texts.label_names)
-            figure = plots.panels({title: claims.lines(results[title], "train")}, "seconds", "training loss")
+            figure = charts.panels({title: claims.lines(results[title], "train")}, "seconds", "training loss")
             blocks += [
                 heading(title),
                 paragraph(
@@ -200,7 +200,7 @@ def keyword_rows(by_method: ByMethod, categories: list[str]) -> list[dict[str, A
 
 
 def corpus_claims(title: str, by_method: ByMethod, categories: list[str]) -> Iterator[Claim]:
-    """Yield what the paper says of a collection."""
+    """Yield the paper's claims about a collection."""
     text, measured = f"{{}} learns {len(categories)} distinct topics that coincide with the categories", "categories"
     names = categories
     if title == "20 Newsgroups":  # whose categories, the paper says, are too much alike for that

@@ -103,7 +103,7 @@ class Trial:
         return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start, threads=1)
 
     def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
-        """Let the contestant learn, and judge it; ``step`` is told the share that is done."""
+        """Let the contestant learn, and judge it; ``step`` is called with the share that is done."""
         # On one thread, so that processor time tells how long it took, whatever else the machine does.
         with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
             # Limits on iterations and steps too long for the data are part of what is studied.

@@ -11,8 +11,7 @@ import scipy.sparse
 from onmf import OnlineNMF, methods
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
-from onmf.learner.algorithm import BatchResult, learn
-from onmf.learner.engine import HostEngine
+from onmf.learner.algorithm import BatchResult, HostEngine, learn
 from onmf.methods import Choice, Method
 from onmf.model.sets import Box, DictionarySet, Sets
 from onmf.model.state import State

@@ -60,10 +60,10 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-    from onmf.insight.plots import gallery
+    from onmf import plots
 
     with tempfile.TemporaryDirectory() as folder:
-        gallery([("X", X / X.max())]).savefig(f"{folder}/x.png")
+        plots.components(X / X.max()).figure.savefig(f"{folder}/x.png")
     print("the lowest versions work:", ", ".join(f"{p} {v}" for p, v in lower_bounds()))
 
 

@@ -16,8 +16,8 @@ from onmf import OnlineNMF, Progress, load, methods, save
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import Adaptive, Canonical, Paper
-from onmf.methods.adaptive import FACTORS, SHARE, WIDEST, WINDOW, Averages, Slopes
-from onmf.methods.steps import Step
+from onmf.methods.steps import FACTORS, SHARE, STATISTICS, WIDEST, WINDOW, Averages, Slopes, Step
+from onmf.model.penalty import NO_PENALTIES
 from onmf.model.sets import DictionarySet
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
@@ -54,7 +54,7 @@ def test_averages_are_those_of_the_design(divergence: Divergence, dtype: type, r
     slopes = slopes_of(divergence, rng, dtype=dtype)
     X, H, W = (array.astype(float) for array in (slopes.problem.X.matrix, slopes.H, slopes.problem.W))
     ratios = not divergence.domain.x.closed
-    expected: dict[str, Any] = dict.fromkeys(Averages.names(), 0.0)
+    expected: dict[str, Any] = dict.fromkeys(STATISTICS, 0.0)
     for x, h in zip(X, H, strict=True):
         y = h @ W
         g = divergence.grad(x[None], y[None])[0]
@@ -81,7 +81,7 @@ def test_a_mini_batch_weighs_its_share_of_the_samples_and_then_of_the_window(rng
         weight = min(1.0, n / min(seen, WINDOW * TAU))
         news = vars(Averages.of(slopes))
         expected = {name: (1 - weight) * old + weight * news[name] for name, old in expected.items()}
-        for name in set(Averages.names()) - {"seen"}:
+        for name in set(STATISTICS) - {"seen"}:
             np.testing.assert_allclose(getattr(averages, name), expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
         assert averages.seen == [seen]
 
@@ -176,7 +176,7 @@ def test_the_winner_of_the_race_is_the_best_of_the_runs_on_their_own_to_the_bit(
         best = min(FACTORS, key=lambda c: mean_losses(alone[c], *judged))
         np.testing.assert_array_equal(W, ways[best][number])
     assert memory(raced)["factors"] == [best]
-    for name in Averages.names():
+    for name in STATISTICS:
         np.testing.assert_array_equal(memory(raced)[name], memory(alone[best])[name])
     for model in (raced, alone[best]):
         model.partial_fit(X[150:])
@@ -247,7 +247,7 @@ def test_every_step_takes_up_its_mini_batch_first_and_the_last_one_freezes_what_
         slopes = Slopes.of(problem, solve(problem).H)
         averages = averages.after(slopes, TAU)
         D = 0.3 * averages.metric()
-        V = W - 30 / (n + 30) * D * slopes.gradient / TAU
+        V = W - 30 / (n + 30) * D * slopes.penalised(NO_PENALTIES, 0) / TAU
         if divergence.name == "kl":
             W = np.clip(np.clip(V, W / 10, 10 * W), averages.low(ratios=False), 1)
         else:

@@ -197,7 +197,7 @@ def test_a_model_without_names_goes_by_the_order_of_the_genes_and_one_of_other_f
 KILLED = """
 import os, resource, signal, sys
 import onmf.cli.main as cli
-import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels  # once
+import h5py, numba, onmf.estimators.description, onmf.estimators.files, onmf.coefficients.kernels.gram  # once
 from onmf.persistence import file
 from onmf.data import h5ad
 

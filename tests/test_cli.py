@@ -26,8 +26,8 @@ from onmf.cli import main as cli
 from onmf.cli import progress, terminal
 from onmf.cli.demo import photograph as demo
 from onmf.learner import Progress
-from onmf.learner.initial_dictionary import INITS
 from onmf.methods import Canonical, Paper
+from onmf.model.sets import INITS
 from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")

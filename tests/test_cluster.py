@@ -37,7 +37,7 @@ PHASES = ("read", "facts", "start", "state", "exchange", "learn", "merge", "fini
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
     get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels"]
+        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels.gram"]
     )
 USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
 

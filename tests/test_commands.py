@@ -143,7 +143,7 @@ def test_convert_writes_coefficients_of_data_too(here: Path, run_main: Run) -> N
     told = json.loads(said(run_main, *arguments, "--json"))
     del told["seconds"]
     shape = {"components": 3, "features": 5, "type": "float64"}
-    assert told == shape | {"dictionary": "W.npy", "coefficients": "H.npy", "samples": 60, "gaps": 0, "unread": 0}
+    assert told == shape | {"dictionary": "W.npy", "coefficients": "H.npy", "samples": 60, "skipped": 0, "unread": 0}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_fit_and_transform_tell_programs_what_they_did(here: Path, run_main: Run
     np.save("bad.npy", bad)
     told = json.loads(said(run_main, "transform", "m", "bad.npy", "--on-error", "skip", "--out", "h.npy", "--json"))
     assert told.pop("seconds") > 0
-    assert told == {"coefficients": "h.npy", "samples": 60, "components": 3, "gaps": 1, "unread": 0}
+    assert told == {"coefficients": "h.npy", "samples": 60, "components": 3, "skipped": 1, "unread": 0}
     said_of = json.loads(said(run_main, "fit", "bad.npy", *options, "--on-error", "skip", "--out", "m", "--json"))
     assert (said_of["samples"], said_of["skipped"]) == (118, 2)
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf.data import Rows, Source
-from reproduction.contest import OL, Batch, Contestant, Course, Lefevre, Online, Task, seconds_to, timed_run, warm_up
+from reproduction.contest import OL, Batch, Contestant, Lefevre, Online, Recorder, Task, seconds_to, timed_run, warm_up
 
 
 class Pacer(Contestant):
@@ -19,12 +19,12 @@ class Pacer(Contestant):
     pauses: tuple[float, ...] = ()  # of successive runs, per batch
     runs = 0
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         pause = self.pauses[self.runs] if self.pauses else 0.0
         self.runs += 1
-        for seen, _ in course.batches(self.task):
+        for seen, _ in recorder.batches(self.task):
             time.sleep(pause)
-            course(seen, np.full((1, 2), float(seen)))
+            recorder(seen, np.full((1, 2), float(seen)))
 
 
 class Slow(Source):
@@ -88,7 +88,7 @@ def test_short_runs_are_repeated_and_the_quickest_counts(tmp_path):
 @pytest.mark.parametrize("contestant", [Online, Batch])
 def test_warming_up_takes_a_few_samples_and_two_steps(contestant, tmp_path, monkeypatch):
     stops = []
-    monkeypatch.setattr(Course, "__call__", _counted(Course.__call__, stops))
+    monkeypatch.setattr(Recorder, "__call__", _counted(Recorder.__call__, stops))
     warm_up(contestant, task(n=1000, batch_size=200), None, tmp_path)
     assert 1 <= len(stops) <= 2
     assert max(stops) <= 60

@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, OnlineNMF
-from onmf.coefficients.kernels import averaged_steps, packed_product
+from onmf.coefficients.kernels.dictionary import averaged_steps, packed_product
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
 from onmf.methods import Guan, Lefevre, Method, Wang

@@ -11,9 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onmf import DomainWarning, OnlineNMF, Sets, divergences
 from onmf.data.examples import NOISE_OF, Planted
-from onmf.learner.initial_dictionary import INITS
 from onmf.methods import Canonical, Paper
-from onmf.model.sets import DictionarySet
+from onmf.model.sets import INITS, DictionarySet
 from tests.conftest import F, LogCosh
 from tests.small import both_methods, data, every_pair, quick, small, start
 

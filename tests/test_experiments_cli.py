@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from onmf import plots
 from reproduction import __main__ as cli
-from reproduction import contest, faces, synthetic, topics
+from reproduction import charts, contest, faces, synthetic, topics
 from reproduction.datasets.files import VARIABLE
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Synthetic
@@ -36,7 +36,7 @@ faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6
 contest.MOST_ITERATIONS = 30
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
-NAMES, PANELS = synthetic.NAMES, plots.panels
+NAMES, PANELS = synthetic.NAMES, charts.panels
 ROOT = Path(__file__).parents[1]
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -51,7 +51,7 @@ def _tiny() -> Iterator[None]:
             patch.setitem(sizes, "small", sizes["small"])
         exec(TINY)  # noqa: S102 - so that both processes have the same
         # Charts take seconds each; one run draws them, and the others only look for the files.
-        patch.setattr(plots, "panels", lambda *_: plots.new_figure(2, 2))
+        patch.setattr(charts, "panels", lambda *_: plots.new_figure(2, 2))
         yield
 
 
@@ -85,7 +85,7 @@ def require_whole(folder: Path, pictures: list[str], tables: list[str]) -> str:
 def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiments") / "synthetic"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "panels", lambda charts, *labels: PANELS(dict([*charts.items()][:1]), *labels))
+        patch.setattr(charts, "panels", lambda charts, *labels: PANELS(dict([*charts.items()][:1]), *labels))
         assert "report.html" in invoke("synthetic", "--out", out)
     return out
 

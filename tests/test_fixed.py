@@ -17,10 +17,9 @@ from benchmarks.separation import share_of_known
 from onmf import BatchNMF, OnlineNMF, load, save
 from onmf.cli import main as cli
 from onmf.divergences import Divergence
-from onmf.learner.initial_dictionary import INITS, initial_dictionary
+from onmf.learner.initialise import initial_dictionary
 from onmf.methods import Paper, exchange
-from onmf.model.fixed import aligned
-from onmf.model.sets import DictionaryBox, DictionarySet
+from onmf.model.sets import INITS, DictionaryBox, DictionarySet, aligned
 from onmf.samples import Samples
 from tests.learning import (
     METHODS,
@@ -197,10 +196,10 @@ def test_k_means_begins_far_from_the_fixed_components() -> None:
     X = np.repeat(clusters, [95, 5], axis=0) * rng.gamma(50.0, 1 / 50, (100, 1)) + 0.001
     for ratios in (False, True):
         for seed in range(20):
-            W = initial_dictionary("kmeans++", Samples(X), 1, np.random.default_rng(seed), ratios, known=clusters[:1])
+            W = initial_dictionary("kmeans++", Samples(X), 1, np.random.default_rng(seed), ratios, fixed=clusters[:1])
             assert W.shape == (1, 4)
             assert W[0, 2] > 2 * W[0, 0]
-    only = initial_dictionary("kmeans++", Samples(np.repeat(clusters[:1], 5, axis=0)), 2, rng, known=clusters[:1])
+    only = initial_dictionary("kmeans++", Samples(np.repeat(clusters[:1], 5, axis=0)), 2, rng, fixed=clusters[:1])
     assert only.shape == (2, 4)  # no sample is left to begin with: copies of the mean
 
 

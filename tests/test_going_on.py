@@ -23,9 +23,9 @@ from PIL import Image
 import onmf
 from onmf import Checkpoint, OnlineNMF, Sets
 from onmf.data import Batches, Numbered, Rows, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle
-from onmf.learner.position import digest
+from onmf.learner.resume import digest
 from onmf.methods import Surrogate
-from onmf.methods.schedules import Growing
+from onmf.methods.base import Growing
 from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.samples import Samples
@@ -603,7 +603,7 @@ def test_a_bad_row_that_came_last_does_not_cost_an_interrupted_run_what_was_lear
     status, errors = command("fit", "csv:-", "-k", 2, "--batch-size", 20, "--out", tmp_path / "out")
     errors = errors.replace("\n", " ")
     assert status == 130, errors
-    assert "What came last was not learnt: standard input: 'nonsense' is not a number" in caplog.text
+    assert "The last samples were not learnt from: standard input: 'nonsense' is not a number" in caplog.text
     assert (f"Interrupted after {learnt} samples" if learnt else "Interrupted before anything was learnt") in errors
     assert (tmp_path / "out").exists() == bool(learnt)
 

@@ -10,7 +10,8 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onmf.learner.initial_dictionary import INITS, initial_dictionary
+from onmf.learner.initialise import initial_dictionary
+from onmf.model.sets import INITS
 from onmf.samples import Samples
 
 every_init = pytest.mark.parametrize("init", INITS)

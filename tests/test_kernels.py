@@ -11,13 +11,8 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import InteriorPoint
-from onmf.coefficients.kernels import (
-    accumulate,
-    blend,
-    divide,
-    gather,
-    multiplicative_iteration,
-    multiplicative_steps,
+from onmf.coefficients.kernels.dictionary import blend, sweep
+from onmf.coefficients.kernels.gram import (
     newton_directions,
     nnls_on_gram,
     nnls_on_grams,
@@ -25,7 +20,13 @@ from onmf.coefficients.kernels import (
     projected_gradient_on_gram,
     sampled_hessians,
     sampled_product,
-    sweep,
+)
+from onmf.coefficients.kernels.multiplicative import (
+    accumulate,
+    divide,
+    gather,
+    multiplicative_iteration,
+    multiplicative_steps,
 )
 from onmf.coefficients.problem import Problem
 from onmf.divergences import L1
@@ -430,15 +431,15 @@ def test_multiplicative_steps_are_those_of_the_formula(
 ) -> None:
     X = counts(rng, 7, 9, dtype)
     W, H = rng.random((K, 9)) + 0.05, rng.random((7, K)) + 0.1
-    low, high, expected, prices = 0.02, 1.5, H.copy(), l2 * rng.random(7)
+    low, high, expected, penalties = 0.02, 1.5, H.copy(), l2 * rng.random(7)
     for _ in range(3):
         ratio = (X.toarray() / (expected @ W)) ** order
-        below = W.sum(axis=1) + l2 * expected + prices[:, None]
+        below = W.sum(axis=1) + l2 * expected + penalties[:, None]
         exponent = 1 / (order + l2 * expected / below)
         expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, prices.astype(dtype), order, l2, low, high, 3, 0, 7)
+    multiplicative_steps(X, found, Wt, mass, penalties.astype(dtype), order, l2, low, high, 3, 0, 7)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
@@ -563,7 +564,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
         sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "high": np.inf}
         | {"first": 4, "sweeps": 1},
-        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "prices": f(4)}
+        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "l1": f(4)}
         | {"order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
         multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
         | {"ratios": f(X.nnz), "order": 1.0, "least": 0.0, "first": 0, "last": 4},
@@ -601,7 +602,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         (sweep, {"first": 5}, {"first": -1}, {"low": single(9)}),
         (sweep, {"A": f((3, 3)), "first": 5}, {"A": f((3, 3)), "first": -1}),
         (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
-        (multiplicative_steps, {"prices": f(3)}, {"first": -1}, {"last": 5}),
+        (multiplicative_steps, {"l1": f(3)}, {"first": -1}, {"last": 5}),
         (multiplicative_iteration, {"H": f((5, 3))}, {"fits": f(2)}, {"ratios": f(2)}, {"first": -1}, {"last": 5}),
         (accumulate, {"H": f((3, 3))}, {"out": f((6, 2))}, {"out": f((3, 3)), "first": 4}, {"first": -1}),
         (accumulate, {"entries": single(X.nnz)}, {"entries": entries[1:]}),

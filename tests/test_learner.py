@@ -18,9 +18,9 @@ import scipy.stats
 from onmf import OnlineNMF, Sets, load, save
 from onmf.data import Rows, rebatch
 from onmf.divergences import Divergence, Huber
+from onmf.learner.algorithm import NEW_SHARE, Reservoir
 from onmf.methods import EM, Canonical, Lefevre, Method, Paper, Surrogate
-from onmf.methods.reservoir import NEW_SHARE, Reservoir
-from onmf.methods.schedules import Averaging, Growing
+from onmf.methods.base import Averaging, Growing
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from onmf.model.validation import DataError

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from onmf import OnlineNMF, load, methods, save
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Alpha, Beta, Divergence, Huber, get, names
-from onmf.methods.adaptive import Averages
+from onmf.methods.steps import STATISTICS
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
 from onmf.samples import Samples
@@ -196,7 +196,7 @@ def test_sparse_data_give_what_dense_data_give(name: str, divergence: Divergence
 def test_single_precision_stays_single(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
     X = data(40, rng)
     single, double = (quick(name, divergence).fit(V) for V in (X.astype(np.float32), X))
-    in_double = {"factors", "losses", *Averages.names()} if name == "paper" else set()  # sums, whatever the data
+    in_double = {"factors", "losses", *STATISTICS} if name == "paper" else set()  # sums, whatever the data
     kept = [array for key, array in memory(single).items() if key not in in_double]
     arrays = [single.components_, *kept, single.transform(X.astype(np.float32))]
     assert {array.dtype for array in arrays} == {np.dtype(np.float32)}

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from onmf import Checkpoint, OnlineNMF, methods, save
 from onmf.data import open_source
 from onmf.divergences import Mahalanobis
-from onmf.learner import Opened, Standing
+from onmf.learner import OpenPartition, RoundPosition
 from onmf.methods import Method
 from onmf.persistence import file, model
 from onmf.persistence.file import VERSION, ModelFileError
@@ -73,9 +73,9 @@ def formats(folder: Path) -> dict[str, str]:
     OnlineNMF(2, random_state=0).fit(source, checkpoint=Checkpoint(folder / "run"))
     found["checkpoint of a folder"] = held_by(*file.read(folder / "run"))
     nmf = OnlineNMF(2, random_state=0).partial_fit(X)
-    standing = Standing(1, 0, 2, 1, (Opened(0, 5, "0" * 32),), "0" * 32)
+    position = RoundPosition(1, 0, 2, 1, (OpenPartition(0, 5, "0" * 32),), "0" * 32)
     assert nmf._learned is not None
-    found["rounds"] = held_by(*model.contents(nmf.get_params(deep=False), replace(nmf._learned, position=standing)))
+    found["rounds"] = held_by(*model.contents(nmf.get_params(deep=False), replace(nmf._learned, position=position)))
     common = set.intersection(*found.values())
     return {"all": _listed(common)} | {kind: _listed(held - common) for kind, held in found.items()}
 

@@ -7,8 +7,7 @@ import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
-from onmf.coefficients.losses import scales
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, scales
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
@@ -104,9 +103,9 @@ def test_a_samples_quadratic_models_do_not_depend_on_its_batch(
     X *= np.geomspace(1e-2, 1e2, len(X))[:, None]
     Y = rng.gamma(2.0, 0.5, (len(X), K)) @ W
     Y[::2] = X[::2]
-    for model in (divergence.model, divergence.newton_model):
-        together = model(X, Y)
-        alone = [model(X[i : i + 1], Y[i : i + 1]) for i in range(len(X))]
+    for newton in (False, True):
+        together = divergence.model(np, X, Y, newton)
+        alone = [divergence.model(np, X[i : i + 1], Y[i : i + 1], newton) for i in range(len(X))]
         for part, parts in zip(together, zip(*alone, strict=True), strict=True):
             np.testing.assert_allclose(np.vstack(parts), part, rtol=1e-12, atol=1e-14)
 
@@ -130,7 +129,7 @@ def test_least_squares_in_a_box_are_scipys(divergence: Divergence, rng: np.rando
 def test_l2_with_an_l2_penalty_has_the_derivative_of_l2_also_near_an_exact_fit(rng: np.random.Generator) -> None:
     X, _ = problem(rng)
     Y = X * (1 + 1e-7 * rng.normal(size=X.shape))
-    slope, weight = L2().newton_model(X, Y)
+    slope, weight = L2().model(np, X, Y, newton=True)
     np.testing.assert_allclose(slope, L2().grad(X, Y))
     np.testing.assert_allclose(np.linalg.norm(slope, axis=1), 1.0)
     assert np.isfinite(weight).all()

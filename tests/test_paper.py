@@ -15,6 +15,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper
 from onmf.methods.steps import Slopes
+from onmf.model.penalty import NO_PENALTIES
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from tests.conftest import F, every_divergence
@@ -54,8 +55,10 @@ def test_gradients_and_losses_of_two_chunks_add_up(divergence: Divergence, rng: 
     halves = slice(4), slice(4, None)
     whole, *parts = (Slopes.of(Problem(divergence, X[rows], W), H[rows]) for rows in (slice(None), *halves))
     assert whole.weight == sum(part.weight for part in parts) == 10
-    np.testing.assert_allclose(np.concatenate([part.losses for part in parts]), whole.losses, rtol=1e-12)
-    G, *Gs = (each.gradient for each in (whole, *parts))
+    np.testing.assert_allclose(
+        sum(part.objective(NO_PENALTIES) for part in parts), whole.objective(NO_PENALTIES), rtol=1e-12
+    )
+    G, *Gs = (each.penalised(NO_PENALTIES, 0) for each in (whole, *parts))
     np.testing.assert_allclose(sum(Gs), G, rtol=1e-9, atol=1e-12 * np.abs(G).max())
 
 

@@ -19,8 +19,7 @@ from onmf.cli import main as cli
 from onmf.coefficients.problem import Problem
 from onmf.divergences import L2, Divergence, Mahalanobis
 from onmf.methods import Method
-from onmf.methods.penalised import falling, resized
-from onmf.model.penalty import Penalties, Penalty
+from onmf.model.penalty import Penalties, Penalty, falling, resized
 from onmf.samples import Samples
 from tests.conftest import DISTINCT, covering, example_id, spread
 from tests.learning import (

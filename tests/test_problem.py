@@ -8,7 +8,6 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise
-from onmf.coefficients.least_squares import on_gram
 from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
 from onmf.model.penalty import Penalty
@@ -77,7 +76,7 @@ def test_hessians_are_weighted_grams_and_the_l2_penalty(rng: np.random.Generator
         _, curvatures = problem.newton(H, problem.fit(H))
         expected = np.einsum("nf,jf,kf->njk", curvatures, W, W) + 0.3 * np.eye(K)
         np.testing.assert_allclose(unpacked(problem.hessians(curvatures)), expected)
-    gram = on_gram(problem)
+    gram = problem.on_gram()
     assert gram is not None
     np.testing.assert_allclose(unpacked(gram.hessians(np.ones((len(X), 1)))), expected)
 

@@ -149,7 +149,7 @@ def test_neither_dictionary_nor_coefficients_see_what_is_held_out(sparse: bool, 
     full = X + 1
     other = np.where(held(Speckle(0.1, 3), Rows(X)), rng.gamma(1.0, 1e3, X.shape), full)
     given = [sp.csr_matrix(each) if sparse else each for each in (full, other)]
-    one, two = (OnlineNMF(3, random_state=0, max_passes=2).fit(speckle.known(Rows(each))) for each in given)
+    one, two = (OnlineNMF(3, random_state=0, max_passes=2).fit(speckle.without_held(Rows(each))) for each in given)
     assert np.array_equal(one.components_, two.components_)
     known, entries = zip(*(speckle.split(np.arange(400), each) for each in given), strict=True)
     assert np.array_equal(*map(one._inference().coefficients, known))
@@ -161,7 +161,7 @@ def test_neither_dictionary_nor_coefficients_see_what_is_held_out(sparse: bool, 
 def test_held_out_entries_are_judged_by_the_divergence_in_the_units_of_the_data(divergence: Any) -> None:
     data = X[:80] + 0.5
     speckle = Speckle(0.2, 5)
-    model = OnlineNMF(3, divergence=divergence, random_state=0).fit(speckle.known(Rows(data)))
+    model = OnlineNMF(3, divergence=divergence, random_state=0).fit(speckle.without_held(Rows(data)))
     known, entries = speckle.split(np.arange(80), data)
     mask = entries.entry_weights > 0
     H = model.transform(data, weights=known.entry_weights)
@@ -196,7 +196,7 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
             return ((rows, X[rows]) for rows in twice)
 
     assert _judged(model, Given([X]), speckle) == pytest.approx(_judged(model, Repeated([X]), speckle))
-    assert speckle.known(Given([X])).weighted
+    assert speckle.without_held(Given([X])).weighted
     known, _ = speckle.split(np.arange(400), Samples(X, sample_weight=np.ones(400)))
     assert known.masked
     assert known.sample_weight is not None

@@ -7,6 +7,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,12 +28,13 @@ import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
 from onmf.data import Rows, open_source
-from onmf.estimators.description import as_source, subject_of, write_report
-from onmf.insight.convergence import Course
+from onmf.estimators.description import as_source, write_report
+from onmf.insight.convergence import LossCurve
 from onmf.insight.report import charts, page
 from onmf.insight.report.advice import advice
 from onmf.insight.report.assessment import MOST_STRETCHES, RandomSample, Stretches, assess
 from onmf.insight.report.views import Terms
+from onmf.learner import Usage
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</td><script>alert(1)</script>&'\""
@@ -60,9 +62,14 @@ def written(good: OnlineNMF, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def codes(model: Any, X: Any = None, notes: bool = False) -> list[str]:
-    subject = subject_of(model)
-    found = None if X is None else assess(subject, as_source(model, X, "X"), "X")
-    return [each.code for each in advice(subject, found) if each.note == notes]
+    found = None if X is None else assess(model, as_source(model, X, "X"), "X")
+    return [each.code for each in advice(model, found) if each.note == notes]
+
+
+def with_usage(model: OnlineNMF, *shares: float) -> OnlineNMF:
+    other = copy(model)
+    other._learned = replace(model._fitted, usage=Usage(np.array(shares)))
+    return other
 
 
 # The page
@@ -139,13 +146,12 @@ def test_the_page_says_what_was_run(good: OnlineNMF, written: Path) -> None:
 
 
 def test_every_chart_is_one_that_plotly_takes(good: OnlineNMF) -> None:
-    subject = subject_of(good)
-    found = assess(subject, Rows(counts(300, 2)), "X")
+    found = assess(good, Rows(counts(300, 2)), "X")
     drawn = [
-        charts.convergence(subject),
-        charts.activations(subject, found, range(3)),
+        charts.convergence(good),
+        charts.activations(found, range(3)),
         charts.losses(found),
-        charts.residuals(subject, found),
+        charts.residuals(found),
     ]
     for chart in drawn:
         assert chart is not None
@@ -158,7 +164,7 @@ def test_every_chart_is_one_that_plotly_takes(good: OnlineNMF) -> None:
 
 def test_losses_and_shares_are_those_of_the_model(good: OnlineNMF) -> None:
     X = counts(300, 2)
-    found = assess(subject_of(good), Rows(X), "X")
+    found = assess(good, Rows(X), "X")
     assert found.loss == pytest.approx(good.loss(frame(X)))
     parts = good.transform(frame(X)) * good.components_.sum(axis=1)
     np.testing.assert_allclose(found.shares, good.proportions(frame(X)).mean(axis=0))  # as `onmf topics` has them
@@ -170,33 +176,30 @@ def test_losses_and_shares_are_those_of_the_model(good: OnlineNMF) -> None:
 def test_the_single_component_to_compare_with_is_nearly_the_best_one(name: str) -> None:
     X = counts(300, 2) + 1
     single = BatchNMF(1, divergence=name, random_state=0, max_iter=3000).fit(X)
-    assert assess(subject_of(single), Rows(X), "X").single == pytest.approx(single.loss(X), rel=0.1)
+    assert assess(single, Rows(X), "X").single == pytest.approx(single.loss(X), rel=0.1)
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
     holes = single.set_params(missing="nan").fit(X)
-    assert assess(subject_of(holes), Rows(X), "X").single == pytest.approx(holes.loss(X), rel=0.1)
+    assert assess(holes, Rows(X), "X").single == pytest.approx(holes.loss(X), rel=0.1)
 
 
 def test_weights_of_samples_count(good: OnlineNMF, tmp_path: Path) -> None:
     X, weights = frame(counts(60, 2)), np.arange(60) % 3
     X.assign(w=weights).to_csv(tmp_path / "x.csv", index=False)
-    found = assess(subject_of(good), open_source(f"{tmp_path / 'x.csv'}?weight=w", like=good.source_), "x.csv")
+    found = assess(good, open_source(f"{tmp_path / 'x.csv'}?weight=w", like=good.source_), "x.csv")
     assert found.loss == pytest.approx(good.loss(X, sample_weight=weights))
 
 
 def test_without_data_the_largest_in_all_that_was_learnt_from_come_first(good: OnlineNMF) -> None:
-    subject = replace(subject_of(good), usage=np.array([0.2, 0.5, 0.3]))
-    text = page.rendered(page.Report(subject, None, []), "title")
+    text = page.rendered(page.Report(with_usage(good, 0.2, 0.5, 0.3), None, []), "title")
     assert re.findall(r'id="component-(\d)"', text) == ["1", "2", "0"]
     assert "50 %" in text
-    assert [each.code for each in advice(replace(subject, usage=np.array([0.5, 0.4999, 0.0001]))) if not each.note] == [
-        "unused"
-    ]
+    assert codes(with_usage(good, 0.5, 0.4999, 0.0001)) == ["unused"]
 
 
 def test_the_worst_and_the_best_samples_are_found(good: OnlineNMF) -> None:
     X = counts(300, 2)
     X[17] = np.random.default_rng(3).permutation(X[X.sum(axis=1).argmax()])
-    found = assess(subject_of(good), Rows(X), "X")
+    found = assess(good, Rows(X), "X")
     assert found.worst[0].name == "row 17"
     relative = [each.relative for each in (*found.worst, *found.best[::-1])]
     assert relative == sorted(relative, reverse=True)
@@ -205,8 +208,8 @@ def test_the_worst_and_the_best_samples_are_found(good: OnlineNMF) -> None:
 
 def test_the_same_of_a_stream_as_of_an_array_and_what_is_kept_does_not_grow(good: OnlineNMF) -> None:
     X = counts(3000, 2)
-    whole = assess(subject_of(good), Rows(X), "X")
-    parts = assess(subject_of(good), as_source(good, (X[i : i + 70] for i in range(0, 3000, 70)), "X"), "X")
+    whole = assess(good, Rows(X), "X")
+    parts = assess(good, as_source(good, (X[i : i + 70] for i in range(0, 3000, 70)), "X"), "X")
     assert (whole.samples, parts.samples) == (3000, 3000)
     assert parts.loss == pytest.approx(whole.loss)
     assert parts.X.shape == (300, 12)
@@ -242,8 +245,7 @@ def test_residuals_show_the_law_that_the_noise_has() -> None:
     mean = 40 * rng.gamma(0.7, 1.0, (800, 3)) @ TRUTH + 1e-3
     for name, X, power in (("kl", rng.poisson(mean), 1.0), ("is", mean * rng.gamma(20.0, 0.05, mean.shape), 2.0)):
         model = OnlineNMF(3, divergence=name, random_state=0, max_passes=3).fit(X.astype(float) + 1e-9)
-        subject = subject_of(model)
-        chart = charts.residuals(subject, assess(subject, Rows(X.astype(float) + 1e-9), "X"))
+        chart = charts.residuals(assess(model, Rows(X.astype(float) + 1e-9), "X"))
         assert chart is not None
         said = re.search(r"here the power is ([\d.]+), which is close", chart.text)
         assert said is not None, chart.text
@@ -256,7 +258,7 @@ def test_residuals_show_the_law_that_the_noise_has() -> None:
 def terms_of(W: np.ndarray, names: list[str] | None = None) -> Terms:
     data = np.random.default_rng(0).gamma(1.0, 1.0, (50, len(W))) @ W
     model = OnlineNMF(len(W), init=W, random_state=0).fit(pd.DataFrame(data, columns=names) if names else data)
-    return Terms(subject_of(model))
+    return Terms(model)
 
 
 def test_named_features_are_words_numbers_an_axis_and_smooth_rows_curves() -> None:
@@ -285,10 +287,9 @@ def test_pictures_are_shown_as_pictures_and_sound_by_hertz_and_seconds(tmp_path:
     soundfile.write(tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 1000 * time) + 0.001 * rng.normal(size=16000), 8000)
     sound = open_source(tmp_path / "a.wav")
     model = OnlineNMF(1, random_state=0).fit(sound)
-    subject = subject_of(model)
-    assert Terms(subject).words(subject.W[0]) == "peaks at 1000 Hz"
-    found = assess(subject, sound, "a.wav")
-    chart = charts.activations(subject, found, [0])
+    assert Terms(model).words(model.components_[0]) == "peaks at 1000 Hz"
+    found = assess(model, sound, "a.wav")
+    chart = charts.activations(found, [0])
     assert chart.layout["xaxis"]["title"]["text"] == "seconds"
     assert chart.data[0]["x"][-1] == pytest.approx(2.0, abs=0.2)
 
@@ -347,13 +348,12 @@ def test_fixed_components_are_marked(tmp_path: Path) -> None:
 def test_features_never_known_are_no_part_of_a_sample(tmp_path: Path) -> None:
     X = counts(100)
     X[:, 4] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0).fit(frame(X))
-    found = assess(subject_of(model), Rows(X), "X")
-    assert found.worst[0].known is not None
-    assert not found.worst[0].known[4]
-    shown = page._shown(subject_of(model), Terms(subject_of(model)), found, found.worst)
-    assert NAMES[4] not in [bar.name for each in shown for bar in each.view.bars]
+    found = assess(model, Rows(X), "X")
+    assert np.isnan(found.worst[0].x).nonzero()[0].tolist() == [4]
+    shown = page._samples(Terms(model), found, found.worst)
+    assert NAMES[4] not in [bar.name for each in shown for bar in each["view"].bars]
 
 
 # Warnings
@@ -377,7 +377,7 @@ def test_no_theorem_is_a_note(good: OnlineNMF) -> None:
 def test_equal_components_are_named() -> None:
     X = np.random.default_rng(0).gamma(2.0, 1.0, (300, 1)) * TRUTH[:1] * 50 + 1
     model = OnlineNMF(3, random_state=0, method="surrogate", init=np.tile(TRUTH[:1], (3, 1)) + 0.01).fit(X)
-    said = next(each for each in advice(subject_of(model)) if each.code == "equal")
+    said = next(each for each in advice(model) if each.code == "equal")
     assert re.match(r"Components \d and \d(; components \d and \d)* are nearly equal", said.text)
     assert "fewer" in said.cure
 
@@ -421,12 +421,12 @@ def test_missing_features_and_samples_are_told() -> None:
     X = counts(300)
     X[:, 4] = np.nan
     X[3] = np.nan
-    with pytest.warns(UserWarning, match="unknown in every sample"):
+    with pytest.warns(UserWarning, match="missing in every sample"):
         model = OnlineNMF(3, missing="nan", random_state=0, max_passes=4).fit(frame(X))
     assert codes(model) == ["missing features", "blank samples"]
-    assert "col 4" in advice(subject_of(model))[0].text
+    assert "col 4" in advice(model)[0].text
     assert codes(model) == ["missing features", "blank samples"]
-    assert "col 4" in advice(subject_of(model))[0].text
+    assert "col 4" in advice(model)[0].text
 
 
 def test_bad_samples_of_the_data_are_told_and_the_others_shown(good: OnlineNMF) -> None:
@@ -451,8 +451,8 @@ def test_samples_that_are_fitted_badly_are_told_and_huber_is_the_cure(good: Onli
     X = counts(300, 2)
     X[::30] = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.3, 300.0, (10, 12)))
     assert codes(good, frame(X)) == ["outliers"]
-    found = assess(subject_of(good), Rows(X), "X")
-    assert "huber" in next(each.cure for each in advice(subject_of(good), found) if each.code == "outliers")
+    found = assess(good, Rows(X), "X")
+    assert "huber" in next(each.cure for each in advice(good, found) if each.code == "outliers")
 
 
 def test_a_model_that_is_no_better_than_one_component_is_told(good: OnlineNMF) -> None:
@@ -465,7 +465,7 @@ def test_quiet_components_are_in_use_where_loud_and_quiet_count_alike() -> None:
     W = np.vstack([np.r_[np.full(6, 1e6), np.full(6, 1e-3)], np.r_[np.full(6, 1e-3), rng.uniform(1, 2, 6)]])
     X = rng.gamma(2.0, 1.0, (300, 2)) @ W * rng.gamma(20.0, 0.05, (300, 12))
     model = BatchNMF(2, divergence="is", fixed=W / W.max(axis=1, keepdims=True)).fit(X)
-    assert assess(subject_of(model), Rows(X), "X").shares.min() < 1e-3
+    assert assess(model, Rows(X), "X").shares.min() < 1e-3
     assert codes(model, X) == []
 
 
@@ -474,7 +474,7 @@ def test_a_single_component_to_compare_with_does_not_know_the_sample_that_it_fit
     topics = rng.dirichlet(np.full(3000, 0.05), 5)
     train, test = (rng.poisson(60 * rng.dirichlet(np.full(5, 0.2), n) @ topics).astype(float) for n in (2000, 60))
     model = OnlineNMF(5, random_state=0, max_passes=2).fit(train)
-    found = assess(subject_of(model), Rows(test), "X")
+    found = assess(model, Rows(test), "X")
     assert found.gain > 0.3
     assert "poor" not in codes(model, test)
 
@@ -622,8 +622,8 @@ def test_more_components_than_features_are_warned_of(tmp_path: Path) -> None:
 
 def test_a_loss_falls_by_all_of_itself_at_most() -> None:
     samples = np.arange(1.0, 41.0)
-    course = Course.of({"loss": np.geomspace(1.0, 1e-6, 40), "samples": samples, "seconds": samples})
-    assert 0.5 < (course.still_falls or 0) <= 1
+    curve = LossCurve.of({"loss": np.geomspace(1.0, 1e-6, 40), "samples": samples, "seconds": samples})
+    assert 0.5 < (curve.still_falls or 0) <= 1
 
 
 def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:
@@ -634,6 +634,6 @@ def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:
     assert model.history_["samples"].tolist() == [200, 400, 401, 601, 801, 802]
     assert loss[-1] < 0.5 * loss[-2]
     assert "falling" not in codes(model)
-    end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(subject_of(model)).text)
+    end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(model).text)
     assert end is not None
     assert float(end[1]) == pytest.approx((200 * loss[-2] + loss[-1]) / 201, rel=1e-3)

@@ -35,7 +35,7 @@ from onmf.distributed.window import Open, cuts_of_round, cuts_of_start
 from onmf.distributed.worker import Facts
 from onmf.learner.config import Recipe
 from onmf.learner.rounds import SHARE, RoundStart, finish_round, learn_shard, size_of_round
-from onmf.learner.update import learnt
+from onmf.learner.update import learn_batch
 from onmf.methods import EM, SparseSurrogate, Surrogate
 from onmf.persistence import file
 from onmf.samples import Samples
@@ -274,7 +274,7 @@ def test_weights_of_entries_and_missing_values_are_those_of_one_machine() -> Non
 def test_what_is_never_known_is_said_as_on_one_machine() -> None:
     holes = X.copy()
     holes[:, 3] = np.nan
-    with pytest.warns(UserWarning, match="1 feature is unknown in every sample"):
+    with pytest.warns(UserWarning, match="1 feature is missing in every sample"):
         quick(missing="nan").fit(da.from_array(holes, chunks=(900, F)))
 
 
@@ -761,7 +761,7 @@ def test_a_shard_is_sent_no_history_and_a_round_of_one_is_plain_learning() -> No
     batch = Samples(X[6000:7000])
     result = worker.finish(Sealed(start), Sealed(learn_shard(start, batch, np.arange(1000))))
     assert result.state is not None
-    np.testing.assert_array_equal(result.state.W, learnt(recipe, learned, batch).state.W)
+    np.testing.assert_array_equal(result.state.W, learn_batch(recipe, learned, batch).state.W)
 
 
 @pytest.fixture(scope="module")

@@ -224,7 +224,7 @@ def test_what_cannot_be_separated_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "not learnt from recordings, so that its window is not known.*: window=16 or 17"),
+        ({}, "not learnt from recordings, so that it has no window.*: window=16 or 17"),
         ({"window": 20}, "a window of 20 samples has 11 frequencies, the model 9"),
         ({"window": 16, "hop": 17}, "the hop must be a whole number from 1 to the window, 16, got 17"),
         ({"window": 16, "groups": "fixed"}, "no fixed components"),

@@ -16,7 +16,7 @@ import onmf
 from onmf import BatchNMF, OnlineNMF, coefficients
 from onmf.cli.main import app
 from onmf.coefficients import InteriorPoint, Newton
-from onmf.coefficients.kernels import directions_on_simplex, least_squares_on_simplex
+from onmf.coefficients.kernels.simplex import directions_on_simplex, least_squares_on_simplex
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.model.penalty import Penalty

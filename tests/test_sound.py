@@ -10,7 +10,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import BatchNMF, DomainWarning, OnlineNMF
-from onmf.coefficients.losses import scales
+from onmf.coefficients.problem import scales
 from onmf.divergences import get
 from onmf.model.units import FLOOR
 from onmf.samples import Samples

@@ -223,7 +223,7 @@ def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("\n{}\n", "line 2 .* field 'text'"), ('{"text": 5}', "line 1"), ("[" * 9**5, "line 1"), ("nonsense", "line 1")],
+    [("\n{}\n", "row 0 .* field 'text'"), ('{"text": 5}', "row 0"), ("[" * 9**5, "row 0"), ("nonsense", "row 0")],
 )
 def test_bad_json_lines_are_named(content: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(content)
@@ -484,7 +484,7 @@ def test_a_second_pass_over_what_rewinds_not_is_refused_before_the_first() -> No
 BAD = {  # a source, the bad sample among those that are good, and how many of them there are
     "pictures": ("images:FOLDER", "3.png cannot be read as a picture", 4),
     "table": ("FOLDER/x.csv", "'NA' is not a number at row 5", 14),
-    "json": ("FOLDER/x.jsonl?words=5", "line 3 is not a JSON", 3),
+    "json": ("FOLDER/x.jsonl?words=5", "is not a JSON object", 3),
     "files": ("text:FOLDER/?.txt?words=5", "1.txt cannot be read as text", 1),
     "iterable": ("", "a batch has 2 features", 46),
 }

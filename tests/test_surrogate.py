@@ -14,7 +14,7 @@ from onmf.coefficients.problem import Problem
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.divergences import L1, Divergence, Huber, Mahalanobis, get
 from onmf.methods import Surrogate, coupled, quadratics, surrogate
-from onmf.methods.floors import Floor
+from onmf.methods.quadratics import Floor
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet
 from tests.conftest import DISTINCT, example_id, mahalanobis

@@ -330,7 +330,7 @@ QUOTED = {
 def test_a_line_break_within_quotes_is_refused_with_the_cure(case: str, tmp_path: Path) -> None:
     content, options, where = QUOTED[case]
     (tmp_path / "x.csv").write_text(content)
-    words = f"{where} a quoted text that goes on in the next line; write the table without line breaks"
+    words = f"{where} a quoted text that continues in the next line; write the table without line breaks"
     with pytest.raises(SourceError, match=words):
         list(open_source(f"{tmp_path}/x.csv{options}").batches(10))
 

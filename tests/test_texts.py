@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from onmf import OnlineNMF
 from onmf.data import Source, SourceError, open_source, text
-from onmf.data.vocabulary import WordCounts
+from onmf.data.text import WordCounts
 
 TOPICS = ("cat dog horse cow the and", "engine wheel road car the and", "bread salt butter milk the and")
 
@@ -71,7 +71,7 @@ def test_texts_after_one_that_cannot_be_read_keep_their_numbers(tmp_path: Path) 
     source = open_source(f"{written(tmp_path, objects, 'x.jsonl')}?words=9")
     found = [rows.tolist() for rows, _ in source.batches(4, on_bad=errors.append)]
     assert found == [[0, 1, 3, 4], [5]]
-    assert [str(error).rpartition(": ")[2][:6] for error in errors] == ["line 3"]
+    assert [str(error).rpartition(": ")[2][:5] for error in errors] == ["row 2"]
     assert source.n_samples == 6
 
 

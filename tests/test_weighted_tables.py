@@ -275,7 +275,7 @@ def test_the_command_line_learns_from_gaps_and_transforms_them(tmp_path: Path) -
     np.testing.assert_allclose(np.load(H), expected.transform(known), rtol=1e-9)
     facts = json.loads(onmf("info", out, "--json"))
     assert facts["other_settings"]["missing"] == "nan"
-    assert (facts["features_never_known"], facts["samples_of_which_nothing_was_known"]) == (0, 0)
+    assert (facts["features_always_missing"], facts["samples_with_nothing_but_missing_entries"]) == (0, 0)
     onmf("fit", text, "--from", out, "--out", tmp_path / "more.safetensors")
     assert load(tmp_path / "more.safetensors").n_samples_seen_ == 2 * N
 

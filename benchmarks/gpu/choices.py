@@ -30,7 +30,7 @@ from onmf.device.problem import ROUNDS, DeviceProblem, hurried
 from onmf.device.quadratic_programmes import descend
 from onmf.learner import initialise as beginning
 from onmf.methods import EM, Surrogate, exchange
-from onmf.methods.schedules import Averaging
+from onmf.methods.base import Averaging
 from onmf.model.penalty import NO_PENALTY
 from onmf.model.sets import Box
 

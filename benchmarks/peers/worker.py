@@ -26,7 +26,7 @@ from benchmarks.peers.contestants import CONTESTANTS, Entry
 from benchmarks.peers.data import Samples
 from benchmarks.peers.memory import peak, reset_peak
 from onmf.data import Rows
-from onmf.learner.initial_dictionary import initial_dictionary
+from onmf.learner.initialise import initial_dictionary
 from reproduction.contest import Mark, Task, timed_run, warm_up
 from reproduction.judge import Scorer
 

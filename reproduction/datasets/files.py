@@ -32,7 +32,7 @@ class PublicSet:
     origin: str
 
     def root(self, folder: str | Path | None) -> Path:
-        """Return the folder, by default that in the environment variable; one that is missing is an error."""
+        """Return the folder, by default the one in the environment variable; a missing one raises an error."""
         named = folder if folder is not None else os.environ.get(VARIABLE, "")
         root = Path(named).expanduser()
         if named == "" or not root.is_dir():
@@ -50,7 +50,7 @@ class PublicSet:
         return next((path for path in candidates if path.is_file()), None)
 
     def path(self, folder: str | Path | None, name: str) -> Path:
-        """Return the file of that name; one that is missing is an error."""
+        """Return the file of that name; a missing one raises an error."""
         path, root = self.find(folder, name), self.root(folder)
         if path is None:
             raise DataFolderError(

@@ -172,7 +172,7 @@ def _matrix(order: str, shape: bytes, stored: int, values: bytes) -> Array:
 
 
 def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
-    """Yield type and content of each element; those that are not compressed fill up whole groups of eight bytes."""
+    """Yield type and content of each element; one that is not compressed fills whole groups of eight bytes."""
     place = 0
     while place < len(data):
         kind, size = struct.unpack_from(f"{order}II", data, place)

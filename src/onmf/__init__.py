@@ -61,27 +61,23 @@ else:
         "RankSelection": "onmf.selection.rank",
         "Sets": "onmf.model.sets",
         "consensus": "onmf.selection.consensus",
+        "data": "onmf.data",
+        "divergences": "onmf.divergences",
         "load": "onmf.estimators.files",
+        "methods": "onmf.methods",
+        "plots": "onmf.insight.plots",
         "save": "onmf.estimators.files",
         "suggest_divergence": "onmf.selection.divergence",
         "select_rank": "onmf.selection.rank",
         "separate": "onmf.insight.separation",
-    }
-
-    _MODULES = {
-        "data": "onmf.data",
-        "divergences": "onmf.divergences",
-        "methods": "onmf.methods",
-        "plots": "onmf.insight.plots",
         "topics": "onmf.insight.topics",
     }
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return importlib.import_module(_MODULES[name])
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        value = globals()[name] = getattr(home, name, home)  # a module stands for itself
         return value
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array, row_sums
+from onmf._support.arrays import Array, row_sums, some_of
 from onmf._support.device_rows import Resident, joined
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
@@ -30,7 +30,7 @@ class Samples:
         absent: Literal["zero", "missing"] = "zero",
     ) -> None:
         self.matrix, self.entry_weight, self.absent = matrix, entry_weight, absent
-        # How weights lie in memory must not move a bit of a sum.
+        # The layout of weights in memory must not move a bit of a sum.
         self.sample_weight = None if sample_weight is None else np.ascontiguousarray(sample_weight)
         self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
         # Can entries be missing, or weigh differently?
@@ -64,9 +64,13 @@ class Samples:
         stored = self.values.size if self.masked else int(np.count_nonzero(self.values))
         return float(stored) / max(self.shape[0] * self.shape[1], 1)
 
+    def mostly_zeros(self, share: float = FEW_ENTRIES) -> bool:
+        """Return whether less than this share of the entries is not zero; nobody can tell of a masked X."""
+        return not self.masked and self.density < share
+
     @property
     def has_zeros(self) -> bool:
-        """Is any entry zero that is not missing?"""
+        """Whether any entry is zero that is not missing."""
         zeros = self.values == 0
         if self.masked:
             return bool(zeros.any() and self.weighed(zeros).any())
@@ -79,15 +83,11 @@ class Samples:
 
     def __getitem__(self, rows: Any) -> Samples:
         entry_weight = self.entry_weight
-        if entry_weight is not None and not self.sparse:
-            entry_weight = entry_weight[rows]
-        elif entry_weight is not None and isinstance(rows, slice) and rows.step in (None, 1):
-            first, last, _ = rows.indices(len(self))
-            entry_weight = entry_weight[self.matrix.indptr[first] : self.matrix.indptr[last]]
+        if not self.sparse:
+            entry_weight = some_of(entry_weight, rows)
         elif entry_weight is not None:
             entry_weight = self.like(entry_weight)[rows].data
-        sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
-        part = Samples(self.matrix[rows], entry_weight, sample_weight, self.absent)
+        part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), self.absent)
         part.checked = self.checked
         return part
 
@@ -97,6 +97,12 @@ class Samples:
             return self
         entry_weight = None if self.entry_weight is None else self.entry_weight.astype(dtype, copy=copy)
         return Samples(self.matrix.astype(dtype, copy=copy), entry_weight, self.sample_weight, self.absent)
+
+    def with_sample_weights_in(self, dtype: Any) -> Samples:
+        """Return the same samples with their weights in another precision."""
+        if self.sample_weight is None:
+            return self
+        return Samples(self.matrix, self.entry_weight, self.sample_weight.astype(dtype, copy=False), self.absent)
 
     def on_host(self) -> Samples:
         """Return samples whose matrix lies in the host's memory, not on a device."""
@@ -124,6 +130,13 @@ class Samples:
         return Samples(
             np.where(present > 0, X, self.mean(axis=1)[:, None]).astype(X.dtype), present, self.sample_weight, "missing"
         )
+
+    def as_masked(self) -> Samples:
+        """Return samples whose entries have weights: those that have none are densified, and weigh one."""
+        if self.masked:
+            return self
+        X = self.densified().matrix
+        return Samples(X, np.ones_like(X), self.sample_weight, "missing")
 
     def sparsified(self) -> Samples:
         """Return samples that store their non-zeros, or the entries that are not missing, as a CSR matrix."""
@@ -169,6 +182,10 @@ class Samples:
         weights = self.sample_weight.astype(rows.dtype, copy=False)
         return rows * weights.reshape((-1,) + (1,) * (rows.ndim - 1))
 
+    def counted_entries(self, values: Array) -> Array:
+        """Return numbers like ``values``, each times the weight of its sample."""
+        return values if self.sample_weight is None else values * self.spread(self.sample_weight)
+
     def counted_like(self, values: Array) -> Any:
         """Return numbers like ``values`` as a matrix, each row times the weight of its sample."""
         if not self.sparse or self.sample_weight is None:
@@ -195,10 +212,8 @@ class Samples:
 
     def row_mean(self, values: Array) -> Array:
         """Return the weighted mean of each sample's entries, of numbers like ``values``, spread over them."""
-        if not self.masked:
-            return (
-                values.mean(axis=1, keepdims=True) if not self.sparse else self.spread(self.with_values(values).mean(1))
-            )
+        if not (self.masked or self.sparse):
+            return values.mean(axis=1, keepdims=True)
         return self.spread(self.with_values(values).mean(axis=1))
 
     @cached_property
@@ -245,9 +260,7 @@ def as_samples(X: Any, missing: str | None = None, implicit: str = "zero", *, le
     if isinstance(X.matrix, Resident):
         return X
     if X.sparse and not X.masked and implicit == "missing":
-        matrix = X.matrix.tocsr(copy=not X.matrix.has_canonical_format)
-        matrix.sum_duplicates()  # and sort: the indices are shared with arrays of other entries
-        X = Samples(matrix, None, X.sample_weight, "missing")
+        X = Samples(canonical(X.matrix), None, X.sample_weight, "missing")
     if missing != "nan":
         return X
     if X.sparse and not X.masked:
@@ -271,8 +284,7 @@ def _without_nan(X: Samples) -> Samples:
     rows = np.repeat(np.arange(len(X)), np.diff(stored.indptr))[~gone]
     indptr = np.r_[0, np.cumsum(np.bincount(rows, minlength=len(X)))].astype(stored.indptr.dtype)
     matrix = scipy.sparse.csr_matrix((stored.data[~gone], stored.indices[~gone], indptr), shape=X.shape)
-    left = None if X.entry_weight is None else X.entry_weight[~gone]
-    return Samples(matrix, left, X.sample_weight, "missing")
+    return Samples(matrix, some_of(X.entry_weight, ~gone), X.sample_weight, "missing")
 
 
 def filled(X: Samples) -> Samples:
@@ -316,7 +328,7 @@ def _checked_sample_weight(sample_weight: Any, n: int) -> Array:
 
 def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     sparse = scipy.sparse.issparse(weights)
-    given: Any = _without_duplicates(weights) if sparse else np.asarray(weights)
+    given: Any = canonical(weights) if sparse else np.asarray(weights)
     if given.dtype.kind not in "buif" or given.shape != X.shape:
         raise ValueError(f"weights must have the shape of X, {X.shape}, and be numbers; got shape {given.shape}.")
     values: Any = given.data if sparse else given
@@ -325,7 +337,7 @@ def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     if not sparse and not (scipy.sparse.issparse(X) and implicit == "missing"):
         dense = np.ascontiguousarray(X.toarray() if scipy.sparse.issparse(X) else X)
         return filled(Samples(dense, given.astype(X.dtype), None, "missing"))
-    there = (given if sparse else _without_duplicates(X)).tocoo()
+    there = (given if sparse else canonical(X)).tocoo()
     values = there.data if sparse else given[there.row, there.col]
     kept = values > 0
     rows, columns, values = there.row[kept], there.col[kept], values[kept]
@@ -337,10 +349,12 @@ def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     return Samples(matrix, values.astype(X.dtype), None, "missing")
 
 
-def _without_duplicates(X: Any) -> Any:
-    """Return a CSR matrix that stores every entry once."""
-    X = X.tocsr(copy=True)
-    X.sum_duplicates()
+def canonical(X: Any) -> Any:
+    """Return a CSR matrix that stores every entry once, in order, so that others can share its indices."""
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
     return X
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.decomposition import NMF
 
 from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
-from reproduction.contest import Batch, Contestant, Course, Task
+from reproduction.contest import Batch, Contestant, Recorder, Task
 
 
 def iterations(divergence: str) -> int:
@@ -24,7 +24,7 @@ class SklearnBatch(Contestant):
         super().__init__(task)
         self.X = task.gathered() * unit_for(task)
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         task, X = self.task, self.X
         model = NMF(
             task.K,
@@ -36,7 +36,7 @@ class SklearnBatch(Contestant):
             random_state=task.seed,
         )
         model.fit_transform(X, **custom_start(task, X.shape[0]))
-        course(iterations(task.divergence) * X.shape[0], model.components_, end=True)
+        recorder(iterations(task.divergence) * X.shape[0], model.components_, end=True)
 
 
 class BatchNMF(Batch):

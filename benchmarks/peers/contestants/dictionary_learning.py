@@ -10,7 +10,7 @@ from sklearn.decomposition import MiniBatchDictionaryLearning
 
 from benchmarks.peers.contestants.base import unit_norm
 from onmf.data import Rows
-from reproduction.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Recorder, Task
 
 
 class DictionaryLearning(Contestant):
@@ -22,7 +22,7 @@ class DictionaryLearning(Contestant):
         X = task.source.X
         super().__init__(replace(task, source=Rows(X.toarray())) if scipy.sparse.issparse(X) else task)
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         task = self.task
         model = MiniBatchDictionaryLearning(
             task.K,
@@ -35,6 +35,6 @@ class DictionaryLearning(Contestant):
             dict_init=None if task.W0 is None else unit_norm(task.W0),
             random_state=task.seed,
         )
-        for seen, batch in course.batches(task):
+        for seen, batch in recorder.batches(task):
             model.partial_fit(batch)
-            course(seen, model.components_)
+            recorder(seen, model.components_)

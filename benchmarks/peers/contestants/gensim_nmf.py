@@ -6,7 +6,7 @@ from typing import Any
 
 import scipy.sparse
 
-from reproduction.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Recorder, Task
 
 
 class Gensim(Contestant):
@@ -18,7 +18,7 @@ class Gensim(Contestant):
         super().__init__(task)
         self.V = scipy.sparse.csc_matrix(task.gathered().T)
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         from gensim.models.nmf import Nmf
 
         task, V = self.task, self.V
@@ -37,4 +37,4 @@ class Gensim(Contestant):
             model._setup(V[:, : task.batch_size])
             model._W = task.W0.T.copy()
         model.update(V)
-        course(passes * V.shape[1], model._W.T, end=True)
+        recorder(passes * V.shape[1], model._W.T, end=True)

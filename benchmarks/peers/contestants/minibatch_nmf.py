@@ -10,7 +10,7 @@ from sklearn.decomposition import MiniBatchNMF
 
 from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
 from onmf.data import Rows
-from reproduction.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Recorder, Task
 
 FORGET_FACTORS = {str(factor): factor for factor in (0.7, 0.9, 0.95, 0.99)}
 
@@ -24,13 +24,13 @@ class PartialFit(Contestant):
         super().__init__(replace(task, source=Rows(task.source.X * unit_for(task))))
         self.forget_factor = variant
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         model, start = self._model(fresh_restarts_max_iter=30), custom_start(self.task, 0)
-        for seen, batch in course.batches(self.task):
+        for seen, batch in recorder.batches(self.task):
             if start:
                 start["W"] = np.ones((batch.shape[0], self.task.K))
             model.partial_fit(batch, **start)
-            course(seen, model.components_)
+            recorder(seen, model.components_)
 
     def _model(self, **settings: Any) -> MiniBatchNMF:
         task = self.task
@@ -52,9 +52,9 @@ class Fit(PartialFit):
         super().__init__(task, variant)
         self.X = self.task.gathered()
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         """As many passes as asked for: the rules that stop earlier are off."""
         model = self._model(max_iter=passes, tol=0.0, max_no_improvement=None)
         n = self.X.shape[0]
         model.fit_transform(self.X, **custom_start(self.task, n))  # fit() does the same, and takes no start
-        course(passes * n, model.components_, end=True)
+        recorder(passes * n, model.components_, end=True)

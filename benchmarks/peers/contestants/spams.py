@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from benchmarks.peers.contestants.base import unit_norm
-from reproduction.contest import Contestant, Course, Task
+from reproduction.contest import Contestant, Recorder, Task
 
 
 class Spams(Contestant):
@@ -21,7 +21,7 @@ class Spams(Contestant):
         columns = task.gathered().T
         self.V = scipy.sparse.csc_matrix(columns) if scipy.sparse.issparse(columns) else np.asfortranarray(columns)
 
-    def run(self, passes: int, course: Course) -> None:
+    def run(self, passes: int, recorder: Recorder) -> None:
         import spams
 
         task, n = self.task, self.V.shape[1]
@@ -39,4 +39,4 @@ class Spams(Contestant):
             verbose=False,
             **start,
         )
-        course(passes * n, D.T, end=True)
+        recorder(passes * n, D.T, end=True)

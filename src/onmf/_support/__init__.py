@@ -1,1 +1,1 @@
-"""What every part of the library may use: array types, checks of settings, random numbers, threads, the version."""
+"""Helpers of every part of the library: array types, checks of settings, random numbers, threads, the version."""

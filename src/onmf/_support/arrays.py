@@ -1,5 +1,6 @@
-"""Names for the arrays that travel through the library. X (n, F) ~ H (n, K) @ W (K, F): samples are rows."""
+"""Types of the arrays X (n, F) ~ H (n, K) @ W (K, F), whose rows are samples, and sums and products of them."""
 
+import sys
 from array import array
 from collections import deque
 from typing import Any, TypeAlias
@@ -16,14 +17,14 @@ ARRAY_LIKE = ("__array__", "__array_interface__", "__dataframe__", "__arrow_c_st
 
 
 def row_sums(X: Any) -> Array:
-    """sum_f x_f per sample, of dense or sparse data."""
+    """Return sum_f x_f per sample, of dense or sparse data."""
     if scipy.sparse.issparse(X):
         return np.asarray(X @ np.ones(X.shape[1], dtype=X.dtype)).ravel()  # faster than its own sum
     return X.sum(axis=1)
 
 
 def times_vector(A: Array, v: Array) -> Array:
-    """A @ v, with the warning about invalid numbers left to those who look at the result.
+    """Return A @ v, and leave the warning about invalid numbers to those who look at the result.
 
     OpenBLAS (0.3.31, AVX-512) multiplies single-precision matrices of five columns and an odd number of rows along with
     whatever lies beyond a buffer on its stack: the product is right, but where that looks like a signalling NaN the
@@ -36,24 +37,39 @@ def times_vector(A: Array, v: Array) -> Array:
         return A @ v
 
 
+def times(values: Any, weights: Any) -> Any:
+    """Return arrays or tensors of values times weights; None stands for weights of one."""
+    return values if weights is None else weights * values
+
+
+def some_of(weights: Any, rows: Any) -> Any:
+    """Return the weights of some of the rows; None stands for weights of one."""
+    return None if weights is None else weights[rows]
+
+
+def weight_of(weights: Array | None, number: int) -> float:
+    """Return how many samples a number of them counts for; None stands for weights of one."""
+    return number if weights is None else float(weights.sum(dtype=np.float64))
+
+
 def dense(batch: Any) -> Array:
-    """A batch as a C-contiguous array of floats; sparse data are densified batch by batch, never as a whole."""
+    """Return a batch as a C-contiguous array of floats; sparse data are densified by batches, never as a whole."""
     X = batch.toarray() if scipy.sparse.issparse(batch) else batch
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     return np.ascontiguousarray(X, dtype=dtype)
 
 
-def density(batch: Any) -> float:
-    """The share of entries that are not zero."""
-    entries = batch.data if scipy.sparse.issparse(batch) else batch
-    return float(np.count_nonzero(entries)) / max(batch.shape[0] * batch.shape[1], 1)
-
-
 def is_array_like(X: Any) -> bool:
-    """Can NumPy take it as a whole? Other objects with a length are asked for one entry after the other, for hours."""
+    """Return whether NumPy can take it as a whole; other objects with a length are read entry by entry, for hours."""
     if isinstance(X, (list, tuple, deque, range)):
         kinds = {type(each): each for each in X}  # rows are alike: one of each kind tells
         return all(isinstance(each, NUMBERS) or is_array_like(each) for each in kinds.values())
     if scipy.sparse.issparse(X) or any(hasattr(X, name) for name in ARRAY_LIKE):
         return True
     return isinstance(X, (*NUMBERS, array, memoryview)) or not (hasattr(X, "__getitem__") or hasattr(X, "__len__"))
+
+
+def is_tensor(X: Any) -> bool:
+    """Return whether X is a tensor of PyTorch's; whoever has one has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)

@@ -1,7 +1,5 @@
 """Files that are replaced as a whole: a reader finds the old one or the new one, never half of either."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os
@@ -10,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-KINDS = {  # what is never replaced, as the system tells it
+KINDS = {  # of files that are never replaced
     stat.S_ISDIR: "a directory",
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -20,11 +18,11 @@ KINDS = {  # what is never replaced, as the system tells it
 
 
 class WriteError(ValueError):
-    """A file that cannot be written; the message names the file and the reason."""
+    """The error of a file that cannot be written; it names the file and the reason."""
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """Where a file of that name lies, links followed; refused if what lies there is not an ordinary file.
+    """Return where a file of that name lies, links followed, or raise an error if that is no ordinary file.
 
     A device or a pipe would be replaced by a file, for every other program as well.
     """
@@ -43,9 +41,9 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
+    """Give a temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
-    A link is followed, and a file that is replaced keeps its permissions; what it was goes to ``previous``, if given.
+    A link is followed, and a file that is replaced keeps its permissions; the old file moves to ``previous``, if given.
     """
     path = require_replaceable(path)
     temporary = _new_file_beside(path)
@@ -62,7 +60,7 @@ def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
 
 
 def _new_file_beside(path: Path) -> Path:
-    """An empty file with the permissions of ``path``, or those that the umask gives any new file."""
+    """Make an empty file with the permissions of ``path``, or those that the umask gives any new file."""
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     while True:
         temporary = path.with_name(_prefix(path) + secrets.token_hex(4))
@@ -84,7 +82,7 @@ def _prefix(path: Path) -> str:
 
 
 def clear_away(path: Path) -> None:
-    """Remove what writers of ``path`` left beside it when they were killed; none may be at work."""
+    """Remove the files that writers of ``path`` left beside it when they were killed; none may be at work."""
     path = path.resolve()
     random = "?" * 8  # any more characters belong to a longer name, whose writer may well be at work
     for left in path.parent.glob(glob.escape(_prefix(path)) + random):

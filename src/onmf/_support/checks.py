@@ -1,7 +1,5 @@
 """Checks of settings, all worded alike, and the generators that a ``random_state`` stands for."""
 
-from __future__ import annotations
-
 import math
 import sys
 from numbers import Integral, Real
@@ -13,7 +11,7 @@ MOST = 2**53  # for anything that is counted: beyond it, floats cannot tell neig
 
 
 def is_number(value: Any) -> bool:
-    """Is it a real number that fits in a double, neither a bool nor a string?"""
+    """Return whether it is a real number that fits in a double, neither a bool nor a string."""
     if type(value) is float:  # the common kinds first: settings are checked again with every batch
         return value == value
     if type(value) is int:
@@ -27,14 +25,14 @@ def is_number(value: Any) -> bool:
 
 
 def require_at_least(low: float, **settings: Any) -> None:
-    """Refuse settings that are not finite numbers of at least ``low``."""
+    """Raise an error unless these settings are finite numbers of at least ``low``."""
     for name, value in settings.items():
         if not is_number(value) or not low <= value < math.inf:
             raise ValueError(f"{name} must be a finite number of at least {low:g}, got {value!r}.")
 
 
 def require_whole(low: int, **settings: Any) -> None:
-    """Refuse settings that are not whole numbers of at least ``low``."""
+    """Raise an error unless these settings are whole numbers of at least ``low``."""
     for name, value in settings.items():
         if not is_number(value) or not isinstance(value, Integral) or value < low:
             raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
@@ -43,7 +41,7 @@ def require_whole(low: int, **settings: Any) -> None:
 
 
 def require_seed(seed: Any) -> None:
-    """Refuse anything that cannot be a random state."""
+    """Raise an error unless it can be a random state."""
     whole = is_number(seed) and isinstance(seed, (int, np.integer)) and seed >= 0
     if not (whole or seed is None or isinstance(seed, (np.random.RandomState, np.random.Generator))):
         raise ValueError(
@@ -52,7 +50,7 @@ def require_seed(seed: Any) -> None:
 
 
 def generators(seed: Any) -> tuple[np.random.Generator, np.random.Generator]:
-    """Two independent generators: the initial dictionary must not depend on whether samples are shuffled."""
+    """Return two independent generators: shuffling the samples must not change the initial dictionary."""
     if isinstance(seed, np.random.RandomState):
         seed = int(seed.randint(2**31 - 1))
     if isinstance(seed, np.random.Generator):

@@ -1,6 +1,4 @@
-"""Rows of data that stay where they are, on a device, while batches of them are drawn: only their numbers move."""
-
-from __future__ import annotations
+"""Rows that stay on a device while batches of them are drawn: only their numbers move."""
 
 from typing import Any
 
@@ -10,7 +8,7 @@ from onmf._support.arrays import Counts
 
 
 class Resident:
-    """Rows of ``data``, an object with a shape and a way back to the host."""
+    """Some rows of ``data``, an object with a shape and a way back to the host."""
 
     def __init__(self, data: Any, rows: Counts, dtype: np.dtype[Any]) -> None:
         self.data, self.rows, self.dtype = data, rows, dtype
@@ -21,13 +19,13 @@ class Resident:
 
     @property
     def sparse(self) -> bool:
-        """Are its rows compressed?"""
+        """Whether its rows are compressed."""
         return self.data.starts is not None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, rows: Any) -> Resident:
+    def __getitem__(self, rows: Any) -> "Resident":
         return Resident(self.data, self.rows[rows], self.dtype)
 
     def host(self) -> Any:

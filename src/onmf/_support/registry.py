@@ -1,6 +1,4 @@
-"""Classes that are looked up by the names they register under: divergences, methods, coefficient solvers."""
-
-from __future__ import annotations
+"""Classes that are looked up by their names: divergences, methods, coefficient solvers."""
 
 import dataclasses
 import difflib
@@ -12,7 +10,7 @@ import numpy as np
 
 
 class UnknownNameError(ValueError):
-    """A name that no class of the family has registered under."""
+    """The error of a name that no class of the family has registered under."""
 
     kind = name = ""  # of the family, and what was asked of it
 
@@ -36,22 +34,22 @@ class Registered(ABC):
         if not name:
             return
         for key in (name, *aliases):
-            known = cls._classes.get(spelling(key), cls)
+            other = cls._classes.get(spelling(key), cls)
             # The same class again is a notebook cell run twice or a module reloaded: the newer one counts.
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                owner = f"{known.__module__}.{known.__qualname__}"
+            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+                owner = f"{other.__module__}.{other.__qualname__}"
                 raise ValueError(f"the {cls._kind} name {key!r} is taken by {owner}; choose another.")
         cls.name, cls.aliases = name, aliases
         cls._classes.update({spelling(key): cls for key in (name, *aliases)})
 
     @classmethod
     def names(cls) -> list[str]:
-        """All names in alphabetical order, without aliases."""
+        """Return all names in alphabetical order, without aliases."""
         return sorted({each.name for each in cls._classes.values()})
 
     @classmethod
     def find(cls, name: str) -> type[Self]:
-        """The class registered under a name or an alias."""
+        """Return the class registered under a name or an alias."""
         found = cls._classes.get(spelling(name))
         if found is None:
             written = {spelling(key): key for each in cls._classes.values() for key in (each.name, *each.aliases)}
@@ -64,7 +62,7 @@ class Registered(ABC):
 
     @classmethod
     def get(cls, meant: Self | str) -> Self:
-        """The instance meant by an object, a name or ``"name:parameters"``."""
+        """Return the instance meant by an object, a name or ``"name:parameters"``."""
         if isinstance(meant, cls):
             return meant
         if isinstance(meant, type) and issubclass(meant, cls):
@@ -72,8 +70,8 @@ class Registered(ABC):
                 f"{cls._kind} is the class {meant.__name__}; write {meant.__name__}(), with its parameters."
             )
         if not isinstance(meant, str):
-            kinds, known = f"a name or a {cls.__name__}", ", ".join(cls.names())
-            raise TypeError(f"{cls._kind} must be {kinds}, not {type(meant).__name__}; the names are {known}.")
+            kinds, names = f"a name or a {cls.__name__}", ", ".join(cls.names())
+            raise TypeError(f"{cls._kind} must be {kinds}, not {type(meant).__name__}; the names are {names}.")
         name, colon, text = meant.partition(":")
         found = cls.find(name)
         if colon:
@@ -85,17 +83,17 @@ class Registered(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` stands for."""
+        """Return the instance that ``"name:text"`` stands for."""
         raise ValueError(f"{cls.name} takes no parameter, got {text!r}.")
 
     @classmethod
     def usage(cls) -> str:
-        """How an instance is written as text, e.g. ``beta:1.5``."""
+        """Return how an instance is written as text, e.g. ``beta:1.5``."""
         return cls.name
 
 
 def spelling(name: str) -> str:
-    """A name without what does not count in it."""
+    """Return a name without case and the characters that do not count in it."""
     return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
@@ -103,12 +101,12 @@ class Constants(Registered):
     """A registered frozen dataclass, written ``"name:constant=value,..."`` or as an object."""
 
     def __repr__(self) -> str:
-        """The constants that differ from their defaults."""
+        """Return the class with the constants that differ from their defaults."""
         changed = self.changed().items()
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed)})"
 
     def constants(self) -> dict[str, Any]:
-        """The constants by name."""
+        """Return the constants by name."""
         return {name: getattr(self, name) for name in self.constant_names()}
 
     def changed(self) -> dict[str, Any]:
@@ -117,13 +115,13 @@ class Constants(Registered):
         return {name: value for name, value in self.constants().items() if value != defaults[name]}
 
     def text(self) -> str:
-        """What ``get`` makes the same object of; constants of a constant stand beside it, as in ``step=NAME,a=1``."""
+        """Return a text that ``get`` reads back; constants of a constant stand beside it, as in ``step=NAME,a=1``."""
         constants = ",".join(f"{name}={_text(value)}" for name, value in self.changed().items())
         return f"{self.name}:{constants}" if constants else self.name
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` means: constants as NAME=VALUE with commas between."""
+        """Return the instance that ``"name:text"`` means: constants as NAME=VALUE with commas between."""
         values = {}
         for part in text.split(","):
             key, equals, value = part.partition("=")
@@ -137,7 +135,7 @@ class Constants(Registered):
     @classmethod
     def make(cls, constants: Mapping[str, Any]) -> Self:
         """Return the instance with these constants; one that the class does not have raises an error."""
-        cls.require_fixed(constants, cls.constant_names())
+        cls.require_known(constants, cls.constant_names())
         return cls(**constants)
 
     def with_constants(self, **constants: Any) -> Self:
@@ -146,12 +144,12 @@ class Constants(Registered):
 
     @classmethod
     def constant_names(cls) -> list[str]:
-        """All of them, in their order."""
+        """Return the names of all constants, in their order."""
         return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
     @classmethod
-    def require_fixed(cls, given: Mapping[str, Any], known: list[str]) -> None:
-        """Refuse a constant that is not among the known ones."""
+    def require_known(cls, given: Mapping[str, Any], known: list[str]) -> None:
+        """Raise an error if a constant is given that is not among the known ones."""
         for key in given:
             if key not in known:
                 has = f"its constants are {', '.join(known)}" if known else "it has none"
@@ -159,14 +157,14 @@ class Constants(Registered):
 
 
 def _text(value: Any) -> str:
-    """What ``_value`` reads."""
+    """Return a text that ``_value`` reads back."""
     if isinstance(value, Constants):
         return value.text().replace(":", ",", 1)
     return str(value.item() if isinstance(value, np.generic) else value).removesuffix(".0")
 
 
 def _value(text: str) -> Any:
-    """A constant on the command line: a number (whole ones stay whole), true, false, none, or a word."""
+    """Return a constant from its text: a number (whole ones stay whole), true, false, none, or a word."""
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -1,6 +1,4 @@
-"""Samples that are skipped: their log, and the names of rows that could not be read."""
-
-from __future__ import annotations
+"""The log of samples that are skipped, and the names of rows that could not be read."""
 
 import logging
 from typing import Self
@@ -21,14 +19,13 @@ class SkippedLog:
         if self.named <= MOST_NAMED:
             log.warning("Skipped: %s", error)
         if self.named == MOST_NAMED:
-            log.warning("What else is skipped will be counted, not named.")
+            log.warning("Further samples that are skipped will be counted, not named.")
 
 
 class Unread(str):
-    """The name of a row that comes as NaN because it could not be read, and why.
+    """The name of a row that comes as NaN because it could not be read, with the reason.
 
-    So the row keeps its place among the others, whatever happens to them on the way, and the error that its NaN
-    raises can say what is really wrong.
+    The row keeps its place among the others, and the error that its NaN raises can say what is really wrong.
     """
 
     __slots__ = ("reason",)

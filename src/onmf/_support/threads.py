@@ -1,11 +1,9 @@
-"""Threads of our own for blocks of rows or features, with BLAS held to one thread meanwhile.
+"""Threads of the library for blocks of rows or features, with BLAS held to one thread meanwhile.
 
 The blocks depend on the shapes alone, never on the number of threads, so that any number of threads gives the same
 bits. Kernels, BLAS and NumPy's larger loops let other Python threads run while they work; nothing else is needed, and
 nothing breaks when a process forks or several threads learn at once.
 """
-
-from __future__ import annotations
 
 import math
 import os
@@ -35,7 +33,7 @@ _busy = 0  # those that have been given work
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _controller() -> "ThreadpoolController":
     from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
 
     return ThreadpoolController()
@@ -70,7 +68,7 @@ def _taken() -> Iterator[None]:
 
 
 def _set_blas(numbers: list[tuple[Any, int]]) -> None:
-    """As ``threadpoolctl.threadpool_limits`` does it, but from any thread.
+    """Set numbers of threads as ``threadpoolctl.threadpool_limits`` does, but from any thread.
 
     Since threadpoolctl 3.8 OpenBLAS listens to the first thread alone that sets a number, until it gives up control.
     """
@@ -82,7 +80,7 @@ def _set_blas(numbers: list[tuple[Any, int]]) -> None:
 
 
 def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """[function(part) for part in parts], shared out among the threads; the caller works, too.
+    """Return [function(part) for part in parts], shared out among the threads; the caller works, too.
 
     Only idle threads help. Work that waited in the queue of the pool, as that of nested blocks would, might never be
     needed, and would keep its arrays alive.
@@ -123,7 +121,7 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
 
 
 def blocks(n: int, size: int) -> list[slice]:
-    """0..n in blocks of nearly equal length, at most ``size`` each."""
+    """Return 0..n in blocks of nearly equal length, at most ``size`` each."""
     if n <= size:
         return [slice(0, n)]
     count = -(-n // size)
@@ -132,7 +130,7 @@ def blocks(n: int, size: int) -> list[slice]:
 
 
 def by_work(n: int, work: float, enough: float) -> list[slice]:
-    """0..n in one, two, four, eight or sixteen blocks that cost at least ``enough`` if each item costs ``work``."""
+    """Return 0..n in up to sixteen blocks, a power of two, of at least ``enough`` work if an item costs ``work``."""
     count = max(1, min(16, n, int(n * work / enough)))
     if count == 1:
         return [slice(0, n)]
@@ -140,7 +138,7 @@ def by_work(n: int, work: float, enough: float) -> list[slice]:
 
 
 def _hired(wanted: int) -> list[ThreadPoolExecutor]:
-    """The pool, once for every thread of it that was idle and is now taken: at most ``wanted``."""
+    """Take up to ``wanted`` idle threads, and return the pool once for each of them."""
     global _pool, _busy
     if wanted < 1:
         return []
@@ -159,7 +157,7 @@ def _released() -> None:
 
 
 def _forget_threads() -> None:
-    """A forked child has none of its parent's threads, and may have inherited a held lock."""
+    """Start anew in a forked child, which has none of its parent's threads and may have inherited a held lock."""
     global _pool, _lock, _busy
     _pool, _lock, _busy = None, Lock(), 0
 

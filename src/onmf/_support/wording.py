@@ -1,18 +1,16 @@
-"""How numbers of things are written in messages."""
-
-from __future__ import annotations
+"""Numbers of things, as they are written in messages."""
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 sample``, ``2 samples``."""
-    return f"{number} {plural(number, noun)}"
+def counted(number: int, noun: str, form: str = "") -> str:
+    """Return ``1 sample`` or ``2 samples``; the number is formatted by ``form``."""
+    return f"{number:{form}} {plural(number, noun)}"
 
 
 def plural(number: int, noun: str) -> str:
-    """The noun as it stands after that number."""
+    """Return the noun as it stands after that number."""
     return noun if number == 1 else f"{noun}s"
 
 
 def is_or_are(number: int) -> str:
-    """The verb after that number of things."""
+    """Return the verb after that number of things."""
     return "is" if number == 1 else "are"

@@ -1,4 +1,4 @@
-"""``onmf``, the command line: a command is one file of this folder that adds itself to the application."""
+"""The command line ``onmf``, of which each command is one file of this folder that adds itself."""
 
 from __future__ import annotations
 

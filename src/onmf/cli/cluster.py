@@ -1,4 +1,4 @@
-"""``--dask``: the cluster that a command runs on."""
+"""The cluster that a command runs on, as ``--dask`` names it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Dask: TypeAlias = Annotated[
 
 @contextmanager
 def running_on(address: str) -> Iterator[Any]:
-    """Give a client of the cluster, which all that Dask computes goes to meanwhile."""
+    """Give a client of the cluster, to which Dask sends all its computations meanwhile."""
     if not address:
         fail("--dask needs the address of a scheduler, such as tcp://10.0.0.1:8786, or local.")
     if any(importlib.util.find_spec(each) is None for each in ("dask", "distributed")):
@@ -42,7 +42,7 @@ def running_on(address: str) -> Iterator[Any]:
     import distributed
 
     _send_modules()
-    # Else a worker that dies just when the cluster looks after those it has lost earlier is never restarted.
+    # Otherwise a worker that dies while the cluster looks after an earlier one is never restarted.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"})
     try:
         if address == LOCAL:
@@ -52,7 +52,7 @@ def running_on(address: str) -> Iterator[Any]:
             client = distributed.Client(cluster)
         else:
             cluster, client = None, distributed.Client(address, timeout=PATIENCE)
-    except AssertionError as error:  # what Dask makes of Ctrl-C while processes start
+    except AssertionError as error:  # which Dask raises on Ctrl-C while processes start
         raise KeyboardInterrupt from error
     except (OSError, ValueError, TypeError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
@@ -69,7 +69,7 @@ def running_on(address: str) -> Iterator[Any]:
 
 
 def _send_modules() -> None:
-    """Send classes of a file of --module as they are: no worker could import them."""
+    """Send the classes of a file of --module by value, since no worker could import them."""
     import cloudpickle
 
     for name, module in list(sys.modules.items()):

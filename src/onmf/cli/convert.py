@@ -1,4 +1,4 @@
-"""``onmf convert``: the dictionary of a model, and coefficients in it, as files that other programs read."""
+"""The command ``onmf convert``: write the dictionary of a model, and coefficients, for other programs."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ def convert(
 
 
 def _feature_names(nmf: onmf.OnlineNMF) -> list[str]:
-    """Return the names of the features; scikit-learn's where the data had none."""
+    """Return the names of the features, or those of scikit-learn where the data had none."""
     names = getattr(nmf, "feature_names_in_", None)
     return [f"x{f}" for f in range(nmf.n_features_in_)] if names is None else [str(name) for name in names]

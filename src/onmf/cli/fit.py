@@ -1,10 +1,11 @@
-"""``onmf fit``: learn a dictionary from a source of samples, with checkpoints to resume from."""
+"""The command ``onmf fit``: learn a dictionary from samples, with checkpoints to resume from."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import ExitStack, nullcontext, suppress
+from collections import deque
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,7 +18,7 @@ from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, Data, Module, fixed_components, given_settings, with_settings
 from onmf.cli.output import Place, require_writable
-from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, seconds_of, watched
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
 from onmf.data.jsonl import USUAL_FIELD
@@ -50,7 +51,7 @@ EXAMPLES = (
 
 
 @app.command(epilog=EXAMPLES)
-@with_settings(*(each.name for each in ONLINE if each.option))
+@with_settings(*(each.name for each in ONLINE if each.help))
 def fit(
     context: typer.Context,
     data: Data,
@@ -88,9 +89,9 @@ def fit(
 ) -> None:
     """Learn a dictionary from DATA and write it to a model file.
 
-    Of texts the 10,000 most frequent words are counted, if 100 texts or more are given those in at least two. After the
-    question mark, words=5000 keeps as many, stop=english leaves out the commonest English words, min_df=5 those in
-    fewer than five texts and max_df=0.5 those in more than half of them.
+    In texts the 10,000 most frequent words are counted; with 100 texts or more, only words that are in at least two.
+    After the question mark, words=5000 keeps 5,000 words, stop=english leaves out the commonest English words, min_df=5
+    those in fewer than five texts and max_df=0.5 those in more than half of them.
     """
     place, path = Place(out, as_json), streams.path_of(data)
     rewinds, fixed = not is_pipe(path), settings.pop("fixed")
@@ -100,41 +101,41 @@ def fit(
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, rewinds, path, out)
-    known = None if start is None else onmf.load(start)
+    previous = None if start is None else onmf.load(start)
     fixed_model = None if fixed is None else onmf.load(fixed)
-    model = onmf.OnlineNMF(**settings) if known is None else _continued(context, known, settings, rewinds)
-    _require_valid(model, known, fixed_model)
+    model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
+    _require_valid(model, previous, fixed_model)
     loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
-    begun = known.source_ if known is not None else _source_in(keep) if resume and keep is not None else None
+    begun = previous.source_ if previous is not None else _source_in(keep) if resume and keep is not None else None
     like = begun or (fixed_model and fixed_model.source_)
     order = shuffle_buffer, settings["shuffle"], settings["random_state"]
-    source = _opened(data, like, *order) if dask is None else _partitions(data, like)
+    if dask is None:
+        source = _opened(data, like, *order)
+    else:
+        from onmf.distributed import partitioned  # not needed for --help
+
+        source = opened(data, like, partitioned)
     if fixed_model is not None:
         model.set_params(fixed=fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
-    elif known is not None:
-        errors.print(f"Continuing {start}, which has learnt from {counted(known.n_samples_seen_, 'sample')}.")
-    learnt = False
-
-    def note(_: onmf.Progress) -> None:
-        nonlocal learnt
-        learnt = True
-
+    elif previous is not None:
+        errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
+    last: deque[onmf.Progress] = deque(maxlen=1)
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(running_on(dask))
         files = path, out, checkpoint, start, fixed
         show = stack.enter_context(watched(log_every, log_json, metrics, *files))
-        model.set_params(callbacks=[show, note])
+        model.set_params(callbacks=[show, last.append])
         try:
-            model.fit(source, checkpoint=keep, resume=resume, resume_from=known)
+            model.fit(source, checkpoint=keep, resume=resume, resume_from=previous)
             _save(model, place)
         except KeyboardInterrupt:
             _save_interrupted(model, place, keep if rewinds else None)
         except (ValueError, OSError):
-            if learnt and keep is not None and keep.exists():
+            if last and keep is not None and keep.exists():
                 how = "--resume" if rewinds else f"--from {keep.path}"
                 errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} continues from it.")
             raise
@@ -147,7 +148,7 @@ def fit(
 def _checkpoint(
     path: Path | None, every: str | None, resume: bool, verify: bool, rewinds: bool, data: Path, out: Path
 ) -> onmf.Checkpoint | None:
-    """Return the checkpoint that the options ask for; ``rewinds``: can the data be read again?"""
+    """Return the checkpoint that the options ask for; ``rewinds`` is whether the data can be read again."""
     if verify and not resume:
         fail("--verify compares the data with those of the run that --resume continues; give both.")
     if path is None:
@@ -173,35 +174,35 @@ def _checkpoint(
 
 
 def _continued(
-    context: typer.Context, known: onmf.OnlineNMF, settings: dict[str, Any], rewinds: bool
+    context: typer.Context, previous: onmf.OnlineNMF, settings: dict[str, Any], rewinds: bool
 ) -> onmf.OnlineNMF:
     """Return the model of ``--from`` with the settings that stand on the command line."""
     given = given_settings(context, settings)
     if "init" in given:
         fail("--init begins a dictionary, and the model of --from has one; leave out one of them.")
-    once = {} if rewinds else {"max_passes": 1}  # whatever the data were that the model was begun with
-    return known.set_params(**once | given)
+    once = {} if rewinds else {"max_passes": 1}  # whatever data the model was begun with
+    return previous.set_params(**once | given)
 
 
-def _require_valid(model: onmf.OnlineNMF, known: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
-    """Raise what ``fit`` would raise about the settings, before data are opened and anything is announced."""
+def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
+    """Raise the error that ``fit`` would raise about the settings, before data are opened and anything is announced."""
     if fixed is not None:
         model.set_params(fixed=fixed.components_)  # the data may have its features in another order
     recipe = model._configured().recipe
-    if known is not None and fixed is None and known._learned is not None:
+    if previous is not None and fixed is None and previous._learned is not None:
         from onmf.learner import continued
 
-        continued(recipe, known._learned)
+        continued(recipe, previous._learned)
 
 
 # The data
 
 
 def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
-    """Return how the features of a run were made: a vocabulary, for one, stays when the texts become more."""
+    """Return how the features of a run were made, since a vocabulary stays when texts are added."""
     from onmf.persistence.file import ModelFileError
 
-    with suppress(ModelFileError):  # which the run itself meets, and says
+    with suppress(ModelFileError):  # which the run itself meets and reports
         return checkpoint.read()[1].source
     return None
 
@@ -210,11 +211,9 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
-    learnt in that order are poor ones, so that they are shuffled as far as a little memory goes.
+    learnt in that order are poor, so that texts are shuffled as far as a little memory goes.
     """
-    # Counting the words of many texts takes a while, before there are samples for a bar to count.
-    with errors.status(f"Opening {data}") if errors.is_terminal else nullcontext():
-        source = streams.open_source(data, like)
+    source = opened(data, like)
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
@@ -226,18 +225,11 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
 
 
-def _partitions(data: str, like: streams.Spec | None) -> Any:
-    """Return the data in partitions, for workers to read."""
-    from onmf.distributed import partitioned  # not needed for --help
-
-    return partitioned(data, like=like)
-
-
 # The result
 
 
 def _save(model: onmf.OnlineNMF, place: Place) -> None:
-    """Write the model to a file, or to standard output once all of it is known to be there."""
+    """Write the model to a file, or to standard output once it is complete."""
     if not place.standard:
         onmf.save(model, place.out)
         return
@@ -248,7 +240,7 @@ def _save(model: onmf.OnlineNMF, place: Place) -> None:
 
 
 def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint | None) -> NoReturn:
-    """Save what was learnt before Ctrl-C or SIGTERM, unless the checkpoint holds it."""
+    """Save the model as it was at Ctrl-C or SIGTERM, unless the checkpoint holds it, and exit."""
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
         raise typer.Exit(130)
@@ -262,7 +254,7 @@ def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint
 
 
 def _tell(model: onmf.OnlineNMF, place: Place, as_json: bool) -> None:
-    """Print what was learnt."""
+    """Print the size, the samples and the loss of the model."""
     K, history = len(model.components_), model.history_
     if as_json:
         facts = {"model": place.out, "components": K, "features": model.n_features_in_}

@@ -1,4 +1,4 @@
-"""``onmf info``: show what a model file holds."""
+"""The command ``onmf info``: show what a model file holds."""
 
 from __future__ import annotations
 
@@ -56,17 +56,15 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
 
 
 def _gaps(coverage: Any) -> dict[str, int]:
-    """Of a model that was learnt from data with missing entries: what nothing was known of."""
+    """Return how many features and samples had no entries, if data with missing entries were learnt from."""
     if coverage is None:
         return {}
-    return {
-        "features never known": int(np.count_nonzero(~coverage.features)),
-        "samples of which nothing was known": coverage.blank,
-    }
+    never = int(np.count_nonzero(~coverage.features))
+    return {"features always missing": never, "samples with nothing but missing entries": coverage.blank}
 
 
 def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    """The settings that differ from their defaults, without those that are shown anyway."""
+    """Return the settings that differ from their defaults, without those that are shown anyway."""
     given = {name: value for name, value in settings.items() if name in usual and name not in SHOWN_ANYWAY}
     short = {name: _short(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
     return {name: value for name, value in short.items() if value != usual[name]}
@@ -77,7 +75,7 @@ def _pairs(values: dict[str, Any]) -> list[str]:
 
 
 def _key(name: str) -> str:
-    """``samples_seen`` of "samples seen": what a program looks for."""
+    """Return the key of a fact in JSON, as in ``samples_seen`` for "samples seen"."""
     return name.partition(" (")[0].replace(" ", "_")
 
 

@@ -1,4 +1,4 @@
-"""``onmf inverse``: samples as a model sees them, or its components, as numbers and as pictures."""
+"""The command ``onmf inverse``: write the fits of samples, or components, as numbers or as pictures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_settings
-from onmf.cli.output import Pictures, Place, RowWriter, folder, require_features_of, save_picture, tell_of_rows
+from onmf.cli.output import Pictures, Place, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
 from onmf.data import sinks
 
-NUMBERS = 2**24  # in the fits of samples that are read and written at a time, of which each may be long
+NUMBERS = 2**24  # in the fits that are written at a time, of which each may be long
 SUFFIXES = sinks.suffixes(of_samples=True)
 FILES = ", ".join(SUFFIXES)
 OUT_HELP = (
@@ -60,10 +60,10 @@ def inverse(
 ) -> None:
     """Write the fits HW of DATA, in its own units, one row per sample, as the samples come.
 
-    What the dictionary cannot make is gone from them: noise, scratches, outliers. Of pictures they are pictures, in the
+    They lack what the dictionary cannot make: noise, scratches, outliers. The fits of pictures are pictures, in the
     size of the model's, under the names of the files that were read.
     """
-    from onmf.estimators.streaming import usual_size  # not needed for --help, as what is asked of ``onmf``
+    from onmf.estimators.streaming import usual_size  # not needed for --help
 
     if (data is None) != components:
         fail("give DATA or --components, one of them.")
@@ -99,23 +99,23 @@ def inverse(
 
 
 def _is_folder(out: Path) -> bool:
-    """Return whether it is a folder, or is to be one: files have a suffix."""
+    """Return whether it is a folder, or will be one, since it has no suffix."""
     return str(out) != "-" and (out.is_dir() or not (out.suffix or out.exists()))
 
 
-def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> streams.Source:
+def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> Any:
     """Open samples, read as the model's were, or coefficients, under the names that they were written with."""
-    names = tuple(nmf.get_feature_names_out())
-    source = streams.open_source(data, like=streams.Spec(names=names) if coefficients else nmf.source_)
     if not coefficients:
-        require_features_of(nmf, source, data, model)
-    elif source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
+        return opened_for(nmf, data, model)
+    names = tuple(nmf.get_feature_names_out())
+    source = streams.open_source(data, like=streams.Spec(names=names))
+    if source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
         fail(f"{data} does not hold coefficients of {model}, whose columns are {names[0]} to {names[-1]}.")
     return source
 
 
 def _names(source: streams.Source, out: Path) -> list[str] | None:
-    """Return the names of the files, if the source is of pictures, which must not be replaced."""
+    """Return the names of the files of a source of pictures, which must not be replaced."""
     if source.spec is None or source.spec.scheme != "images" or source.files is None:
         return None
     for name, path in source.files.items():
@@ -125,11 +125,11 @@ def _names(source: streams.Source, out: Path) -> list[str] | None:
 
 
 def _write_components(W: Array, shape: tuple[int, ...], out: Path, as_json: bool) -> None:
-    """Write one picture per component, its brightest pixel white: components have no brightness of their own."""
+    """Write one picture per component, with its brightest pixel white."""
     digits = max(2, len(str(len(W) - 1)))
     with folder(out):
         for k, component in enumerate(W):
-            white = component.max() or 1.0  # one that was never used may be zero
+            white = component.max() or 1.0  # a component that was never used may be zero
             save_picture(255 * (component / white).reshape(shape), out / f"component-{k:0{digits}}.png")
     if as_json:
         print_json({"pictures": out, "components": len(W)})

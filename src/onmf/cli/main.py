@@ -1,4 +1,4 @@
-"""Run the command line: every file of this folder is imported, errors become one sentence, signals an exit status."""
+"""Run the command line, in which errors become one sentence, and signals an exit status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onmf.cli.terminal import console, errors, print_warning
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
-# In the order of their names, whichever imports another.
+# They are listed by name, whichever imports another.
 app.registered_commands.sort(key=lambda command: getattr(command.callback, "__name__", ""))
 
 
@@ -35,19 +35,19 @@ def main() -> None:
         raise KeyboardInterrupt
 
     warnings.showwarning = print_warning
-    # Every result is checked, and one that is not finite is an error; how it became so helps nobody.
+    # Every result is checked, and one that is not finite raises an error; how it became so helps nobody.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"onmf\.")
     signal.signal(signal.SIGTERM, terminate)
     try:
         status = _run()
-        sys.stdout.flush()  # here, where it is known what to do if that fails
+        sys.stdout.flush()  # here, where a failure can be handled
     except BrokenPipeError:
         status = UNREAD
-    if status == UNREAD:  # whatever is still to be written is not wanted
+    if status == UNREAD:  # nobody wants the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     try:
         sys.stderr.flush()
-    except OSError:  # what cannot be written there must not decide the exit status when the process ends
+    except OSError:  # which must not decide the exit status when the process ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(interrupted if status == INTERRUPTED else status)
 
@@ -55,8 +55,8 @@ def main() -> None:
 def _run() -> int:
     """Run the command and return its exit status."""
     try:
-        return int(app(standalone_mode=False, prog_name="onmf") or 0)  # so for python -m onmf, too
-    except SystemExit as stop:  # of completion, or of Rich and Typer alike when nobody reads what they print
+        return int(app(standalone_mode=False, prog_name="onmf") or 0)  # also for python -m onmf
+    except SystemExit as stop:  # from completion, or from Rich and Typer when nobody reads their output
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ImportError) as error:
         fault = None if error.__cause__ is None else fault_in_module(error.__cause__)

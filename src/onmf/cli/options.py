@@ -47,7 +47,7 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object
 def with_settings(*names: str, **defaults: Any) -> Callable[[Command], Command]:
     """Give a command the options of these settings, which arrive by their names in its ``**settings``.
 
-    They come after the arguments and options that must be given. ``defaults`` are those that differ from the table's.
+    They come after the arguments and options that must be given. ``defaults`` replace those of the table.
     """
 
     def decorate(command: Command) -> Command:
@@ -65,9 +65,9 @@ def with_settings(*names: str, **defaults: Any) -> Callable[[Command], Command]:
 
 def _option(name: str, default: Any) -> inspect.Parameter:
     """Return the parameter of a command that Typer makes the option of a setting from."""
-    option = setting(name).option
-    if option is None:
-        raise ValueError(f"{name} has no option; give it one in onmf.model.settings.")
+    option = setting(name)
+    if not option.help:
+        raise ValueError(f"{name} has no option; give it a help text in onmf.model.settings.")
     flags, kind, help_text, complete = option.flags, option.type, option.help, None
     if kind is bool:
         flags = (f"{flags[0]}/--no-{flags[0].lstrip('-')}", *flags[1:])
@@ -94,7 +94,7 @@ def _completion(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
 
 
 def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that stand on the command line."""
+    """Return the settings that are given on the command line."""
 
     def is_given(name: str) -> bool:
         where = context.get_parameter_source(name)
@@ -105,7 +105,7 @@ def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str
 
 def fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
     """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
-    from onmf.model.fixed import aligned  # not needed for --help
+    from onmf.model.sets import aligned  # not needed for --help
 
     if model is None:
         return None
@@ -125,7 +125,7 @@ _executed: list[Path] = []  # files of --module
 
 
 def _execute(context: typer.Context, module: Path | None) -> None:
-    """Run the file, so that the classes in it register themselves; an error in it is told with its line."""
+    """Run the file, so that its classes register themselves; an error in it is reported with its line."""
     if module is None or context.resilient_parsing:  # a shell that completes a command executes nothing
         return
     source = context.get_parameter_source("module")
@@ -149,14 +149,14 @@ def _execute(context: typer.Context, module: Path | None) -> None:
 
 
 def explained(error: Exception) -> str:
-    """Return the message of an error, which for an unknown name says how a class of one's own becomes known."""
+    """Return the message of an error; for an unknown name it mentions --module, for a class of one's own."""
     if isinstance(error, UnknownNameError) and not _executed:
         return f"{str(error).rstrip('.')}; for one of your own, give --module FILE."
     return str(error)
 
 
 def fault_in_module(error: BaseException) -> str | None:
-    """Return what went wrong in a file of ``--module``, and in which line; None if the error is not from there."""
+    """Return the error and its line if it comes from a file of ``--module``, else None."""
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")
     for path in _executed:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

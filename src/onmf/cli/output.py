@@ -1,4 +1,4 @@
-"""Where results go: files, folders and standard output, checked before any work; and rows, written as they come."""
+"""Files, folders and standard output for results, checked before any work, and rows written as they come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import onmf
 from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted, is_or_are
-from onmf.cli.progress import Show, done_so_far
+from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
 from onmf.data import sinks
 
@@ -33,7 +33,7 @@ SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless"
 
 
 class Place:
-    """The file or standard output that ``--out`` names; a message about the result goes where the result does not."""
+    """The file or standard output that ``--out`` names; messages go to standard error if the result is on the other."""
 
     def __init__(self, out: Path, as_json: bool = False, option: str = "--out") -> None:
         self.out, self.option, self.standard = out, option, str(out) in STANDARD_OUTPUT
@@ -54,7 +54,7 @@ class Place:
             require_writable(self.out, *inputs, option=self.option)
 
     def kind(self, what: str, suffixes: Sequence[str], data: Path) -> type[sinks.Output]:
-        """Return the kind of file that the suffix tells, among these suffixes."""
+        """Return the format that the suffix tells, which must be among these."""
         kind = sinks.kind_of(Path("rows.csv") if self.standard else self.out)
         if kind is None or not (self.standard or self.out.suffix.lower() in suffixes):
             fail(f"{self.out}: {what} written as {', '.join(suffixes)}, or as CSV to -.")
@@ -73,7 +73,7 @@ class Place:
 
 
 def require_writable(out: Path, *inputs: Path | None, option: str = "--out") -> None:
-    """Fail before hours of work, not after, if the result has nowhere to go."""
+    """Fail, before hours of work, if the result has nowhere to go."""
     from onmf._support.atomic import require_replaceable  # not needed for --help
 
     place = require_replaceable(out)
@@ -87,7 +87,7 @@ def require_writable(out: Path, *inputs: Path | None, option: str = "--out") -> 
 
 
 def require_parent(out: Path, parent: Path) -> None:
-    """Fail if there is no folder for the result to be in."""
+    """Fail if the folder of the result does not exist."""
     if not parent.is_dir():
         fail(f"cannot write {out}: {out.parent} does not exist.")
 
@@ -122,10 +122,10 @@ def folder(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM until the block is done; then the first of them has its effect."""
+    """Hold back Ctrl-C and SIGTERM until the block is done; then the first one takes effect."""
     waiting: list[tuple[int, Any]] = []
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {number: handler for number, handler in found.items() if callable(handler)}  # others are the system's
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}  # not the system's
 
     def wait(number: int, frame: Any) -> None:
         waiting.append((number, frame))
@@ -144,25 +144,25 @@ def uninterrupted() -> Iterator[None]:
 
 # Rows
 
-Rows = Iterator[tuple[Any, Array]]  # numbers or names of rows, and what a model made of them
+Rows = Iterator[tuple[Any, Array]]  # numbers or names of rows, and the rows of the result
 
 
 @dataclass
 class RowWriter:
-    """Writes what a model makes of each sample as the samples come, and tells what was written."""
+    """A writer of the results of a model, row by row as the samples come."""
 
     data: str  # as the user named it
     source: streams.Source
-    what: str  # the rows of the result are
+    what: str  # the name of the results, such as coefficients
     columns: tuple[str, ...]
     place: Place
     kind: Callable[[Any, sinks.Heading], sinks.Output]
-    skip: bool  # bad samples: they are NaN then, and counted
-    pictures: bool = False  # one file each, and none of bad samples
-    origin: sinks.Origin | None = None  # for outputs that tell of the model
+    skip: bool  # bad samples are NaN, and counted
+    pictures: bool = False  # results are one file each, and bad samples have none
+    origin: sinks.Origin | None = None  # the model, for outputs that describe it
     first_fault: ValueError | None = field(default=None, init=False)
     unread: int = field(default=0, init=False)  # samples that the source could not read
-    gaps: int = field(default=0, init=False)  # rows of NaN
+    skipped: int = field(default=0, init=False)  # rows of NaN
 
     def write(
         self,
@@ -170,28 +170,28 @@ class RowWriter:
         watch: AbstractContextManager[Show],
         target: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any]:
-        """Write all rows, and return the facts of it; ``rows_made`` takes the function to tell of bad samples."""
+        """Write all rows, and return facts about them; ``rows_made`` takes the function that is told of bad samples."""
         source = self.source
-        # What cannot be read again is kept as far as it came.
+        # Rows of samples that cannot be read again are kept at an interrupt.
         keeps, interrupted = not (self.place.standard or source.rewinds), False
         shielded = uninterrupted if keeps else nullcontext
         with first_warnings(), watch as show, ExitStack() as stack:
-            opened = stack.enter_context(self.place.opened() if target is None else target)
+            place = stack.enter_context(self.place.opened() if target is None else target)
             started, done, named, output = time.perf_counter(), 0, False, None
             try:
                 for rows, found in rows_made(self._note if self.skip else None):
                     if output is None:
                         named = rows.dtype == object
-                        output = stack.enter_context(closing(self.kind(opened, self._heading(named, found.dtype))))
+                        output = stack.enter_context(closing(self.kind(place, self._heading(named, found.dtype))))
                     with shielded():
                         output.write(found, rows if named else None)
-                        done, self.gaps = done + len(rows), self.gaps + int(np.isnan(found[:, 0]).sum())
-                    show(done_so_far(done, source.n_samples, started, skipped=self.gaps))
+                        done, self.skipped = done + len(rows), self.skipped + int(np.isnan(found[:, 0]).sum())
+                    show(done_so_far(done, source.n_samples, started, skipped=self.skipped))
             except KeyboardInterrupt:
                 if not (keeps and done):
                     raise
                 interrupted = True
-            if output is None or self.gaps == done:
+            if output is None or self.skipped == done:
                 fail(f"{self.data} has no sample that could be read. {self.first_fault or ''}".rstrip())
             if source.n_samples not in (None, done) and not (self.first_fault or interrupted):
                 fail(f"{self.data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
@@ -201,11 +201,11 @@ class RowWriter:
         if self.first_fault:
             lost = f", and {self.unread} could not be read" if named and self.unread else ""
             without = "without a picture" if self.pictures else "NaN"
-            tell_of_gaps(self.gaps, done, f"{without}{lost}; the first reason: {self.first_fault}")
+            tell_of_skipped(self.skipped, done, f"{without}{lost}; the first reason: {self.first_fault}")
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
             raise typer.Exit(130)
-        facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "gaps": self.gaps}
+        facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "skipped": self.skipped}
         return facts | {"unread": self.unread, "seconds": time.perf_counter() - started}
 
     def _heading(self, named: bool, dtype: Any) -> sinks.Heading:
@@ -217,36 +217,38 @@ class RowWriter:
         self.unread += isinstance(error, streams.SourceError)
 
 
-def tell_of_gaps(gaps: int, rows: int, how: str) -> None:
-    """Print how many rows have no result, and why."""
-    errors.print(f"onmf: {gaps} of the {counted(rows, 'row')} {is_or_are(gaps)} {how}")
+def tell_of_skipped(skipped: int, rows: int, how: str) -> None:
+    """Print how many rows have no result, and the reason."""
+    errors.print(f"onmf: {skipped} of the {counted(rows, 'row')} {is_or_are(skipped)} {how}")
 
 
 def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
-    """Print what was written, as JSON or in a sentence; the first fact names it."""
-    rows = facts["samples"] - facts["gaps"] if pictures else facts["samples"]
+    """Print the facts as JSON, or a sentence; the first fact is the name of the results."""
+    rows = facts["samples"] - facts["skipped"] if pictures else facts["samples"]
     if as_json:
         print_json(facts)
     else:
         place.say(f"{place}: {next(iter(facts))} of {counted(rows, 'sample')}, {columns} each.")
 
 
-def require_features_of(nmf: onmf.OnlineNMF, data: Any, name: str, model: str = "the model") -> None:
-    """Fail if the data, a source or partitions, have other features than the model was learnt from."""
+def opened_for(nmf: onmf.OnlineNMF, data: str, model: str, by: Callable[..., Any] = streams.open_source) -> Any:
+    """Open DATA as the model's were, and fail if they have other features than it was learnt from."""
     from onmf.data.columns import Features
     from onmf.data.inputs import require_same_features
 
+    source = opened(data, nmf.source_, by)
     learnt = Features.of(nmf.n_features_in_, getattr(nmf, "feature_names_in_", None))
-    require_same_features(Features.of(data.n_features, data.feature_names), learnt, name, model)
+    require_same_features(Features.of(source.n_features, source.feature_names), learnt, data, model)
+    return source
 
 
 # Pictures
 
 
 class Pictures(sinks.Output):
-    """A folder of pictures of one shape, under the names given or, without them, their numbers.
+    """A folder of pictures of one shape, under the given names or, without them, their numbers.
 
-    Rows of NaN, which are of samples that were skipped, get none.
+    Rows of NaN, which stand for samples that were skipped, have no picture.
     """
 
     def __init__(
@@ -266,7 +268,7 @@ class Pictures(sinks.Output):
 
 
 def save_picture(pixels: Array, path: Path) -> None:
-    """Write one, grey or RGB, from 0 to 255, in 8 bits, in the format that the name tells."""
+    """Write a picture, grey or RGB, from 0 to 255, in 8 bits, in the format that the name tells."""
     from PIL import Image
 
     from onmf._support.atomic import replacing

@@ -1,4 +1,4 @@
-"""How a long run is watched: a bar in a terminal, else a line now and then; JSON Lines; figures for Prometheus."""
+"""Watch a long run: by a bar in a terminal, else by a line now and then; by JSON Lines; by Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -21,7 +21,8 @@ import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 import onmf
-from onmf._support.wording import plural
+from onmf import data as streams
+from onmf._support.wording import counted, plural
 from onmf.cli.terminal import errors, fail
 
 Show: TypeAlias = "Callable[[onmf.Progress], None]"
@@ -31,13 +32,13 @@ LOOPBACK = "127.0.0.1"
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
-    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never: no lines at "
-    "all, not even on what has begun."
+    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never writes no "
+    "lines at all, not even at the beginning."
 )
 Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(help=f"{LINES_HELP} Also how often --log-json writes; never: at the first batch and at the end only."),
+    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, at the first batch and at the end only."),
 ]
 LogJson = Annotated[
     Path | None, typer.Option(help="Append figures of the run to this file, as JSON Lines.", show_default=False)
@@ -67,9 +68,9 @@ def _interval(every: str) -> float:
 
 
 def announce(context: typer.Context, what: str, every: str) -> None:
-    """Say what has begun, if the command is not over within a second: a pipe may be silent for long.
+    """Say what the command does, if it is not over within a second: a pipe may be silent for long.
 
-    A terminal has the bar, and what goes wrong at once is one sentence, not two.
+    A terminal has the bar, and an error within the second is one sentence, not two.
     """
     if errors.is_terminal or _interval(every) == math.inf:
         return
@@ -77,6 +78,12 @@ def announce(context: typer.Context, what: str, every: str) -> None:
     saying.daemon = True
     saying.start()
     context.call_on_close(saying.cancel)
+
+
+def opened(data: str, like: streams.Spec | None, by: Callable[..., Any] = streams.open_source) -> Any:
+    """Open DATA by this function, with a sign of life in a terminal: counting the words of many texts takes a while."""
+    with errors.status(f"Opening {data}") if errors.is_terminal else contextlib.nullcontext():
+        return by(data, like=like)
 
 
 def done_so_far(samples: int, total: int | None, started: float, **more: Any) -> onmf.Progress:
@@ -94,9 +101,8 @@ def progress_line(title: str = "") -> Iterator[Show]:
         task = bar.add_task(title, total=None, facts="")
 
         def show(report: onmf.Progress) -> None:
-            rate = report.samples / max(report.seconds, 1e-9)
-            facts = f"{report.samples:,} {plural(report.samples, 'sample')} · {rate:,.0f}/s"
-            facts += _loss(None if math.isnan(report.loss) else report.loss) + _phases(report.phases)
+            samples, rate = counted(report.samples, "sample", ","), report.samples / max(report.seconds, 1e-9)
+            facts = _facts(samples, rate, None if math.isnan(report.loss) else report.loss, report.phases)
             bar.update(task, completed=report.samples, total=report.total, facts=facts)
 
         yield show
@@ -107,56 +113,40 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     return Progress(TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn(), console=errors)
 
 
-def _loss(loss: float | None) -> str:
-    return "" if loss is None else f" · loss {loss:.5g}"
-
-
-def _phases(phases: Mapping[str, float] | None) -> str:
-    """Return the seconds of a run with Dask by what they went to."""
-    return " · " + ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in phases.items()) if phases else ""
+def _facts(samples: str, rate: float, loss: float | None, phases: Mapping[str, float] | None) -> str:
+    """Return the facts that a bar and a line have in common; ``phases`` are the seconds of a run with Dask."""
+    facts = f"{samples} · {rate:,.0f}/s" + ("" if loss is None else f" · loss {loss:.5g}")
+    spent = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in (phases or {}).items())
+    return f"{facts} · {spent}" if spent else facts
 
 
 # Figures
 
+Figures = dict[str, Any]  # a run at one moment
 
-@dataclass(frozen=True)
-class Figures:
-    """A run at one moment."""
 
-    time: str
-    samples: int
-    total: int | None
-    seconds: float  # since the command has begun
-    samples_per_second: float  # since the last report
-    loss: float | None  # of the last batch
-    drift: float
-    changes: int  # of the stream, found in this run
-    skipped: int
-    memory_bytes: int
-    phases: Mapping[str, float] | None = None  # with Dask: seconds that went to reading, learning and merging
-
-    def line(self) -> str:
-        """Return a line for people."""
-        of = f" of {self.total:,}" if self.total else ""
-        samples = f"{self.samples:,}{of} {plural(self.total or self.samples, 'sample')}"
-        facts = f"{samples} · {self.samples_per_second:,.0f}/s{_loss(self.loss)}{_phases(self.phases)}"
-        return f"{self.time} {facts} · {self.skipped} skipped · {self.memory_bytes / 2**20:,.0f} MiB"
+def _line(now: Figures) -> str:
+    """Return a line of figures for people."""
+    of = f" of {now['total']:,}" if now["total"] else ""
+    samples = f"{now['samples']:,}{of} {plural(now['total'] or now['samples'], 'sample')}"
+    facts = _facts(samples, now["samples_per_second"], now["loss"], now["phases"])
+    return f"{now['time']} {facts} · {now['skipped']} skipped · {now['memory_bytes'] / 2**20:,.0f} MiB"
 
 
 class Watch:
-    """Follows a run through its callback; any thread may ask for figures."""
+    """A callback that follows a run; any thread may ask it for figures."""
 
     def __init__(self) -> None:
         self.began = self.reported = time.monotonic()
         self.last: onmf.Progress | None = None  # without its arrays, which would be kept longer
-        self.known = self.changes = 0  # samples at the last report
+        self.seen = self.changes = 0  # samples at the last report
         self.lock = threading.Lock()
 
     def __call__(self, progress: onmf.Progress) -> None:
-        """Take what the callback of ``fit`` is told."""
+        """Take the progress of a batch."""
         with self.lock:
             if self.last is None:  # a run that is resumed has not learnt its first samples now
-                self.known = progress.samples - progress.new if progress.new else 0
+                self.seen = progress.samples - progress.new if progress.new else 0
             self.changes += progress.drifted
             self.last = replace(progress, W=NOTHING, H=None)
 
@@ -166,27 +156,27 @@ class Watch:
             now, last = time.monotonic(), self.last
             if last is None:
                 return None
-            rate = (last.samples - self.known) / max(now - self.reported, 1e-9)
+            rate = (last.samples - self.seen) / max(now - self.reported, 1e-9)
             if report:
-                self.reported, self.known = now, last.samples
-            return Figures(
-                time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-                samples=last.samples,
-                total=last.total,
-                seconds=now - self.began,
-                samples_per_second=rate,
-                loss=float(last.loss) if math.isfinite(last.loss) else None,
-                drift=last.drift,
-                changes=self.changes,
-                skipped=last.skipped,
-                memory_bytes=memory_in_use(),
-                phases=last.phases,
-            )
+                self.reported, self.seen = now, last.samples
+            return {
+                "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "samples": last.samples,
+                "total": last.total,
+                "seconds": now - self.began,  # since the command has begun
+                "samples_per_second": rate,  # since the last report
+                "loss": float(last.loss) if math.isfinite(last.loss) else None,  # of the last batch
+                "drift": last.drift,
+                "changes": self.changes,  # of the stream, found in this run
+                "skipped": last.skipped,
+                "memory_bytes": memory_in_use(),
+                "phases": last.phases,  # with Dask: seconds that went to reading, learning and merging
+            }
 
 
 @contextlib.contextmanager
 def watched(every: str, log: Path | None, metrics: str | None, *files: Path | None) -> Iterator[Show]:
-    """Watch a run as the options say; give its callback. ``files`` are those that the log must not be appended to."""
+    """Watch a run as the options say, and give its callback; the log must not be one of ``files``."""
     interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
         journal = None if log is None else stack.enter_context(Journal(log, files))
@@ -202,7 +192,7 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
                 journal.write(figures)
             if bar is None and not over.is_set():
                 with contextlib.suppress(ValueError):  # standard error may be closed
-                    errors.print(figures.line())
+                    errors.print(_line(figures))
 
         def now_and_then() -> None:
             while not over.wait(min(interval, threading.TIMEOUT_MAX)):
@@ -241,8 +231,8 @@ def memory_in_use() -> int:
 # JSON Lines
 
 
-class Journal:
-    """Appends figures to a file, one line each. A disk that is full costs lines and one warning, not the run."""
+class Journal(contextlib.AbstractContextManager["Journal"]):
+    """A file of figures, one line each; a disk that is full costs lines and one warning, not the run."""
 
     def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:
         if path.resolve() in {each.resolve() for each in files if each is not None}:
@@ -256,16 +246,13 @@ class Journal:
         self.path, self.torn, self.warned = path, False, False
         self.lock = threading.Lock()
 
-    def __enter__(self) -> Journal:
-        return self
-
     def __exit__(self, *_: Any) -> None:
         with contextlib.suppress(OSError):
             self.file.close()
 
     def write(self, figures: Figures) -> None:
         """Write one line, at once."""
-        line = json.dumps(asdict(figures), allow_nan=False).encode() + b"\n"
+        line = json.dumps(figures, allow_nan=False).encode() + b"\n"
         with self.lock:
             content, reason = b"\n" * self.torn + line, ""
             try:
@@ -282,7 +269,7 @@ class Journal:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a pipe that holds up the run neither until somebody reads it, nor when it is full."""
+    """Open a file or a pipe, which holds up the run neither before somebody reads it, nor when it is full."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
@@ -290,7 +277,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 GAUGES = {
     "loss": "Mean loss of the last batch before it was learnt from",
-    "drift": "Are new samples fitted worse than those before? From 0, no, to 1, the stream has changed",
+    "drift": "How much worse new samples are fitted than earlier ones, from 0 to 1: the stream has changed",
     "memory_bytes": "Resident memory",
     "samples_per_second": "Samples per second since the last line of the log",
 }
@@ -321,7 +308,7 @@ def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterat
             now = figures()
             for kinds, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
                 for name, meaning in kinds.items():
-                    value = None if now is None else getattr(now, name)
+                    value = None if now is None else now[name]
                     if value is not None:  # there is no loss before the first batch, and none of a transform
                         yield family(f"onmf_{name}", meaning, value=value)
 

@@ -1,4 +1,4 @@
-"""``onmf rank``: recommend how many components the data support."""
+"""The command ``onmf rank``: recommend how many components the data support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onmf report``: a page about a model, and about how it fits data."""
+"""The command ``onmf report``: write a page about a model, and about how it fits data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report(
     model: Model,
     data: Annotated[
         str | None,
-        typer.Argument(help=f"How well does it fit these? Read once. {DATA_HELP}", show_default=False),
+        typer.Argument(help=f"Samples to report the fit of, read once. {DATA_HELP}", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     module: Module = None,
@@ -39,7 +39,7 @@ def report(
 ) -> None:
     """Write one page about a model: the run, the components, the warnings; with DATA, how it fits them.
 
-    The page needs no network, nor this program. Data that the model has not seen tell most.
+    The page needs neither a network nor this program. Data that the model has not seen tell most.
     """
     from onmf.estimators.description import write_report  # not needed for --help
     from onmf.insight.report.page import require_libraries
@@ -52,10 +52,10 @@ def report(
     with watch as show:
         started = time.perf_counter()
 
-        def told(samples: int, total: int | None) -> None:
+        def show_samples(samples: int, total: int | None) -> None:
             show(done_so_far(samples, total, started))
 
-        written = write_report(nmf, source, out, f"Report on {model.name}", data or "", told)
+        written = write_report(nmf, source, out, f"Report on {model.name}", data or "", show_samples)
     if as_json:
         print_json(_facts(written, out))
         return
@@ -66,7 +66,7 @@ def report(
 
 
 def _facts(written: Any, out: Path) -> dict[str, Any]:
-    """Return what the page says."""
+    """Return the warnings, notes and figures of the page."""
     notes = [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if each.note]
     warnings = [{"code": each.code, "text": each.text, "cure": each.cure} for each in written.advice if not each.note]
     said: dict[str, Any] = {"report": out, "warnings": warnings, "notes": notes}

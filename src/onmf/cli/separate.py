@@ -1,4 +1,4 @@
-"""``onmf separate``: write a recording as files of its parts, whose sum is the recording."""
+"""The command ``onmf separate``: write a recording as files of its parts, whose sum is the recording."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def separate(
 ) -> None:
     """Write one file of sound per component of MODEL, or per group of components; their sum is the recording.
 
-    The share of a component in the model's fit to a frame, frequency by frequency, is what it gets of the sound
-    (Wiener's masks), of every channel alike.
+    A component gets as much of the sound as its share in the model's fit to a frame, frequency by frequency (Wiener's
+    masks), of every channel alike.
     """
     from onmf.data import schemes
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
@@ -128,7 +128,7 @@ def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
 
 
 def _require_no_others(folder: Path, names: list[str], forms: Collection[str]) -> None:
-    """Fail on a folder with parts that would stay from another separation: with them, the sum is another one."""
+    """Fail on a folder with parts of another separation, which would change the sum."""
     part = re.compile(rf"(part-\d+|group-\d+|rest|fixed|others)\.({'|'.join(forms)})", re.ASCII)
     stale = sorted(path.name for path in folder.iterdir() if part.fullmatch(path.name) and path.name not in names)
     if stale:
@@ -138,7 +138,7 @@ def _require_no_others(folder: Path, names: list[str], forms: Collection[str]) -
 
 
 def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
-    """Print what was written."""
+    """Print the parts, as JSON or in a table."""
     total = max(float(files.energy.sum()), np.finfo(float).tiny)
     parts: list[dict[str, Any]] = [
         {"file": str(path), "components": list(group), "share_of_energy": float(energy) / total}
@@ -147,7 +147,7 @@ def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
     recording = files.recording
     if as_json:
         facts = {"sound": str(recording.path), "samples": recording.samples, "rate": recording.rate}
-        facts |= {"channels": recording.channels, "written_as": files.kind.told, "parts": parts}
+        facts |= {"channels": recording.channels, "written_as": files.kind.precision, "parts": parts}
         print_json(facts)
         return
     table = Table("file", "components", "share of the energy")
@@ -156,4 +156,4 @@ def _tell(groups: Groups, files: PartFiles, as_json: bool) -> None:
         table.add_row(part["file"], numbers, f"{100 * part['share_of_energy']:.1f} %")
     console.print(table)
     seconds = recording.samples / recording.rate
-    console.print(f"{counted(len(parts), 'part')} of {seconds:.1f} seconds as {files.kind.told}.", soft_wrap=True)
+    console.print(f"{counted(len(parts), 'part')} of {seconds:.1f} seconds as {files.kind.precision}.", soft_wrap=True)

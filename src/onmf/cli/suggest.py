@@ -1,4 +1,4 @@
-"""``onmf suggest``: say which divergence suits the data."""
+"""The command ``onmf suggest``: say which divergence suits the data."""
 
 from __future__ import annotations
 

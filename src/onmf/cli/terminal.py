@@ -1,4 +1,4 @@
-"""What a command says: to people, to programs as JSON, and one sentence about what is wrong."""
+"""Messages of a command: for people, for programs as JSON, and one sentence about an error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rich.console import Console
 class ErrorConsole(Console):
     """A console that falls silent when nobody reads it any more, and leaves the run and its results alone.
 
-    Rich's own would end the process, and turn standard output away although that may have another reader. What cannot
-    be written for another reason, as to a full disk, is lost; there may be room for what follows.
+    Rich's own would end the process, and close standard output although that may have another reader. Text that cannot
+    be written for another reason, as to a full disk, is lost; there may be room for later text.
     """
 
     def __exit__(self, *raised: Any) -> None:
-        """End a print, which is where Rich writes."""
+        """End a print, at which Rich writes."""
         try:
             super().__exit__(*raised)
         except OSError:
@@ -35,7 +35,7 @@ class ErrorConsole(Console):
     def on_broken_pipe(self) -> None:
         """Write nothing more."""
         self.quiet = True
-        # What Python still holds of standard error is not wanted either, and must not fail when it ends.
+        # The text that Python still holds is not wanted either, and must not fail when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
@@ -51,7 +51,7 @@ def fail(message: str) -> NoReturn:
 
 
 def print_json(facts: Mapping[str, Any]) -> None:
-    """Print one line of JSON; a number that is not finite is null, and what JSON does not have is text."""
+    """Print one line of JSON; a number that is not finite is null, and types that JSON lacks become text."""
     console.print(json.dumps(_as_json(facts), allow_nan=False), soft_wrap=True)
 
 
@@ -68,13 +68,13 @@ def _as_json(value: Any) -> Any:
 
 
 def print_warning(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning in one line, in the place of ``warnings.showwarning``."""
+    """Print a warning in one line, in place of ``warnings.showwarning``."""
     errors.print(f"onmf: {category.__name__}: {message}")
 
 
 @contextmanager
 def first_warnings() -> Iterator[None]:
-    """Show the first warning of each kind, once all is done: every block of samples repeats them."""
+    """Show the first warning of each kind at the end, since every block of samples repeats them."""
     first: dict[type[Warning], Any] = {}
     counts: Counter[type[Warning]] = Counter()
 

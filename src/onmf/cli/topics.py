@@ -1,4 +1,4 @@
-"""``onmf topics``: show the components of a model in words, or in whatever its features are."""
+"""The command ``onmf topics``: list the leading words, or other features, of the components of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
-from onmf.cli.output import require_features_of
+from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
 
@@ -72,9 +72,9 @@ def topics(
     coherence = None if found is None else found.coherence
     order = np.argsort(-shares, kind="stable").tolist()
     if as_json:
-        told = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
+        topics_found = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
         mean = {} if coherence is None else {"coherence": coherence.mean()}
-        print_json({"by": by, **mean, "topics": told})
+        print_json({"by": by, **mean, "topics": topics_found})
         return
     words = is_text(nmf.source_)
     console.print(_table(leading, shares, coherence, order, by, words))
@@ -93,7 +93,7 @@ def is_text(spec: streams.Spec | None) -> bool:
 def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
     """Return a few lines about the topics of a model that was just learnt from texts; none, if it has no words.
 
-    By lift: the heaviest words of texts that have their stop words are alike in all topics.
+    Words are ranked by lift: where stop words were kept, the heaviest words are alike in all topics.
     """
     if not is_text(nmf.source_) or not hasattr(nmf, "feature_names_in_"):
         return []
@@ -109,8 +109,7 @@ def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
     from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
-    source = streams.open_source(data, like=nmf.source_)
-    require_features_of(nmf, source, data)
+    source = opened_for(nmf, data, "the model")
     started = time.perf_counter()
     with watched("30s", None, None) as show:
 
@@ -139,7 +138,7 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
 
 
 def _nameless(nmf: onmf.OnlineNMF) -> str | None:
-    """Return why features are numbers, and how to have names."""
+    """Return why features have no names, and how to get some."""
     if hasattr(nmf, "feature_names_in_"):
         return None
     if is_text(nmf.source_):
@@ -154,7 +153,7 @@ def _nameless(nmf: onmf.OnlineNMF) -> str | None:
 
 
 def _everywhere(leading: Leading) -> str | None:
-    """Return what to do about words that lead most topics, and therefore tell of none."""
+    """Return the cure for words that lead most topics, and therefore describe none."""
     heavy = ([name for name, value in features[:5] if value > features[0][1] / 10] for features in leading)
     topics_of = Counter(name for names in heavy for name in names)
     common = [name for name, number in topics_of.most_common(5) if number > max(2, 2 / 3 * len(leading))]

@@ -1,4 +1,4 @@
-"""``onmf transform``: write the coefficients of samples in a learnt dictionary; with ``--dask``, by many workers."""
+"""The command ``onmf transform``: write the coefficients of samples, with ``--dask`` by many workers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,7 @@ from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
-from onmf.cli.output import (
-    Place,
-    Rows,
-    RowWriter,
-    require_features_of,
-    require_parent,
-    tell_of_gaps,
-    tell_of_rows,
-)
+from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
 from onmf.data import sinks
@@ -93,8 +85,8 @@ def transform(
         facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
     else:
         facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
-        if facts["gaps"] and not as_json:
-            tell_of_gaps(facts["gaps"], facts["samples"], "NaN; the workers' logs say why.")
+        if facts["skipped"] and not as_json:
+            tell_of_skipped(facts["skipped"], facts["samples"], "NaN; the workers' logs say why.")
     tell_of_rows(place, facts, facts["components"], as_json)
 
 
@@ -116,13 +108,12 @@ def write_coefficients(
     batch_size: int | None = None,
     what: str = "coefficients",
 ) -> dict[str, Any]:
-    """Write the coefficients or proportions of DATA, and return the facts of it."""
-    from onmf.estimators.description import origin_of  # not needed for --help, as what is asked of ``onmf``
+    """Write the coefficients or proportions of DATA, and return facts about them."""
+    from onmf.estimators.description import origin_of  # not needed for --help
     from onmf.estimators.streaming import usual_size
     from onmf.learner.learned import proportions
 
-    source = streams.open_source(data, like=nmf.source_)
-    require_features_of(nmf, source, data, str(model))
+    source = opened_for(nmf, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
     origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"), what)
     writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
@@ -138,7 +129,7 @@ def write_coefficients(
 
 
 def _require_common_folder(out: Path) -> None:
-    """Fail, before any work, where workers cannot write together."""
+    """Fail, before any work, if workers cannot write there together."""
     if out.suffix.lower() not in TOGETHER:
         fail(f"{out}: with --dask the workers write together, to a folder that ends in {' or '.join(TOGETHER)}.")
     if out.suffix.lower() == ".zarr" and importlib.util.find_spec("zarr") is None:
@@ -156,16 +147,15 @@ def _write_partitions(
     watch: AbstractContextManager[Show],
     as_proportions: bool,
 ) -> dict[str, Any]:
-    """Write all coefficients, and return the facts of it; the folder appears when all of it is there."""
+    """Write all coefficients, and return facts about them; the folder appears when it is complete."""
     from onmf.distributed import partitioned
     from onmf.distributed.mapping import tasks_of
     from onmf.estimators.streaming import Sent
 
-    partitions = partitioned(data, like=nmf.source_)
-    require_features_of(nmf, partitions, data)
+    partitions = opened_for(nmf, data, "the model", partitioned)
     columns, dtype = tuple(nmf.get_feature_names_out()), nmf.components_.dtype
     unfinished = out.absolute().with_name(f".{out.name}.{os.getpid()}.unfinished")
-    started, samples, gaps = time.perf_counter(), 0, 0
+    started, samples, skipped = time.perf_counter(), 0, 0
     with running_on(address) as client, watch as show:
         from distributed import as_completed
 
@@ -180,18 +170,18 @@ def _write_partitions(
             for future in as_completed(futures):
                 with failing_machines(client):
                     rows, without = future.result()
-                samples, gaps = samples + rows, gaps + without
-                show(done_so_far(samples, partitions.n_samples, started, skipped=gaps, new=rows))
+                samples, skipped = samples + rows, skipped + without
+                show(done_so_far(samples, partitions.n_samples, started, skipped=skipped, new=rows))
             unfinished.rename(out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     seconds = time.perf_counter() - started
-    return {"samples": samples, "gaps": gaps, "unread": 0, "seconds": seconds, "components": len(columns)}
+    return {"samples": samples, "skipped": skipped, "unread": 0, "seconds": seconds, "components": len(columns)}
 
 
 @dataclass(frozen=True)
 class PartitionWriter:
-    """Writes the coefficients of a partition, on the worker that has found them."""
+    """A writer of the coefficients of a partition, on the worker that has found them."""
 
     place: str
     columns: tuple[str, ...]
@@ -215,7 +205,7 @@ class PartitionWriter:
         zarr.create_array(self.place, shape=shape, chunks=chunks, dtype=dtype)
 
     def __call__(self, number: int, raw: Any, H: Array) -> tuple[int, int]:
-        """Write the rows; return how many, and how many of them are NaN."""
+        """Write the rows; return their number, and how many of them are NaN."""
         if self.zarr:
             import zarr
 

@@ -4,7 +4,6 @@ import importlib
 import pkgutil
 
 from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.divergences import Divergence
 
 # A solver registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -12,10 +11,9 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
 from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
-from onmf.coefficients.multiplicative import Multiplicative  # noqa: E402
-from onmf.coefficients.newton import Newton  # noqa: E402
+from onmf.coefficients.multiplicative import Multiplicative, Ratios  # noqa: E402
+from onmf.coefficients.newton import Newton, precise  # noqa: E402
 from onmf.coefficients.projected_gradient import Armijo, ArmijoLiteral, ConstantStep  # noqa: E402
-from onmf.coefficients.ratios import Ratios  # noqa: E402
 from onmf.coefficients.subgradient import Polyak  # noqa: E402
 
 __all__ = [
@@ -35,8 +33,3 @@ __all__ = [
 ]
 
 find, names = CoefficientSolver.find, CoefficientSolver.names
-
-
-def precise(divergence: Divergence) -> CoefficientSolver:
-    """The solver that comes nearest to the minimum: for ``transform``, and for whoever compares dictionaries."""
-    return InteriorPoint() if divergence.absolute_deviations else Newton()

@@ -38,7 +38,7 @@ from onmf.model.sets import Box, Simplex
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What a solver found: H (n, K), and for every sample its iterations and whether it converged."""
+    """The answer of a solver: H (n, K), and for every sample its iterations and whether it converged."""
 
     H: Array
     iterations: Counts
@@ -46,7 +46,7 @@ class Coefficients:
 
     @classmethod
     def untested(cls, H: Array, iterations: int = 0) -> Self:
-        """H after so many iterations, with nothing known about convergence."""
+        """Return H after this number of iterations, with no sample said to have converged."""
         return cls(H, np.full(len(H), iterations, dtype=np.int64), np.zeros(len(H), dtype=bool))
 
 
@@ -64,32 +64,32 @@ class CoefficientSolver(Registered, kind="solver"):
         require_whole(1, max_iter=self.max_iter)
 
     def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
-        """Why this solver cannot serve a divergence with a penalty, and the cure; None if it can.
+        """Return why this solver cannot serve a divergence with a penalty, and the cure; None if it can.
 
         ``masked`` says that entries may be missing or weigh differently.
         """
         return None
 
     def why_not_on(self, box: Box | Simplex) -> str | None:
-        """Why this solver cannot keep coefficients in a set, and the cure; None if it can."""
+        """Return why this solver cannot keep coefficients in a set, and the cure; None if it can."""
         if self.shares or not isinstance(box, Simplex):
             return None
         return f"{type(self).__name__} cannot keep coefficients on the simplex: its steps change their sum; use newton."
 
     def within(self, box: Box | Simplex) -> CoefficientSolver:
-        """The solver that does what this one does, for coefficients in that set."""
+        """Return the solver that does what this one does, for coefficients in that set."""
         return self
 
     def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
-        """Can the solver use sparse data of this divergence as they are?"""
+        """Return whether the solver can use sparse data of this divergence as they are."""
         return False
 
     def stopping(self, tol: float, max_iter: int) -> Self:
-        """The same solver with other stopping constants."""
+        """Return the same solver with other stopping constants."""
         return _stopping(self, tol, max_iter)  # type: ignore[return-value]
 
     def solve(self, problem: Problem, H0: Array | None = None) -> Coefficients:
-        """The coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
+        """Return the coefficients, from H0 or a uniform start; blocks of samples are shared out among the threads."""
         reason = self.why_not(problem.divergence, problem.penalty, problem.X.masked) or self.why_not_on(problem.box)
         if reason is not None:
             raise ValueError(reason)
@@ -98,11 +98,11 @@ class CoefficientSolver(Registered, kind="solver"):
         return found if problem.most is None else replace(found, H=np.minimum(found.H, problem.most))
 
     def _prepared(self, problem: Problem) -> Problem:
-        """The problem in the form that the solver prefers."""
+        """Return the problem in the form that the solver prefers."""
         return problem
 
     def _start(self, problem: Problem, H0: Array | None) -> Array:
-        """Coefficients to begin with, in the box."""
+        """Return coefficients to begin with, in the box."""
         return problem.start(H0)
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
@@ -127,22 +127,22 @@ class Work(ABC):
     """The state of an iteration: every array among the attributes has one row per sample that still takes part."""
 
     def __init__(self, H: Array) -> None:
-        self.H, self.done = H, np.zeros(len(H), dtype=bool)  # done: known to have converged
+        self.H, self.done = H, np.zeros(len(H), dtype=bool)  # done: found to have converged
 
     def test(self, k: int) -> Mask:
-        """Which samples have converged, after k steps? After the last step, what costs extra is not tested any more."""
+        """Return which samples have converged after k steps; after the last step, costly tests are left out."""
         return self.done
 
     @abstractmethod
     def step(self) -> Mask:
-        """Make a step; which samples get no further?"""
+        """Make a step, and return which samples get no further."""
 
     def answers(self) -> Array:
-        """The coefficients, as they are now."""
+        """Return the coefficients as they are now."""
         return self.H
 
     def nobody(self) -> Mask:
-        """No sample at all."""
+        """Return a mask of no sample at all."""
         return np.zeros(len(self.H), dtype=bool)
 
     def keep(self, stay: Mask) -> None:
@@ -155,7 +155,7 @@ class Work(ABC):
 
 
 class Descent(Work):
-    """The iterates of a problem. Fits Y and curvatures have the rows that the problem gives them."""
+    """The iterates of a problem; fits Y and curvatures have the rows that the problem gives them."""
 
     def __init__(self, problem: Problem, H: Array) -> None:
         super().__init__(H)
@@ -176,7 +176,7 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     active = np.arange(n)
 
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
-        """Write down the answers of some samples; is any left?"""
+        """Write down the answers of some samples, and return whether any is left."""
         nonlocal active
         if leaving.any():
             rows, stay = active[leaving], ~leaving

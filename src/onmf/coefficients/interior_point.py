@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask, some_of, times
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
 from onmf.coefficients.problem import Problem, packed_diagonal, weighted_grams
 from onmf.divergences import Divergence
@@ -52,24 +52,20 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for components of
         # zeros.
         weights = problem.X.entry_weight
-        X = problem.X.matrix - H.dtype.type(low) * W.sum(axis=0)
-        X = X if weights is None else weights * X
+        X = problem.X.weighed(problem.X.matrix - H.dtype.type(low) * W.sum(axis=0))
         rows, components = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
-        scaling: type[Scaled] = Scaled
-        kind: type[Steps] = Steps
+        kind = Steps
         if isinstance(problem.box, Simplex):  # nothing else may have what these leave
-            rows, components = np.arange(n), np.arange(len(W))
-            scaling, kind = ScaledOnSimplex, StepsOnSimplex
+            rows, components, kind = np.arange(n), np.arange(len(W)), StepsOnSimplex
         if components.size:
-            scaled = scaling(problem, W[components], self.tol)
+            scaled = Scaled(problem, W[components], self.tol)
             size = max(FEWEST, ENTRIES // X.shape[1])
             for first in range(0, rows.size, size):
                 block = rows[first : first + size]
-                some = None if weights is None else weights[block]
                 where = np.ix_(block, components)
                 with np.errstate(over="ignore", invalid="ignore"):  # a sample whose steps overflow gets no further
-                    steps = kind(scaled, X[block], start[where], limit[block], problem.l1[block], some)
-                    part = iterate(steps, self.max_iter)
+                    l1, some = problem.l1[block], some_of(weights, block)
+                    part = iterate(kind(scaled, X[block], start[where], limit[block], l1, some), self.max_iter)
                 found.H[where] = part.H
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
         return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
@@ -78,15 +74,17 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
 class Scaled:
     """The problem in units of its own: components of mean 1, samples of mean 1, coefficients q that begin at zero.
 
+    On the simplex all components have one unit, so that the q of a sample sum to one number.
+
     No minimum has a coefficient above 2: sum_f (qW)_f <= sum |x - qW| + sum |x| <= 2 sum |x|; and the l2 penalty of
     none is above sum |x| = F, what it saves at most. Bounds of twice that change nothing, and let any a prove
     something.
     """
 
     def __init__(self, problem: Problem, W: Array, tol: float) -> None:
-        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.linear
-        self.tol = tol
-        self.mean = W.mean(axis=1)
+        self.box, self.l2, self.linear, self.tol = problem.box, problem.penalty.l2, problem.penalty.linear, tol
+        simplex = isinstance(problem.box, Simplex)
+        self.mean = np.full(len(W), W.mean(), dtype=W.dtype) if simplex else W.mean(axis=1)
         self.W = np.ascontiguousarray(W / self.mean[:, None])
         self.Wt = np.ascontiguousarray(self.W.T)
         self.mass = self.W.sum(axis=1)
@@ -99,29 +97,26 @@ class Steps(Work):
     sample that is never made, as it only occurs in products.
     """
 
-    def __init__(
-        self, scaled: Scaled, X: Array, H: Array, limit: Array, prices: Array, weights: Array | None = None
-    ) -> None:
+    def __init__(self, scaled: Scaled, X: Array, H: Array, limit: Array, l1: Array, weights: Array | None) -> None:
         dtype = X.dtype
         n, F = X.shape
         box, mean = scaled.box, scaled.mean
         unit = self._unit(scaled, X)
         super().__init__(H)
         self.scaled = scaled
-        self.weights = np.ones((n, 1), dtype=dtype) if weights is None else weights  # of the entries
-        self.weighted = np.full(n, weights is not None)
+        self.weights = weights  # of the entries
         mass = np.broadcast_to(scaled.mass, H.shape) if weights is None else weights @ scaled.Wt
         self.mass = np.maximum(mass, np.finfo(dtype).tiny)
         self.X, self.unit, self.limit = X / unit, unit, limit / unit[:, 0]
         with np.errstate(over="ignore"):
             self.l2 = np.minimum(scaled.l2 * unit / mean / mean, 1e30)
-            self.price = np.minimum(prices / mean, 1e30)
+            self.l1 = np.minimum(l1 / mean, 1e30)
             self.top, self.boxed = self._tops()
         self.low = box.low * mean / unit
         # The best point so far and the best bound from below; no loss is negative.
-        q = (H - box.low) * mean / unit
-        beyond = (q > 1.001 * self.top).any(axis=1, keepdims=True)  # no better than zeros
-        self.found = np.where(beyond, 0.0, np.minimum(q, self.top)).astype(dtype)
+        given = (H - box.low) * mean / unit
+        beyond = (given > 1.001 * self.top).any(axis=1, keepdims=True)  # no better than zeros
+        self.found = np.where(beyond, 0.0, np.minimum(given, self.top)).astype(dtype)
         self.best = self.first = self._objective(self.found)
         self.proved = np.zeros(n, dtype=dtype)
         self.gap = np.full(n, np.inf, dtype=dtype)
@@ -141,25 +136,25 @@ class Steps(Work):
         self._assess(fit)
 
     def _unit(self, scaled: Scaled, X: Array) -> Array:
-        """That of the samples, (n, 1)."""
+        """Return the unit of each sample: (n, 1)."""
         unit: Array = np.abs(X).mean(axis=1, keepdims=True)
         return unit
 
     def _tops(self) -> tuple[Array, Mask]:
-        """The upper bounds, and whether these are those of the box."""
+        """Return the upper bounds, and whether these are those of the box."""
         scaled, F = self.scaled, self.X.shape[1]
         top = (scaled.box.high - scaled.box.low) * (scaled.mean / self.unit)
         ceiling = np.minimum(2 * np.sqrt(2 * F / np.maximum(self.l2, np.finfo(self.X.dtype).tiny)), CEILING)
-        if not self._alike:  # a component's mean is less than one where little of it is seen
+        if self.weights is not None:  # a component's mean is less than one where little of it is seen
             ceiling = ceiling * F / np.where(self.mass > 1e-6 * F, self.mass, F)
         return np.minimum(top, ceiling), top <= ceiling
 
     def _inside(self) -> Array:
-        """Coefficients to begin with, between the bounds."""
+        """Return coefficients to begin with, between the bounds."""
         return np.minimum(np.maximum(self.found, LIFT / self.found.shape[1]), 0.5 * self.top)
 
     def _assess(self, fit: Array) -> Mask:
-        """Find out which samples are proved to be within their limit; which of the others get no further?"""
+        """Find the samples that are proved to be within their limit; return which of the others get no further."""
         from onmf.coefficients.kernels.interior import measure
 
         q = self.bounds[:, 0]
@@ -177,7 +172,7 @@ class Steps(Work):
         return ~self.done & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
     def _proof(self, c: Array, dual: Array) -> Array:
-        """What a proves, with c = Wa and the sum of a x."""
+        """Return the bound that a proves, from c = Wa and the sum of a x."""
         mass = self.mass
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
         e = (np.maximum(c - self._pull(self.bounds[:, 0]), 0.0) / mass).max(axis=1)
@@ -185,13 +180,13 @@ class Steps(Work):
         return np.fmax(self._bound(c, dual), mended)
 
     def step(self) -> Mask:
-        """One predictor-corrector step for all samples."""
+        """Make a predictor-corrector step for all samples."""
         from onmf.coefficients.kernels.interior import advance, factor, predict
 
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
         joint = scaled.l2 > 0  # steps of two lengths suit linear programmes only
         pull = self._pull(bounds[:, 0])
-        M = self._hessians(work[1] if self._alike else np.square(self.weights) * work[1])
+        M = self._hessians(work[1] if self.weights is None else np.square(self.weights) * work[1])
         numbers = np.finfo(M.dtype)
         factor(M, bounds, self.l2, 10 * float(numbers.eps))
         dq = self._gathered(work[2]) - pull
@@ -206,20 +201,14 @@ class Steps(Work):
         bounds[:, 0] = self._feasible(bounds[:, 0])
         return self._assess(self._fit(bounds[:, 0]))
 
-    @property
-    def _alike(self) -> bool:
-        """Do all entries weigh one?"""
-        return not self.weighted[0]
-
     def _fit(self, q: Array) -> Array:
-        fit: Array = q @ self.scaled.W
-        return fit if self._alike else self.weights * fit
+        return times(q @ self.scaled.W, self.weights)
 
     def _gathered(self, entries: Array) -> Array:
-        return (entries if self._alike else self.weights * entries) @ self.scaled.Wt
+        return times(entries, self.weights) @ self.scaled.Wt
 
     def _hessians(self, weights: Array) -> Array:
-        """Of the deviations, packed."""
+        """Return the Hessians of the deviations, packed."""
         return weighted_grams(weights, self.scaled.W)
 
     def _solve_factored(self, M: Array, dq: Array) -> None:
@@ -229,7 +218,7 @@ class Steps(Work):
         solve_factored(M, dq)
 
     def answers(self) -> Array:
-        """The coefficients, exactly at a bound where the multipliers would have them and it costs next to nothing."""
+        """Return the coefficients, exactly at a bound where the multipliers say so and it costs next to nothing."""
         q, F = self.found, self.X.shape[1]
         high = (self.bounds[:, 3] > F * (self.top - q)) & self.boxed
         exact = np.where(high, self.top, np.where(self.bounds[:, 2] > F * q, 0.0, q)).astype(q.dtype)
@@ -243,7 +232,7 @@ class Steps(Work):
         return np.where(high & good, box.high, H).astype(q.dtype)
 
     def _feasible(self, q: Array) -> Array:
-        """Coefficients within their bounds, in their set."""
+        """Return coefficients within their bounds, in their set."""
         return q
 
     def _part(self, name: str, array: Array, stay: Mask) -> Array:
@@ -253,45 +242,33 @@ class Steps(Work):
         return self._with_penalty(q, np.abs(self.X - self._fit(q)).sum(axis=1))
 
     def _with_penalty(self, q: Array, deviations: Array) -> Array:
-        """With (m/2) (q + low)^2 + p q: what the lower bounds cost by p, they cost anyway."""
-        if self.scaled.priced:
-            deviations = deviations + (self.price * q).sum(axis=1)
+        """Add (m/2) (q + low)^2 + p q: what the lower bounds cost by p, they cost anyway."""
+        if self.scaled.linear:
+            deviations = deviations + (self.l1 * q).sum(axis=1)
         if self.scaled.l2:
             deviations = deviations + 0.5 * (self.l2 * np.square(q + self.low)).sum(axis=1)
         return deviations
 
     def _pull(self, q: Array) -> Array:
-        """The derivative of that penalty."""
+        """Return the derivative of that penalty."""
         pull = self.l2 * (q + self.low)
-        return pull + self.price if self.scaled.priced else pull
+        return pull + self.l1 if self.scaled.linear else pull
 
     def _bound(self, c: Array, dual: Array) -> Array:
-        """sum a x + min over q of (m/2) (q + low)^2 - (c - p) q."""
-        if self.scaled.priced:
-            c = c - self.price
+        """Return sum a x + min over q of (m/2) (q + low)^2 - (c - p) q."""
+        if self.scaled.linear:
+            c = c - self.l1
         if not self.scaled.l2:
             return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
         q = np.clip(c / np.maximum(self.l2, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
         return dual + (0.5 * self.l2 * np.square(q + self.low) - c * q).sum(axis=1)
 
 
-class ScaledOnSimplex(Scaled):
-    """The same on the simplex: one unit for all components, so that the q of a sample sum to one number, ``total``."""
-
-    def __init__(self, problem: Problem, W: Array, tol: float) -> None:
-        self.box, self.l2, self.priced = problem.box, problem.penalty.l2, problem.penalty.linear
-        self.tol = tol
-        self.mean = np.full(len(W), W.mean(), dtype=W.dtype)
-        self.W = np.ascontiguousarray(W / self.mean[:, None])
-        self.Wt = np.ascontiguousarray(self.W.T)
-        self.mass = self.W.sum(axis=1)
-
-
 class StepsOnSimplex(Steps):
-    """The equality borders the systems; bounds of twice the total are never met, and any a proves something."""
+    """Iterates on the simplex: the equality borders the systems, and upper bounds of twice the total are never met."""
 
     def _unit(self, scaled: Scaled, X: Array) -> Array:
-        """Samples may be far darker than any fit."""
+        """Return a unit that suits the fits, too: samples may be far darker than any."""
         free = scaled.box.free(len(scaled.W)) if isinstance(scaled.box, Simplex) else 1.0
         unit = np.maximum(super()._unit(scaled, X), free * scaled.mean[0])
         self.total = (free * scaled.mean[0] / unit).astype(X.dtype)
@@ -305,22 +282,22 @@ class StepsOnSimplex(Steps):
         return (1 - LIFT) * self.found + LIFT * self.total / self.found.shape[1]
 
     def _assess(self, fit: Array) -> Mask:
-        """As in the other solvers, a gap of tol times the objective is enough, too."""
+        """Accept a gap of tol times the objective, too, as in the other solvers."""
         stuck = super()._assess(fit)
         self.done |= self.gap <= self.scaled.tol * self.best
         return stuck & ~self.done
 
     def _proof(self, c: Array, dual: Array) -> Array:
-        """A ridge is above its tangent at q, and what is linear has its minimum at a corner."""
+        """Return the bound of a ridge's tangent at q, which is below it: what is linear has its minimum at a corner."""
         q = self.bounds[:, 0]
         pull = self.l2 * (q + self.low)
         tangent = (pull * (0.5 * (q + self.low) - q)).sum(axis=1)
-        if self.scaled.priced:
-            pull = pull + self.price
+        if self.scaled.linear:
+            pull = pull + self.l1
         return dual + tangent - self.total[:, 0] * (c - pull).max(axis=1)
 
     def _hessians(self, weights: Array) -> Array:
-        """With a multiple of the matrix of ones, whose product with dq is known.
+        """Add a multiple of the matrix of ones, whose product with dq the equality gives.
 
         Near the minimum the direction in which all coefficients grow may be the only one without much curvature, and
         the two solutions below would lose all digits to it.
@@ -330,7 +307,7 @@ class StepsOnSimplex(Steps):
         return M
 
     def _solve_factored(self, M: Array, dq: Array) -> None:
-        """M dq = b + nu with the nu for which q + dq sums to the total."""
+        """Solve M dq = b + nu with the nu for which q + dq sums to the total."""
         super()._solve_factored(M, dq)
         ones = np.ones_like(dq)
         super()._solve_factored(M, ones)

@@ -11,11 +11,13 @@ from onmf._support import threads
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import require_whole
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.losses import multiplicative_parts
-from onmf.coefficients.problem import Problem, takes_sparse
+from onmf.coefficients.problem import Problem, multiplicative_parts, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
+from onmf.model.sets import Box, Simplex
+
+ON_SIMPLEX = 5  # steps of Newton's method
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     p is the derivative of the penalty and c the number with d/dy = c (N - P). l2 pulls the stronger, the larger the
     coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
 
-    ``max_iter`` steps are made, or fewer with ``every`` > 0: every so many steps the samples leave whose objective has
-    fallen by less than ``tol`` of itself.
+    ``max_iter`` steps are made, or fewer with ``every`` > 0: after each ``every`` steps those samples leave whose
+    objective has fallen by less than ``tol`` of itself.
     """
 
     uses_tol: ClassVar[bool] = False
@@ -43,14 +45,14 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         return reason if penalty and divergence.multiplicative_slope is None else None
 
     def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
-        """Those of the alpha family with alpha > 0, untested; masked samples by their entries alone."""
+        """Return True for the alpha family with alpha > 0, untested; masked samples count by their entries alone."""
         return takes_sparse(divergence, True) if masked else divergence.alpha_order is not None and not self.every
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
         if not problem.X.sparse or problem.X.masked or order is None:
             return super()._solve_by_blocks(problem, H)
-        from onmf.coefficients.kernels import multiplicative_steps
+        from onmf.coefficients.kernels.multiplicative import multiplicative_steps
 
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
@@ -62,7 +64,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         return iterate(_Steps(self, problem, H), self.max_iter)
 
     def improved(self, problem: Problem, H: Array) -> Array:
-        """All steps from H for all samples, in the calling thread: a start for another solver."""
+        """Make all steps from H for all samples, in the calling thread: a start for another solver."""
         for _ in range(self.max_iter):
             H = stepped(problem, H)
         return H if problem.most is None else np.minimum(H, problem.most)
@@ -72,7 +74,7 @@ class _Steps(Descent):
     def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
         super().__init__(problem, H)
         self.tol, self.every, self.number = solver.tol, solver.every, 0
-        self.objective: Array | None = None  # when it was tested last
+        self.objective: Array | None = None  # at the last test
 
     def step(self) -> Mask:
         problem = self.problem
@@ -86,7 +88,7 @@ class _Steps(Descent):
 
 
 def stepped(problem: Problem, H: Array) -> Array:
-    """One step from H."""
+    """Return H after one step."""
     divergence = problem.divergence
     P, N = multiplicative_parts(divergence, problem.X, _fit(problem, H))
     above = problem.gathered(P)
@@ -105,8 +107,70 @@ def _fit(problem: Problem, H: Array) -> Array:
 def penalised_factor(
     divergence: Divergence, above: Array, below: Array, M: Array, l1: Array | float, l2: float
 ) -> Array:
-    """The factor of the update of M, coefficients or weights, whose penalty is l1 ||M||_1 + (l2 / 2) ||M||^2."""
+    """Return the factor of the update of M, coefficients or weights, whose penalty is l1 ||M||_1 + (l2 / 2) ||M||^2."""
     slope, exponent = divergence.multiplicative_slope or 1.0, 1.0 / (divergence.alpha_order or 1.0)
     below = np.maximum(below + (l2 * M + l1) / slope, TINY)
     factor = divergence.multiplicative_factor(above / below)
     return factor ** (below / (below + l2 * M * (exponent / slope)))
+
+
+@dataclass(frozen=True)
+class Ratios(CoefficientSolver, name="ratios"):
+    """Coefficients under Itakura-Saito, near enough to a minimum for learning; nothing is tested.
+
+    The loss is not convex in h, and has more than one minimum for some samples. Two ways to one of them are tried, and
+    the better is kept for each sample: a fixed number of multiplicative steps, which win on spectrograms, and least
+    squares with all features brought to the same size, which win where there is little noise. For other losses of
+    ratios this is a start.
+    """
+
+    uses_tol: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
+    max_iter: int = 10
+
+    def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
+        reason = f"Ratios cannot solve {divergence.name}: its steps are those of is; use newton."
+        return None if divergence.sees_ratios and not masked else reason
+
+    def within(self, box: Box | Simplex) -> CoefficientSolver:
+        """Return few steps of Newton's method for the simplex."""
+        from onmf.coefficients.newton import Newton  # which begins with these steps
+
+        return Newton(max_iter=ON_SIMPLEX) if isinstance(box, Simplex) else self
+
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        return Coefficients.untested(better_of_two(problem, H, self.max_iter), self.max_iter)
+
+
+def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
+    """Return for each sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
+    from onmf.coefficients.kernels.gram import nnls_on_gram
+
+    X, W, project, penalty = problem.X.matrix, problem.W, problem.box.project, problem.penalty
+
+    def multiplicative(rows: slice) -> Array:
+        x, h = X[rows], H[rows]
+        for _ in range(steps):
+            inverse = 1.0 / np.maximum(h @ W, TINY)
+            above, below = (x * np.square(inverse)) @ W.T, inverse @ W.T
+            if penalty:
+                below += penalty.gradient(h, problem.l1[rows])
+            factor = above / below
+            if penalty.l2:  # whose share of the denominator shortens the step: see Multiplicative
+                factor **= below / (below + 2 * penalty.l2 * h)
+            h = project(h * factor)
+        return h
+
+    first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
+    g = typical_size(W)
+    V = W / g
+    second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
+    second = project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
+    second = project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
+    better = problem.objective(first, first @ W) <= problem.objective(second, second @ W)
+    return np.where(better[:, None], first, second)
+
+
+def typical_size(W: Array) -> Array:
+    """Return the size of each feature: the geometric mean of its components' weights."""
+    return np.exp(np.log(np.maximum(W, 1e-6)).mean(axis=0))

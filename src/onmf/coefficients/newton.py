@@ -8,20 +8,22 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.least_squares import least_squares_by_sample, on_gram, penalised_distances
-from onmf.coefficients.multiplicative import Multiplicative
-from onmf.coefficients.problem import Problem, takes_sparse
-from onmf.coefficients.ratios import better_of_two, typical_size
+from onmf.coefficients.interior_point import InteriorPoint
+from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
+from onmf.coefficients.problem import Problem, packed_diagonal, takes_sparse
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
-OBJECTIVE = ("X", "l1", "products", "scale")  # what it is computed from, of what a problem knows of its samples
+OBJECTIVE = ("X", "l1", "products", "scale")  # the facts about samples that it is computed from
 LIFT = 1e-3  # of equal shares in the start on the simplex
 RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
-FEW_STEPS = Multiplicative(max_iter=5)  # the same where samples are known in part, or least squares may be far off
+ENOUGH = 2  # entries per component that determine a sample's coefficients
+SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
+PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
+FEW_STEPS = Multiplicative(max_iter=5)  # of the same kind, where entries are missing or least squares may be far off
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,20 @@ class Newton(CoefficientSolver, name="newton"):
         return takes_sparse(divergence, masked)
 
     def _prepared(self, problem: Problem) -> Problem:
-        return on_gram(problem) or problem
+        return problem.on_gram() or problem
 
     def _start(self, problem: Problem, H0: Array | None) -> Array:
-        """Least squares need none."""
-        if problem.Q is not None:
+        """Return room for a start where least squares find one, and else a start."""
+        if problem.Q is not None or self._begins_with_least_squares(problem):
             return np.empty((problem.n, problem.K), dtype=problem.W.dtype)
         return super()._start(problem, H0)
 
+    def _begins_with_least_squares(self, problem: Problem) -> bool:
+        divergence, plain = problem.divergence, not (problem.X.masked or isinstance(problem.box, Simplex))
+        return plain and divergence.domain.x.closed and not divergence.robust and problem.W.shape[1] >= 2 * problem.K
+
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        from onmf.coefficients.kernels import nnls_on_gram
+        from onmf.coefficients.kernels.gram import nnls_on_gram
 
         if problem.Q is not None:
             return self._least_squares(problem)
@@ -65,7 +71,7 @@ class Newton(CoefficientSolver, name="newton"):
         elif problem.X.masked:
             divergence = problem.divergence
             if problem.penalty and divergence.least_squares is not None and not divergence.quadratic:
-                return self._finished(problem, penalised_distances(problem, self.tol, self.max_iter))
+                return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.closed:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -81,7 +87,8 @@ class Newton(CoefficientSolver, name="newton"):
         return iterate(_Steps(problem, H, self.tol), self.max_iter)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
-        from onmf.coefficients.kernels import least_squares_on_simplex, nnls_on_gram
+        from onmf.coefficients.kernels.gram import nnls_on_gram
+        from onmf.coefficients.kernels.simplex import least_squares_on_simplex
 
         box = problem.box
         Q, B = problem.penalised()
@@ -96,7 +103,7 @@ class Newton(CoefficientSolver, name="newton"):
         return self._finished(problem, Coefficients(H, iterations, converged))
 
     def _finished(self, problem: Problem, found: Coefficients) -> Coefficients:
-        """What was found, in place: Newton's steps for those that it has not converged for."""
+        """Return what was found, with Newton's steps made in place for the samples that have not converged."""
         left = np.flatnonzero(~found.converged)
         if left.size:
             some = problem.rows(left)
@@ -132,8 +139,9 @@ class _Steps(Descent):
         return self._arc_search(directions)
 
     def _directions(self, M: Array, G: Array, H: Array) -> tuple[Array, Mask]:
-        """To the minimum of the quadratic models, and which of these have one."""
-        from onmf.coefficients.kernels import directions_on_simplex, newton_directions
+        """Return the way to the minimum of the quadratic models, and which of these have one."""
+        from onmf.coefficients.kernels.gram import newton_directions
+        from onmf.coefficients.kernels.simplex import directions_on_simplex
 
         box = self.problem.box
         if isinstance(box, Simplex):
@@ -141,7 +149,7 @@ class _Steps(Descent):
         return newton_directions(M, G, H, box.low, box.high)
 
     def _arc_search(self, directions: Array) -> Mask:
-        """h(s) = P(h + s d) for s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
+        """Go to P(h + s d) with s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
         promised = self._promised(trial)
@@ -154,7 +162,7 @@ class _Steps(Descent):
             for _ in range(BACKTRACKS):
                 step[bad] *= 0.5
                 shorter = project(H[bad] + step[bad] * directions[bad])
-                some = problem.rows(bad, known=OBJECTIVE)
+                some = problem.rows(bad, OBJECTIVE)
                 trial[bad], value[bad] = shorter, some.objective(shorter, some.fit(shorter))
                 bad &= self._too_high(self._promised(trial), value)
                 if not bad.any():
@@ -168,7 +176,7 @@ class _Steps(Descent):
         return bad
 
     def _farther(self, directions: Array, trial: Array, fit: Array, value: Array) -> tuple[Array, Array, Array]:
-        """Beyond s = 1, four times as far each time, while f falls.
+        """Go beyond s = 1, four times as far each time, while f falls.
 
         Where a sample is far from all fits on the simplex, a robust loss is nearly linear, and the minimum of its
         majorant but a small part of the way.
@@ -191,12 +199,20 @@ class _Steps(Descent):
         return ~(value <= self.f - SUFFICIENT * promised + self.noise)
 
     def _promised(self, trial: Array) -> Array:
-        """By how much f would fall at the trial points if it were linear."""
+        """Return by how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
 
 
+_LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
+
+
+def precise(divergence: Divergence) -> CoefficientSolver:
+    """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
+    return _LINEAR if divergence.absolute_deviations else _SMOOTH
+
+
 def _first_steps(problem: Problem, H: Array) -> Array:
-    """What to begin with where there are nearly as many components as features, or more.
+    """Return a start where there are nearly as many components as features, or more.
 
     Their Gram matrix is singular or close to it, and least squares may be far off: losses a thousand times as high.
     """
@@ -204,24 +220,24 @@ def _first_steps(problem: Problem, H: Array) -> Array:
 
 
 def _better(problem: Problem, one: Array, other: Array) -> Array:
-    """Sample by sample, the one of two starts whose objective is lower."""
+    """Return for each sample the one of two starts whose objective is lower."""
     values = [problem.objective(H, problem.fit(H)) for H in (one, other)]
     return np.where((values[0] <= values[1])[:, None], one, other)
 
 
 def _start_of_masked(problem: Problem, H: Array) -> Array:
-    """Multiplicative steps, or least squares where these have the same minimum and there is but one."""
+    """Make multiplicative steps, or solve least squares where these have the same minimum and there is but one."""
     if problem.divergence.least_squares is None:
         return FEW_STEPS.improved(problem, H)
-    solved, enough = least_squares_by_sample(problem)
+    solved, enough = _least_squares_by_sample(problem)
     if not enough.all():
         solved[~enough] = FEW_STEPS.improved(problem.rows(~enough), H[~enough])
     return solved
 
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:
-    """Least squares, features brought to the same size where ratios count, with a little of everything."""
-    from onmf.coefficients.kernels import least_squares_on_simplex
+    """Solve least squares, with features of the same size where ratios count, and add a little of every component."""
+    from onmf.coefficients.kernels.simplex import least_squares_on_simplex
 
     if problem.X.masked or (problem.divergence.domain.x.closed and problem.divergence.robust):
         return H
@@ -231,3 +247,66 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
         X, W = X / size, W / size
     H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
     return problem.box.project((H + LIFT / problem.K) / (1 + LIFT))
+
+
+def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
+    """Return the minima of masked samples, and which of them have enough entries: others have many, some far off."""
+    from onmf.coefficients.kernels.gram import nnls_on_grams
+
+    M, B = problem.own_grams, problem.gathered(-problem.squares[0])
+    if problem.penalty.l2:
+        M = M.copy()
+        M[:, packed_diagonal(problem.K)] += problem.penalty.l2
+    if problem.penalty.linear:
+        B = B - problem.l1
+    number = (problem.X.entry_weights > 0).sum(axis=1)
+    return problem.box.project(nnls_on_grams(M, B)), np.asarray(number).ravel() >= ENOUGH * problem.K
+
+
+def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
+    """Return the minima of ||x - hW|| + penalty(h) over the box, each until no more than tol ||x|| is left to gain.
+
+    With fewer entries than components a masked sample has fits that are exact, and the distance ||r|| has its kink
+    there: Newton's method finds no slope to follow among them, and the cheapest of them is the answer. But
+
+        ||r|| = min over s > 0 of ||r||^2 / (2 s) + s / 2,
+
+    so that penalised least squares with penalties times s lead there, with s = ||r|| in turn or, in half as many steps,
+    twice as far on a logarithmic scale: what s is off by is then multiplied by 2 c - 1, where c in (0, 1) is the share
+    of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
+    ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not.
+    """
+    from onmf.coefficients.kernels.gram import nnls_on_grams
+
+    matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
+    diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
+    tiny = float(np.finfo(problem.W.dtype).tiny)
+    size = problem.scale.astype(np.float64) + tiny
+    enough = max(tol, 10 * float(np.finfo(problem.W.dtype).eps)) * size
+    damping = SINGULAR * matrices[:, diagonal].mean(axis=1) + tiny
+    found = Coefficients.untested(problem.box.project(np.zeros_like(problem.W, shape=(problem.n, problem.K))), max_iter)
+    s, active = size.copy(), np.flatnonzero(problem.totals > 0)
+    found.converged[problem.totals <= 0] = True
+    for k in range(max_iter):
+        if not active.size:
+            break
+        some, own = problem.rows(active), s[active]
+        M = matrices[active]
+        M[:, diagonal] += (damping[active] + l2 * own)[:, None]
+        solved = nnls_on_grams(M, products[active] - own[:, None] * l1[active], PIVOTS)
+        H = problem.box.project(solved.astype(problem.W.dtype))
+        norm = some.loss(H, some.fit(H)).astype(np.float64)
+        squares = np.square(H).sum(axis=1)
+        gap = _gap(norm, own, l1[active, 0] * H.sum(axis=1), l2 * squares) + 0.5 * damping[active] / own * squares
+        done = gap <= enough[active]
+        found.H[active], found.converged[active], found.iterations[active] = H, done, k + 1
+        s[active] = np.maximum(norm * (norm / own), enough[active])
+        active = active[~done]
+    return found
+
+
+def _gap(norm: Array, s: Array, linear: Array, square: Array) -> Array:
+    """Return a bound on f(h) - min f: r / s is the dual point, or r / ||r|| where that is longer than one."""
+    excess = 1 - 1 / np.maximum(norm / s, 1.0)
+    gap: Array = norm * (1 - np.minimum(norm / s, 1.0)) + linear * excess + 0.5 * square * np.square(excess)
+    return gap

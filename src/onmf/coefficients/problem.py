@@ -3,6 +3,10 @@
 A solver asks for a fit, its loss, its gradient in h and its Hessians, and does not see which kind of X it has. Sparse X
 cost O(nnz K): for divergences that are linear in y at x = 0, d(0, y) = slope * y, the zeros enter only through sums.
 Where entries are missing or weigh differently, every sample has its own components: those at the entries that it has.
+
+``losses``, ``slopes`` and ``model`` are what a divergence says of samples and fits, by the weights of the entries. Fits
+lie like ``X.values``: everywhere, or at the stored entries of a sparse X, where what X leaves out is not in the sums. A
+divergence that is no sum over entries (l2) sees samples and fits times the roots of the weights.
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array, Counts, Mask, times_vector
-from onmf.coefficients.losses import losses, model, scales, slopes
+from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
 from onmf.divergences import Divergence
+from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 from onmf.samples import Samples
@@ -25,6 +29,72 @@ CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is discarded,
 DEFAULT_BOX = Box()
 ENTRIES = 60_000  # that make a thread worthwhile
 MOST = 10.0  # times the mass that a sample is likely to have, in one component
+
+
+def losses(divergence: Any, X: Samples, Y: Array) -> Array:
+    """Return d(x || y) per sample: (n,)."""
+    if divergence.separable:
+        with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
+            return X.per_sample(divergence.d(np, X.values, Y))
+    value: Array = divergence.value(*_by_roots(X, Y)[1:])
+    return value
+
+
+def slopes(divergence: Divergence, X: Samples, Y: Array) -> Array:
+    """Return the derivatives of the loss in the fits, like ``X.values``."""
+    if divergence.separable:
+        return X.weighed(divergence.grad(X.values, Y))
+    roots, x, y = _by_roots(X, Y)
+    slope = divergence.grad(x, y)
+    return slope if roots is None else roots * slope
+
+
+def model(divergence: Divergence, X: Samples, Y: Array, newton: bool = False) -> tuple[Array, Array]:
+    """Return slopes and curvatures of the quadratic model in the fits: the dictionary's, or Newton's."""
+    if divergence.separable:
+        slope, curvature = divergence.model(np, X.values, Y, newton, X.row_mean)
+        return X.weighed(slope), X.weighed(curvature)
+    roots, x, y = _by_roots(X, Y)
+    slope, curvature = divergence.model(np, x, y, newton)
+    return slope if roots is None else roots * slope, X.weighed(curvature)
+
+
+def _by_roots(X: Samples, Y: Array) -> tuple[Array | None, Array, Array]:
+    """Return the roots of the weights of dense samples' entries, if these differ, and samples and fits times them."""
+    if not X.masked:
+        return None, X.matrix, Y
+    roots = np.sqrt(X.entry_weights)
+    return roots, roots * X.matrix, roots * Y
+
+
+def multiplicative_parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:
+    """Return P and N of the multiplicative updates by weight; N = None stands for ones, or for the weights."""
+    if divergence.separable or not X.masked:
+        P, N = divergence.multiplicative_parts(X.values, Y, X.row_mean)
+        return X.weighed(P), None if N is None else X.weighed(N)
+    slope, curvature = model(divergence, X, Y)
+    return np.maximum(curvature * Y - slope, 0.0), curvature * Y
+
+
+def scales(divergence: Divergence, X: Samples) -> Array:
+    """Return d(x || 2x) per sample, the loss of a fit that is twice too large."""
+    twice, degree = divergence.loss_of_twice, divergence.degree
+    if twice is None:
+        X = X if divergence.separable else X.densified()
+        return losses(divergence, X, np.maximum(2 * X.values, TINY))
+    if degree == 1:
+        return X.sum(axis=1) * twice
+    if degree == 2 and not (X.sparse or X.masked):
+        return np.einsum("nf,nf->n", X.matrix, X.matrix) * twice
+    powers = np.square(X.values) if degree == 2 else np.where(X.values > 0, X.values, 1.0) ** degree * (X.values > 0)
+    return row_sums(X.like(X.weighed(powers))) * twice
+
+
+def adapted(divergence: Divergence, X: Samples, Y: Array, share: float) -> Divergence:
+    """Return the divergence with a parameter that follows the residuals moved by ``share`` towards those of X."""
+    counted = X.with_sample_weights_in_entries()
+    weights = counted.weighed(np.ones_like(X.values)) if counted.masked else None
+    return divergence.adapted(np.abs(X.values - Y), weights, float(counted.mean()), share)
 
 
 class Problem:
@@ -63,29 +133,28 @@ class Problem:
     # The objective and its derivatives. Fits Y and curvatures lie like X.values, or stand for hQ.
 
     def fit(self, H: Array) -> Array:
-        """Y = HW where it is needed: everywhere, or at the stored entries of X; hQ on the Gram matrix."""
+        """Return Y = HW where it is needed: everywhere, or at the stored entries of X; hQ on the Gram matrix."""
         if self.Q is not None:
             return H @ self.Q
         if not self.X.sparse:
-            return H @ self.W if self._few else self._by_rows(lambda rows: H[rows] @ self.W)
-        from onmf.coefficients.kernels import sampled_product
+            return H @ self.W if self._few else self._by_rows(lambda X, H: H @ self.W, H)
+        from onmf.coefficients.kernels.gram import sampled_product
 
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)
         threads.each(lambda rows: sampled_product(X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
         return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
-        """d(x || hW) per sample, without the penalty."""
+        """Return d(x || hW) per sample, without the penalty."""
+        divergence, s = self.divergence, self.slope_at_zero
         if self.Q is not None:  # d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero
             return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
+        if self.X.masked if self.X.sparse else self._few:
+            return losses(divergence, self.X, Y)
         if not self.X.sparse:
-            if self._few:
-                return losses(self.divergence, self.X, Y)
-            return self._by_rows(lambda rows: losses(self.divergence, self.X[rows], Y[rows]))
-        if self.X.masked:
-            return losses(self.divergence, self.X, Y)
+            return self._by_rows(lambda X, Y: losses(divergence, X, Y), Y)
         # The loss at the non-zeros, and the slope times the fit's sum over the zeros.
-        divergence, X, entries, s = self.divergence, self.X.matrix, np.empty_like(Y), self.slope_at_zero
+        X, entries = self.X.matrix, np.empty_like(Y)
 
         def block(rows: slice) -> None:
             e = slice(X.indptr[rows.start], X.indptr[rows.stop])
@@ -94,60 +163,51 @@ class Problem:
         threads.each(block, self.blocks())
         return self.X.per_sample(entries) + s * self.carried(H)
 
-    def _slope(self, H: Array, Y: Array) -> Array:
-        """The derivative of the loss in h."""
-        if self.Q is not None:
-            return Y - self.products
-        if self.X.sparse:
-            return self._gathered_with_zeros(slopes(self.divergence, self.X, Y))
-        if self._few:
-            return slopes(self.divergence, self.X, Y) @ self.W.T
-        return self._by_rows(lambda rows: slopes(self.divergence, self.X[rows], Y[rows]) @ self.W.T)
-
-    def _model(self, H: Array, Y: Array) -> tuple[Array, Array]:
-        """The same, and the curvatures of ``newton``."""
-        if self.Q is not None:
-            return Y - self.products, np.ones((len(Y), 1), dtype=Y.dtype)
-        if self.X.sparse:  # at the zeros the gradient is constant, and there is no curvature
-            slope, curvatures = model(self.divergence, self.X, Y, newton=True)
-            return self._gathered_with_zeros(slope), curvatures
-        if self._few:
-            slope, curvatures = model(self.divergence, self.X, Y, newton=True)
-            return slope @ self.W.T, curvatures
-        curvatures = np.empty_like(Y)
-
-        def block(rows: slice) -> Array:
-            slope, curvatures[rows] = model(self.divergence, self.X[rows], Y[rows], newton=True)
-            return slope @ self.W.T
-
-        return self._by_rows(block), curvatures
-
-    def _by_rows(self, function: Callable[[slice], Array]) -> Array:
-        """function(all rows), by blocks of rows on several threads."""
-        return np.concatenate(threads.each(function, threads.by_work(self.n, self.X.shape[1], ENTRIES)))
-
-    def gathered(self, entries: Array) -> Array:
-        """sum_f e_f W_kf per sample and component, of numbers e that lie like ``X.values``: (n, K)."""
-        return np.asarray(self.X.like(entries) @ self.Wt) if self.X.sparse else entries @ self.W.T
-
-    def _gathered_with_zeros(self, slope: Array) -> Array:
-        if self.X.masked:
-            return self.gathered(slope)
-        return self.gathered(slope - self.slope_at_zero) + self.slope_at_zero * self.mass
-
     def objective(self, H: Array, Y: Array) -> Array:
-        """The loss and the penalty, per sample."""
+        """Return the loss and the penalty, per sample."""
         loss = self.loss(H, Y)
         return loss + self.penalty.value(H, self.l1) if self.penalty else loss
 
     def gradient(self, H: Array, Y: Array) -> Array:
-        """The derivative of the objective in h: (n, K); on the simplex, its part along it."""
-        return self._with_penalty(H, self._slope(H, Y))
+        """Return the derivative of the objective in h: (n, K); on the simplex, its part along it."""
+        if self.Q is not None:
+            G: Array = Y - self.products
+        elif self.X.sparse:
+            G = self._gathered_with_zeros(slopes(self.divergence, self.X, Y))
+        else:
+            G = self._by_rows(lambda X, Y: slopes(self.divergence, X, Y) @ self.W.T, Y)
+        return self._with_penalty(H, G)
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
-        """The gradient of the objective, and the curvatures that ``hessians`` turns into its Hessians."""
-        G, curvatures = self._model(H, Y)
-        return self._with_penalty(H, G), curvatures
+        """Return the gradient of the objective, and the curvatures that ``hessians`` turns into its Hessians."""
+        if self.Q is not None:
+            return self.gradient(H, Y), np.ones((len(Y), 1), dtype=Y.dtype)
+        if self.X.sparse or self._few:  # at the zeros the gradient is constant, and there is no curvature
+            slope, curvatures = model(self.divergence, self.X, Y, newton=True)
+            return self._with_penalty(H, self._gathered_with_zeros(slope)), curvatures
+        curvatures = np.empty_like(Y)
+
+        def block(X: Samples, Y: Array, out: Array) -> Array:
+            slope, out[:] = model(self.divergence, X, Y, newton=True)
+            return slope @ self.W.T
+
+        return self._with_penalty(H, self._by_rows(block, Y, curvatures)), curvatures
+
+    def _by_rows(self, function: Callable[..., Array], *rows: Array) -> Array:
+        """Return function(X, *rows), by blocks of rows on several threads where there are many."""
+        if self._few:
+            return function(self.X, *rows)
+        blocks = threads.by_work(self.n, self.X.shape[1], ENTRIES)
+        return np.concatenate(threads.each(lambda some: function(self.X[some], *(a[some] for a in rows)), blocks))
+
+    def gathered(self, entries: Array) -> Array:
+        """Return sum_f e_f W_kf per sample and component, of numbers e that lie like ``X.values``: (n, K)."""
+        return np.asarray(self.X.like(entries) @ self.Wt) if self.X.sparse else entries @ self.W.T
+
+    def _gathered_with_zeros(self, slope: Array) -> Array:
+        if self.X.masked or not self.X.sparse:
+            return self.gathered(slope)
+        return self.gathered(slope - self.slope_at_zero) + self.slope_at_zero * self.mass
 
     def _with_penalty(self, H: Array, G: Array) -> Array:
         G = G + self.penalty.gradient(H, self.l1) if self.penalty else G
@@ -155,7 +215,7 @@ class Problem:
         return G - G.mean(axis=1, keepdims=True) if isinstance(self.box, Simplex) else G
 
     def hessians(self, curvatures: Array) -> Array:
-        """sum_f c_nf w_f w_f' + l2 for every sample, packed: (n, K (K + 1) / 2); kept from being singular."""
+        """Return sum_f c_nf w_f w_f' + l2 for every sample, packed: (n, K (K + 1) / 2); kept from being singular."""
         if self.Q is not None:
             M: Array = curvatures * self.Q[np.triu_indices(self.K)]
         elif self.X.masked:
@@ -174,20 +234,20 @@ class Problem:
         return M
 
     def positive_hessians(self, Y: Array) -> Array:
-        """``hessians`` of the dictionary's quadratic models, whose curvatures are positive."""
+        """Return ``hessians`` of the dictionary's quadratic models, whose curvatures are positive."""
         return self.hessians(model(self.divergence, self.X, Y)[1])
 
     def grams(self, curvatures: Array) -> Array:
-        """sum_f c_nf w_f w_f' for every sample, packed."""
+        """Return sum_f c_nf w_f w_f' for every sample, packed."""
         if not self.X.sparse:
             return weighted_grams(curvatures, self.W)
-        from onmf.coefficients.kernels import sampled_hessians
+        from onmf.coefficients.kernels.gram import sampled_hessians
 
         M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
         sampled_hessians(self.X.matrix, curvatures, self.Wt, M)
         return M
 
-    # What is known of the samples and the components
+    # Facts about the samples and the components
 
     @property
     def n(self) -> int:
@@ -216,7 +276,7 @@ class Problem:
 
     @cached_property
     def size(self) -> Array:
-        """What rounding is measured by: ``scale``, or the loss of equal shares, far above it for a dark sample."""
+        """The measure of rounding: ``scale``, or the loss of equal shares, far above it for a dark sample."""
         if not isinstance(self.box, Simplex):
             return self.scale
         H = self.start(None)
@@ -239,9 +299,9 @@ class Problem:
 
     @cached_property
     def most(self) -> Array | None:
-        """What no coefficient of a masked sample may exceed: ten times the mass that the sample is likely to have.
+        """Upper bounds on the coefficients of masked samples: ten times the mass that the sample is likely to have.
 
-        Where a component has next to nothing at the entries that are there, a little gain there would have any
+        Where a component has next to nothing at the entries that are there, a little gain there would justify any
         coefficient, and the rest of the sample would be filled with it.
         """
         if not self.X.masked or isinstance(self.box, Simplex):
@@ -252,17 +312,17 @@ class Problem:
 
     @cached_property
     def own_grams(self) -> Array:
-        """The Hessians of the sum of weighted squares that has the same minimum, of masked samples."""
+        """The Hessians of ``squares``, of masked samples."""
         return self.grams(self.squares[1])
 
     @property
     def squares(self) -> tuple[Array, Array]:
-        """The slopes of that sum at a fit of zero, and its curvatures."""
+        """The slopes at a fit of zero, and the curvatures, of the sum of weighted squares that has the same minimum."""
         quadratic = self.divergence.least_squares or self.divergence
         return model(quadratic, self.X, np.zeros_like(self.X.values), newton=True)
 
     def penalised(self) -> tuple[Array, Array]:
-        """Q and the rows b of the whole objective, of a problem on the Gram matrix."""
+        """Return Q and the rows b of the whole objective, of a problem on the Gram matrix."""
         assert self.Q is not None  # noqa: S101
         Q = self.Q + self.penalty.l2 * np.eye(self.K, dtype=self.Q.dtype) if self.penalty.l2 else self.Q
         return Q, self.products - self.l1 if self.penalty.linear else self.products
@@ -270,14 +330,14 @@ class Problem:
     # Convergence
 
     def tolerance(self, tol: float) -> Array:
-        """tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
+        """Return tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
         if isinstance(self.box, Simplex):
             return np.maximum(tol * self.scale, 10 * self._eps * self.size)
         return max(tol, 10 * self._eps) * self.scale
 
     @property
     def noise(self) -> Array:
-        """How far rounding may move a sample's objective."""
+        """The distance that rounding may move a sample's objective."""
         return 16 * self._eps * self.size
 
     @property
@@ -285,7 +345,7 @@ class Problem:
         return float(np.finfo(self.W.dtype).eps)
 
     def remaining_gain(self, H: Array, G: Array) -> Array:
-        """A first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
+        """Return a first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
         if isinstance(self.box, Simplex):
             return self.box.gap(H, G)
         down = np.maximum(G, 0.0) * (H - self.box.low)
@@ -293,7 +353,7 @@ class Problem:
         return (down + up).sum(axis=1)
 
     def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
-        """Is no more than ``tolerance`` left to gain, or on the simplex, where fits may be far off, tol of f?"""
+        """Return where at most ``tolerance`` is left to gain, or tol of f on the simplex, where fits may be far off."""
         if isinstance(self.box, Simplex):
             tolerance = np.maximum(tolerance, tol * f)
         return np.minimum(self.remaining_gain(H, G), f) <= tolerance
@@ -301,8 +361,12 @@ class Problem:
     # Starts and parts
 
     def start(self, H0: Array | None = None) -> Array:
-        """A fresh array in the set: H0 in the rows where its fit has some of the sample's mass, or a uniform start."""
-        H = self._uniform()
+        """Return a fresh array in the set: H0 where its fit has some of the sample's mass, or else a uniform start.
+
+        There all components have the same coefficient, such that the fit has the sample's mass.
+        """
+        mass = self.mass.sum(axis=-1, keepdims=True)
+        H = np.repeat(self.totals[:, None] / np.where(mass > 0, mass, 1.0), self.K, axis=1)
         if H0 is not None:
             carries = self.carried(H0) >= CARRIES * self.totals
             H = np.where(carries[:, None], H0, H).astype(self.X.dtype)
@@ -311,18 +375,11 @@ class Problem:
         return self.box.project(H)
 
     def carried(self, H: Array) -> Array:
-        """sum_f (hW)_f per sample."""
+        """Return sum_f (hW)_f per sample."""
         return (H * self.mass).sum(axis=1) if self.X.masked else times_vector(H, self.mass)
 
-    def _uniform(self) -> Array:
-        """The same coefficient for all components, such that the fit has the sample's mass."""
-        if not self.X.masked:
-            return np.repeat(self.totals[:, None] / (float(self.mass.sum()) or 1.0), self.K, axis=1)
-        mass = self.mass.sum(axis=1, keepdims=True)
-        return np.repeat(self.totals[:, None] / np.where(mass > 0, mass, 1.0), self.K, axis=1)
-
     def blocks(self) -> list[slice]:
-        """Samples for one thread to solve side by side; many if dense, as packed products of components serve all."""
+        """Return blocks of samples for threads: large ones if dense, as samples share packed products of components."""
         n, F = self.X.shape
         if not self.X.sparse:
             return threads.by_work(n, F * self.K, 3e6)
@@ -331,7 +388,7 @@ class Problem:
         return threads.by_work(n, float(self.X.values.size) / max(n, 1) * self.K, enough)
 
     def rows_of(self, Y: Array, keep: Mask | slice) -> Array:
-        """What ``fit`` or ``newton`` gave, for some of the samples."""
+        """Return the rows of some samples in what ``fit`` or ``newton`` gave."""
         if not self.X.sparse or self.Q is not None:
             return Y[keep]
         indptr = self.X.matrix.indptr
@@ -340,25 +397,33 @@ class Problem:
             return Y[indptr[first] : indptr[last]]
         return Y[np.repeat(keep, np.diff(indptr))]
 
-    def rows(self, keep: Mask | Counts | slice, known: Collection[str] = ()) -> Problem:
-        """The same problem for some of the samples, with all that is known about them, or just ``known``."""
-        part, per_sample = object.__new__(Problem), PER_SAMPLE_MASKED if self.X.masked else PER_SAMPLE
+    def rows(self, keep: Mask | Counts | slice, needed: Collection[str] = ()) -> Problem:
+        """Return the same problem for some of the samples, with all facts about them, or just those ``needed``."""
+        part = object.__new__(Problem)
         for name, value in self.__dict__.items():
-            if name not in per_sample or value is None:
+            if value is None or name not in PER_SAMPLE or (name == "mass" and value.ndim == 1):
                 part.__dict__[name] = value
-            elif not known or name in known:
+            elif not needed or name in needed:
                 part.__dict__[name] = value[keep]
         part._few = part.X.shape[0] * part.X.shape[1] < 2 * ENTRIES
         return part
 
+    def on_gram(self) -> Problem | None:
+        """Return a quadratic problem on the Gram matrix with the same solution, if there is one."""
+        if self.Q is not None:
+            return self
+        quadratic = self.divergence.least_squares
+        if self.X.masked or quadratic is None or (self.penalty and not self.divergence.quadratic):
+            return None
+        return Problem(quadratic, self.X, self.W, self.box, self.penalty, gram=True)
 
-# What has one row per sample, if it is known.
-PER_SAMPLE = frozenset({"X", "totals", "scale", "size", "reach", "l1", "products"})
-PER_SAMPLE_MASKED = PER_SAMPLE | {"mass", "most", "own_grams"}
+
+# Attributes with one row per sample; the mass has that of masked samples only.
+PER_SAMPLE = frozenset({"X", "totals", "scale", "size", "reach", "l1", "products", "mass", "most", "own_grams"})
 
 
 def takes_sparse(divergence: Divergence, masked: bool = False) -> bool:
-    """Does sparse X cost O(nnz) under this divergence? Others must be densified, batch by batch."""
+    """Return whether sparse X cost O(nnz) under this divergence; else they must be densified, batch by batch."""
     if masked:
         return divergence.separable and not divergence.absolute_deviations
     return divergence.slope_at_zero is not None or _is_squared_l2(divergence)
@@ -369,18 +434,18 @@ def _is_squared_l2(divergence: Divergence) -> bool:
 
 
 def component_sums(W: Array) -> Array:
-    """sum_f W_kf per component, as a product: BLAS does not mind in which order W lies in memory."""
+    """Return sum_f W_kf per component, as a product: BLAS does not mind in which order W lies in memory."""
     return times_vector(W, np.ones(W.shape[1], dtype=W.dtype))
 
 
 def weighted_grams(weights: Array, W: Array) -> Array:
-    """sum_f c_nf w_f w_f' for every row of weights, packed: weights @ (W (x) W)'.
+    """Return sum_f c_nf w_f w_f' for every row of weights, packed: weights @ (W (x) W)'.
 
     By blocks of features whose packed products of components stay in the cache. The arrays are large, and fresh memory
     from the system costs as much as the product: they are added in place, and the result is the one allocated last, so
     that a caller who keeps it until the next call keeps the allocator from returning the memory of them all.
     """
-    from onmf.coefficients.kernels import pack
+    from onmf.coefficients.kernels.gram import pack
 
     def group(features: slice) -> Array:
         total = np.empty((len(weights), packed), dtype=weights.dtype)
@@ -402,7 +467,7 @@ def weighted_grams(weights: Array, W: Array) -> Array:
 
 @cache
 def packed_diagonal(K: int) -> Counts:
-    """The positions of the diagonal in a packed K x K matrix."""
+    """Return the positions of the diagonal in a packed K x K matrix."""
     positions = np.cumsum(np.r_[0, np.arange(K, 1, -1)])
     positions.flags.writeable = False
     return positions

@@ -9,7 +9,6 @@ import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.least_squares import on_gram
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -18,7 +17,7 @@ from onmf.model.sets import Simplex
 # In internal units a gradient reaches 1e16 where the fit is near its floor, and is tiny for loud samples or weak
 # components.
 SHORTEST, LONGEST = 1e-25, 1e10
-TRIED = ("X", "l1", "mass")  # what a line search needs to know of the samples
+TRIED = ("X", "l1", "mass")  # the facts about samples that a line search needs
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class _Searches(Descent):
         return stuck
 
     def _trial(self, some: Problem, pending: Counts) -> tuple[Array, Array, Array, Mask]:
-        """The projected trial points of the pending samples, their fits and values, and which of them will do."""
+        """Return projected trial points of the pending samples, their fits and values, and which of them are good."""
         rule, project = self.rule, some.box.project
         h, g, f, step = self.H[pending], self.G[pending], self.f[pending], self.xi[pending]
         trial: Array = h - step * g
@@ -156,13 +155,13 @@ class ConstantStep(CoefficientSolver, name="constant"):
         return reason if divergence.lipschitz is None or masked else None
 
     def _prepared(self, problem: Problem) -> Problem:
-        return on_gram(problem) or problem
+        return problem.on_gram() or problem
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         if problem.Q is None or isinstance(problem.box, Simplex):
             return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
-        from onmf.coefficients.kernels import projected_gradient_on_gram
+        from onmf.coefficients.kernels.gram import projected_gradient_on_gram
 
         Q, B = problem.penalised()
         found = Coefficients.untested(H)
@@ -197,6 +196,6 @@ class _Steps(Descent):
 
 
 def largest_eigenvalue(Q: Array) -> float:
-    """The largest eigenvalue of a symmetric positive semidefinite K x K matrix, with room for rounding."""
+    """Return the largest eigenvalue of a symmetric positive semidefinite K x K matrix, with room for rounding."""
     largest = float(np.linalg.eigvalsh(Q)[-1]) * (1 + 10 * float(np.finfo(Q.dtype).eps))
     return largest if largest > 0 else 1.0

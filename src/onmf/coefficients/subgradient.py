@@ -95,7 +95,7 @@ class _Steps(Descent):
 
 
 def _along_simplex(G: Array, bound: Mask) -> Array:
-    """G less its mean over the coefficients that can move: what the projection of a step would take from it anyway."""
+    """Return G less its mean over the coefficients that can move, which projecting a step would take from it anyway."""
 
     def level(free: Mask) -> Array:
         mean: Array = np.where(free, G, 0.0).sum(axis=1, keepdims=True) / np.maximum(free.sum(axis=1, keepdims=True), 1)

@@ -8,10 +8,9 @@ import importlib
 import pkgutil
 
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError
-from onmf.data.opening import open_source, path_of
-from onmf.data.registry import Scheme, Spec, register, schemes
+from onmf.data.registry import Scheme, Spec, open_source, path_of, register, schemes
 
-# Sources and sinks register themselves when its module is imported, so a new file in this folder is all it takes.
+# Sources and sinks register themselves when their module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 

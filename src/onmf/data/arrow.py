@@ -1,12 +1,11 @@
 """Parquet, Feather and Arrow, in files, folders and streams: columns are features, read in blocks of rows (pyarrow)."""
 
-from __future__ import annotations
-
 import importlib.util
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager
 from copy import copy
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ STREAM_CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
 class ArrowRows(Sequential):
     """Columns of numbers that come in record batches."""
 
+    dtype: np.dtype[Any]
+
     def _choose(self, schema: Any, options: TableOptions) -> None:
         """Settle the features, all of numbers; the index that pandas has written names the rows only if asked to."""
         with reading(self.where, "as columns with names"):
@@ -42,12 +43,11 @@ class ArrowRows(Sequential):
             raise SourceError(f"{self.where} has several columns named {twice!r}; give each a name of its own.")
         self.feature_names, self.n_features = features, len(features)
         self.index_name, self.weight, self.weighted = options.index, options.weight, options.weight is not None
-        weights = [] if self.weight is None else [self.weight]
-        self.numbers = features + weights
-        self.wanted = list(dict.fromkeys([*features, *([] if options.index is None else [options.index]), *weights]))
+        self.numbers = features + ([] if options.weight is None else [options.weight])
+        self.wanted = list(dict.fromkeys(self.numbers + ([] if options.index is None else [options.index])))
         _require_numbers(self.where, schema, self.numbers)
 
-    def _rows_of(self, block: Any, first: int, dtype: npt.DTypeLike, on_bad: OnBad | None) -> tuple[Any, Any]:
+    def _rows_of(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
         """Return the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
         block = block.select(self.wanted)
         block.validate(full=True)
@@ -57,7 +57,7 @@ class ArrowRows(Sequential):
             rows = np.array(["" if name is None else str(name) for name in names], dtype=object)
         # Missing values become NaN, which the learner takes for missing or raises an error about.
         X = np.stack([_numbers(column) for column in block.columns[: self.n_features]], axis=1)
-        X = X.astype(dtype, copy=False)
+        X = X.astype(self.dtype, copy=False)
         if self.weight is None:
             return rows, X
         weights = _numbers(block.column(self.weight)).astype(np.float64)
@@ -87,48 +87,38 @@ class ArrowFiles(ArrowRows):
         with reading(path, f"as {kind}"):
             data = pyarrow.dataset.dataset(list(map(str, paths)), format="ipc" if kind == "arrow" else kind)
             fragments = list(data.get_fragments())
-            self.counts = {file: int(each.count_rows()) for file, each in zip(paths, fragments, strict=True)}
-            self.n_samples = sum(self.counts.values())
+            self.rows_in = {file: int(each.count_rows()) for file, each in zip(paths, fragments, strict=True)}
             for fragment in fragments:
                 if set(fragment.physical_schema.names) != set(data.schema.names):
                     raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
+        self.n_samples = sum(self.rows_in.values())
         self._choose(data.schema, options)
         groups: list[int] = []
-        self.types = {}
-        for file, fragment in zip(paths, fragments, strict=True):
+        types: list[Any] = []
+        for rows, fragment in zip(self.rows_in.values(), fragments, strict=True):
             schema = fragment.physical_schema  # in which a column of nothing but missing values may have no type
             typed = [name for name in self.numbers if not pyarrow.types.is_null(schema.field(name).type)]
             _require_numbers(fragment.path, schema, typed)
-            self.types[file] = _number_type(schema, self.feature_names or ())
-            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [self.counts[file]]
-        self.edges = [0, *accumulate(groups)][:-1]
+            types.append(_number_type(schema, self.feature_names or ()))
+            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [rows]
+        self.dtype, self.edges = np.result_type(*types), [0, *accumulate(groups)][:-1]
         if not (self.n_samples and self.n_features):
             raise SourceError(
                 f"{path} has no samples or no features: {self.n_samples} rows, {self.n_features} columns."
             )
 
     def around(self, first: int, last: int) -> tuple[Source, int] | None:
-        ends = list(accumulate(self.counts.values()))
+        ends = list(accumulate(self.rows_in.values()))
         begin, end = bisect_right(ends, first), bisect_left(ends, last) + 1
         if self.files is None:
             return copy(self), first
         return self.of_files(list(self.files)[begin:end]), first - (ends[begin - 1] if begin else 0)
 
-    def of_files(self, names: Sequence[str]) -> Source:
-        some = copy(self)
-        some.edges = None
-        some.files = {name: (self.files or {})[name] for name in names}
-        some.counts = {path: self.counts[path] for path in some.files.values()}
-        some.types = {path: self.types[path] for path in some.files.values()}
-        some.n_samples = sum(some.counts.values())
-        return some
-
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         """Read block by block as they are asked for: scanners of pyarrow's data sets read ahead without end."""
-        dtype = np.result_type(*self.types.values())
         row, left_out = first, first
         with reading(self.where, "to the end"):
-            for path, count in self.counts.items():
+            for path, count in self.rows_in.items():
                 if left_out >= count:
                     left_out -= count
                     continue
@@ -138,7 +128,7 @@ class ArrowFiles(ArrowRows):
                         start = max(0, left_out - before)
                         before += block.num_rows
                         if start < block.num_rows:
-                            yield self._rows_of(block.slice(start), row, dtype, on_bad)
+                            yield self._rows_of(block.slice(start), row, on_bad)
                             row += block.num_rows - start
                 left_out = 0
 
@@ -163,29 +153,35 @@ class ArrowStream(ArrowRows):
     """Record batches that follow each other in a stream, without an index of where they are."""
 
     def __init__(self, path: Path, options: TableOptions) -> None:
+        import pyarrow.ipc
+
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
-        with reading(self.where, "as an Arrow stream", "" if self.rewinds else STREAM_CURE), ExitStack() as files:
-            if self.rewinds:
-                schema = self._reader(files.enter_context(path.open("rb"))).schema
-            else:
+        with reading(self.where, "as an Arrow stream", "" if self.rewinds else STREAM_CURE):
+            if not self.rewinds:
                 stream = bytes_of(path, self)
                 require_format(path, first_bytes(stream), ARROW)
-                self._unread = self._reader(stream)
-                schema = self._unread.schema
+                self._unread = pyarrow.ipc.open_stream(stream)
+            with self._reader() as reader:
+                schema = reader.schema
         self._choose(schema, options)
         self.dtype = _number_type(schema, self.feature_names or ())
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        file: AbstractContextManager[Any] = self.path.open("rb") if self.rewinds else nullcontext()
-        with reading(self.where, "to the end"), file as opened:
-            for block in self._reader(opened) if self.rewinds else until_interrupted(iter(self._unread)):
-                yield self._rows_of(block, first, self.dtype, on_bad)
+        with reading(self.where, "to the end"), self._reader() as reader:
+            for block in reader if self.rewinds else until_interrupted(iter(reader)):
+                yield self._rows_of(block, first, on_bad)
                 first += block.num_rows
 
-    def _reader(self, file: Any) -> Any:
-        import pyarrow
+    @contextmanager
+    def _reader(self) -> Iterator[Any]:
+        """Give the record batches: those of a file from its beginning, those of a pipe that are still to come."""
+        import pyarrow.ipc
 
-        return pyarrow.ipc.open_stream(file)
+        if self.rewinds:
+            with self.path.open("rb") as file:
+                yield pyarrow.ipc.open_stream(file)
+        else:
+            yield self._unread
 
 
 def _require_numbers(where: str | Path, schema: Any, names: Sequence[str]) -> None:
@@ -219,26 +215,23 @@ def _index_columns(schema: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-@register("parquet", [".parquet"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+arrow_scheme = partial(register, needs="pyarrow", extra="parquet", shapes=["columns"])
+FILES = ("folders", "patterns")
+
+
+@arrow_scheme("parquet", [".parquet"], takes=FILES)
 def parquet(path: Path, table: TableOptions) -> Source:
     """A Parquet file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "parquet", table)
 
 
-@register("feather", [".feather"], takes=["folders", "patterns"], needs="pyarrow", extra="parquet", shapes=["columns"])
+@arrow_scheme("feather", [".feather"], takes=FILES)
 def feather(path: Path, table: TableOptions) -> Source:
     """A Feather file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "feather", table)
 
 
-@register(
-    "arrow",
-    [".arrow"],
-    takes=["folders", "patterns", "standard input"],
-    needs="pyarrow",
-    extra="parquet",
-    shapes=["columns"],
-)
+@arrow_scheme("arrow", [".arrow"], takes=[*FILES, "standard input"])
 def arrow(path: Path, table: TableOptions) -> Source:
     """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
     if is_pipe(path) or (path.is_file() and _is_stream(path)):

@@ -1,9 +1,6 @@
 """Recordings as power spectrograms: every frame is one row of powers |STFT|^2 (soundfile)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,44 +25,36 @@ class Spectrogram(Sequential):
             raise SourceError(
                 f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
             )
-        self.where, self.paths, self.window, self.hop = paths[0], paths, window, hop
+        self.where, self.window, self.hop = paths[0], window, hop
         self.chosen = {"hop": hop}
-        self.frames: dict[Path, int] = {}
-        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read: said when they are reached
+        self.rows_in = dict.fromkeys(paths, 0)
+        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read, reported when they are reached
         rate = 0
         for path in paths:
             try:
                 with opened(path) as file:
                     found, length = file.samplerate, file.frames
             except SourceError as error:
-                self.frames[path], self.bad[path] = 0, error
+                self.bad[path] = error
                 continue
             rate = rate or found
-            self.frames[path] = 1 + (length - window) // hop if length >= window else 0
+            self.rows_in[path] = max(0, 1 + (length - window) // hop)
             if found != rate:
                 raise SourceError(
                     f"{path} has {found} samples per second, those before it have {rate}; resample one of them."
                 )
         if len(self.bad) == len(paths):
             raise self.bad[paths[0]]
-        self.n_features = window // 2 + 1
-        self.n_samples = sum(self.frames.values())
+        self.n_features, self.n_samples = window // 2 + 1, sum(self.rows_in.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
         self.feature_names = frequencies(rate, window)
-
-    def of_files(self, names: Sequence[str]) -> Source:
-        some = copy(self)
-        some.files = {name: (self.files or {})[name] for name in names}
-        some.paths = list(some.files.values())
-        some.n_samples = sum(self.frames[path] for path in some.paths)
-        return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         return numbered(self._blocks(size, on_bad))
 
     def _blocks(self, size: int, on_bad: OnBad | None) -> Iterator[npt.NDArray[Any]]:
-        for path in self.paths:
+        for path in self.rows_in:
             if path not in self.bad:
                 yield from self._spectra(path, size)
             elif on_bad is None:
@@ -90,8 +79,8 @@ class Spectrogram(Sequential):
                 found += len(frames)
                 yield np.square(np.abs(scipy.fft.rfft(frames * shape, axis=1)))
                 sound = sound[len(frames) * self.hop :]
-        if found < self.frames[path]:
-            raise SourceError(f"{path} ends after {found} frames, but its header announced {self.frames[path]}.")
+        if found < self.rows_in[path]:
+            raise SourceError(f"{path} ends after {found} frames, but its header announced {self.rows_in[path]}.")
 
 
 @register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio", shapes=["window", "hop"])
@@ -109,7 +98,7 @@ def frequencies(rate: float, window: int) -> list[str]:
 
 
 def opened(path: Path) -> Any:
-    """Open a recording, to be read."""
+    """Open a recording for reading."""
     import soundfile
 
     with reading(path, "as sound"):

@@ -1,11 +1,10 @@
 """The interface of sources of samples, and the helpers that they share."""
 
-from __future__ import annotations
-
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class SourceError(ValueError):
-    """Samples cannot be read; the message names the file, the cause and, where there is one, the cure.
+    """The error of samples that cannot be read, with the file, the cause and, where there is one, the cure.
 
-    ``rows`` says how many samples are lost if the rest is read without them.
+    ``rows`` is how many samples are lost if the rest is read without them.
     """
 
     def __init__(self, message: str = "", rows: int = 1) -> None:
@@ -34,6 +33,7 @@ class SourceError(ValueError):
 
 
 LONG = 10**7  # rows or columns, of which most must not be empty
+INDEX_TYPES = ({np.dtype(np.int32)}, {np.dtype(np.int64)})  # of compressed matrices, that scipy computes with
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
 OnBad = Callable[[SourceError], None]
 Item = TypeVar("Item")
@@ -45,20 +45,21 @@ class Source(ABC):
 
     n_features: int
     n_samples: int | None = None  # None: not known before the end
-    any_order: bool = False  # can rows be read in any order, i.e. shuffled?
-    rewinds: bool = True  # can it be read again?
-    resident: bool = False  # do its rows lie on a device, where they are learnt from?
+    any_order: bool = False  # rows can be read in any order, i.e. shuffled
+    rewinds: bool = True  # it can be read again
+    resident: bool = False  # its rows lie on a device, where they are learnt from
     feature_names: list[str] | None = None
-    index_name: str | None = None  # what the names of rows are called, where rows have names instead of numbers
-    batch_size: int | None = None  # of a source that has its own, whatever is asked for
-    weighted: bool = False  # do samples come with weights, as ``Samples``?
-    seeks: bool = False  # can it begin within a pass, without reading what comes before?
-    checked: bool = False  # has it checked the indices of its sparse batches already?
+    index_name: str | None = None  # the heading of the names of rows, where rows have names instead of numbers
+    batch_size: int | None = None  # the size of its batches, whatever is asked for
+    weighted: bool = False  # samples come with weights, as ``Samples``
+    seeks: bool = False  # it can begin within a pass, without reading the rows before
+    checked: bool = False  # it has checked the indices of its sparse batches already
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
+    rows_in: Mapping[Path, int]  # the number of rows in each file, of a source that has several
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
-    spec: Spec | None = None  # how its features are made; open_source knows, and sets it
+    spec: "Spec | None" = None  # how its features are made; open_source knows, and sets it
 
     @abstractmethod
     def batches(
@@ -68,21 +69,24 @@ class Source(ABC):
 
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
         ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
-        instead, and their names are ``Unread``, which says why. Without ``on_bad`` the error is raised. A source that
-        ``seeks`` leaves out the ``first`` rows of the pass, and is asked for whole batches of them; the others are
-        never asked.
+        instead, and their names are ``Unread`` and hold the reason. Without ``on_bad`` the error is raised. A source
+        that ``seeks`` leaves out the ``first`` rows of the pass, whole batches of them; others get no ``first``.
         """
 
-    def around(self, first: int, last: int) -> tuple[Source, int] | None:
+    def around(self, first: int, last: int) -> "tuple[Source, int] | None":
         """Return a part of the source that has these rows, and the number of the first in it.
 
         The part is sent to another process. None: the source is opened anew there.
         """
         return None
 
-    def of_files(self, names: Sequence[str]) -> Source:
+    def of_files(self, names: Sequence[str]) -> "Source":
         """Return the samples of these files alone, in this order; only a source that has ``files`` is asked."""
-        raise NotImplementedError(f"{type(self).__name__} has files but cannot read some of them alone.")
+        some = copy(self)
+        some.files = {name: (self.files or {})[name] for name in names}
+        some.rows_in = {path: self.rows_in[path] for path in some.files.values()}
+        some.n_samples, some.edges = sum(some.rows_in.values()), None
+        return some
 
 
 class Sequential(Source):
@@ -113,37 +117,33 @@ class Sequential(Source):
 
 
 def read_from(source: Source, size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-    """Return ``source.batches`` from a row onward, none of them damaged: every reader of a source calls this.
+    """Return the batches of a source from a row onward, none of them damaged; every reader of a source calls this.
 
     A source that does not seek, perhaps a user's, need not know of ``first``.
     """
     found = source.batches(size, rng, on_bad, first) if source.seeks else source.batches(size, rng, on_bad)
-    return found if source.checked else _each_checked(found, on_bad)
+    return found if source.checked else _checked(found, on_bad)
 
 
-def _each_checked(batches: Numbered, on_bad: OnBad | None) -> Numbered:
+def _checked(batches: Iterable[tuple[npt.NDArray[Any], Any]], on_bad: OnBad | None) -> Numbered:
+    """Yield batches that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
     for rows, batch in batches:
-        if (checked := checked_batch(batch, len(rows), on_bad)) is not None:
+        try:
+            checked = native(batch)
+        except DataError as error:
+            damaged = SourceError(f"a batch cannot be read: {error}", len(rows))
+            if on_bad is None:
+                raise damaged from None
+            on_bad(damaged)
+        else:
             yield rows, checked
-
-
-def checked_batch(batch: Any, rows: int, on_bad: OnBad | None) -> Any:
-    """Return a batch that compiled code can be trusted with; a sparse one with broken indices is bad as a whole."""
-    try:
-        return native(batch)
-    except DataError as error:
-        damaged = SourceError(f"a batch cannot be read: {error}", rows)
-        if on_bad is None:
-            raise damaged from None
-        on_bad(damaged)
-        return None
 
 
 class Cutter:
     """Blocks of rows that are joined and cut into batches.
 
-    A block is made of parts of equal length, such as row numbers and samples, that are cut alike. ``size`` is asked for
-    when a batch is begun, and told the last part of the block that it begins with, unless it is a number.
+    A block is made of parts of equal length, such as row numbers and samples, that are cut alike. ``size`` is a number,
+    or a function that takes the last part of the block that a batch begins with.
     """
 
     def __init__(self, size: int | Callable[[Any], int]) -> None:
@@ -157,7 +157,7 @@ class Cutter:
         self._block, self._start = block, skip
 
     def cut(self) -> tuple[Any, ...] | None:
-        """Return the next batch, or None if it needs another block."""
+        """Return the next batch; None if it needs another block."""
         length, start = len(self._block[0]), self._start
         if start >= length:
             return None
@@ -179,10 +179,8 @@ class Cutter:
 def recut(batches: Iterable[tuple[npt.NDArray[Any], Any]], size: int, on_bad: OnBad | None = None) -> Numbered:
     """Yield the same rows, checked and with their numbers, in batches of ``size``; only the last may be shorter."""
     cutter = Cutter(size)
-    for rows, batch in batches:
-        if (checked := checked_batch(batch, len(rows), on_bad)) is None:
-            continue
-        cutter.add(rows, checked)
+    for rows, batch in _checked(batches, on_bad):
+        cutter.add(rows, batch)
         while (cut := cutter.cut()) is not None:
             yield cut
     if (cut := cutter.rest()) is not None:
@@ -197,7 +195,7 @@ def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
 
 
 def stacked(parts: list[Any]) -> Any:
-    """Return blocks of rows as one."""
+    """Join blocks of rows."""
     return parts[0] if len(parts) == 1 else samples.stacked(parts)
 
 
@@ -213,52 +211,36 @@ def native(X: Any) -> Any:
         return X
     require_sound_structure(X)
     try:
-        return _csr(X)
+        if X.format in ("lil", "dok"):  # of Python's numbers
+            X = X.tocsr() if X.format == "lil" else X.tocoo()
+        if X.dtype.kind == "f" and (X.dtype.itemsize < 4 or not X.dtype.isnative):
+            X = X.astype(np.float64)
+        elif not X.dtype.isnative:
+            X = X.astype(X.dtype.newbyteorder("="))
+        if X.format in ("csr", "csc", "bsr") and {X.indptr.dtype, X.indices.dtype} not in INDEX_TYPES:
+            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # scipy finds the type that both fit in
+        return X.tocsr()
     except (ValueError, TypeError, OverflowError, LookupError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
         raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
 
 
-def _csr(X: Any) -> Any:
-    if X.format in ("lil", "dok"):  # of Python's numbers
-        X = X.tocsr() if X.format == "lil" else X.tocoo()
-    if X.dtype.kind == "f" and (X.dtype.itemsize < 4 or not X.dtype.isnative):
-        X = X.astype(np.float64)
-    elif not X.dtype.isnative:
-        X = X.astype(X.dtype.newbyteorder("="))
-    if X.format in ("csr", "csc", "bsr"):
-        kinds = {X.indptr.dtype, X.indices.dtype}
-        if kinds not in ({np.dtype(np.int32)}, {np.dtype(np.int64)}):
-            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # scipy finds the type that both fit in
-    return X.tocsr()
-
-
 def each_readable(
-    read: Callable[[Item], Result],
-    items: Iterable[Item],
-    on_bad: OnBad | None,
-    instead: Callable[[Item, SourceError], Result] | None = None,
-) -> Iterator[Result]:
-    """Yield ``read(item)`` of each item; without ``on_bad`` an item that cannot be read raises its error.
-
-    Otherwise ``on_bad`` is told of it, or the result of ``instead`` takes its place.
-    """
+    read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item that can be read with its result; others raise their errors, or ``on_bad`` is told of them."""
     for item in items:
         try:
-            result = read(item)
+            yield item, read(item)
         except SourceError as error:
             if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                 raise
-            if instead is None:
-                on_bad(error)
-                continue
-            result = instead(item, error)
-        yield result
+            on_bad(error)
 
 
 @contextmanager
 def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
-    """Turn whatever a library raises while it reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
+    """Turn any error of a library that reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
     try:
         yield
     except SourceError:
@@ -267,7 +249,7 @@ def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
         raise SourceError(
             f"{where} cannot be read {how}: it needs more memory than there is; perhaps it is damaged."
         ) from error
-    except Exception as error:  # whatever the library trips over, the file is at fault
+    except Exception as error:  # of whatever type, the file is at fault
         cause = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
         cure = f"; {cure}" if cure and not isinstance(error, OSError) else ""
         raise SourceError(f"{where} cannot be read {how}: {cause}{cure}.") from None
@@ -301,7 +283,7 @@ def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
-    """Raise an error unless X is a 2-D array or sparse matrix of real numbers; an empty one must be allowed."""
+    """Raise an error unless X is a 2-D array or sparse matrix of real numbers; ``empty`` allows an empty one."""
     if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         raise SourceError(
             f"{what} must be an array or a sparse matrix, not {type(X).__name__}; convert it with numpy.asarray."
@@ -318,7 +300,7 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
     """Raise an error if a matrix, sparse or in chunks of which few are there, has hardly any but empty rows.
 
-    Each row and column takes memory all the same, so that a few bytes can ask for all there is.
+    Each row and column takes memory all the same, so that a few bytes could claim all of it.
     """
     if max(shape) > max(LONG, 100 * entries):
         raise SourceError(
@@ -327,7 +309,7 @@ def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> No
 
 
 def require_unchanged(path: Path, size: int) -> None:
-    """Raise an error if a file was cut or deleted: what is missing might be read as zeros."""
+    """Raise an error if a file was cut or deleted: the missing part might be read as zeros."""
     now = path.stat().st_size if path.exists() else None
     if now is None or (path.is_file() and now < size):
         what = "disappeared" if now is None else f"shrank from {size} to {now} bytes"

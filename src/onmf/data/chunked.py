@@ -1,7 +1,5 @@
 """Chunked arrays on disk, read by slices of rows: Zarr and HDF5."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -29,11 +27,10 @@ MOST_BYTES = 2**30  # of a chunk of Zarr
 
 
 class Sliced(Sequential):
-    """A matrix that gives slices of its rows; in order, because reading single rows of chunked files is slow.
+    """Slices of the rows of a matrix, read in order, because reading single rows of chunked files is slow.
 
     ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``columns`` are the places
-    of the features, if not all are. ``names`` are those of the rows, still in the file: they are read with the rows and
-    not held.
+    of the features, if not all columns are. ``names``, the names of the rows, stay in the file and are read with them.
     """
 
     seeks = True
@@ -126,7 +123,7 @@ def hdf5(path: Path, name: str | None = None) -> Source:
 
 
 def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: str) -> None:
-    """Warn of chunks that are not there: no fault as such, since chunks of the fill value alone are kept so too."""
+    """Warn of chunks that are not there, which is no fault if they hold nothing but the fill value."""
     if missing:
         log.warning(
             "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
@@ -136,7 +133,7 @@ def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: 
 
 
 def _require_parts(where: str, path: Path, X: Any) -> None:
-    """Raise an error if parts of a data set made of others are not there: HDF5 would read them as zeros."""
+    """Raise an error if parts of a virtual data set are not there: HDF5 would read them as zeros."""
     import h5py
 
     names = {(each.file_name, each.dset_name) for each in X.virtual_sources()}

@@ -1,6 +1,4 @@
-"""The options of tables: which columns are features, in which order, which names the rows and which weighs them."""
-
-from __future__ import annotations
+"""The options of tables: the columns that are features, the one that names the rows and the one that weighs them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,7 +18,7 @@ WEIGHTS = "weights are finite numbers that are not negative, and zero leaves a s
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options that every table takes, as ``choose`` means them."""
+    """The options that every table takes; ``choose`` says what they mean."""
 
     columns: list[str] | None = None
     drop: list[str] | None = None
@@ -29,7 +27,7 @@ class TableOptions:
 
     @property
     def named(self) -> set[str | None]:
-        """The columns that are named by any option."""
+        """The columns that any option names."""
         return {self.index, self.weight, *(self.columns or ()), *(self.drop or ())}
 
     def places(self, where: str | Path, names: Sequence[str]) -> tuple[list[int], int | None, int | None]:
@@ -51,15 +49,15 @@ def choose(
     Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index``, which
     names the rows, nor the ``weight``, which says how often each row counts. ``what`` is what a user calls a column.
     """
-    known = dict(zip(names, range(len(names)), strict=True))
+    numbers = dict(zip(names, range(len(names)), strict=True))
     times = Counter(names)
 
     def place(name: str) -> int:
-        if name not in known:
+        if name not in numbers:
             raise SourceError(f"{where} has no {what} {name!r}; its {what}s are {shown(names)}.")
         if times[name] > 1:
             raise SourceError(f"{where} has {times[name]} {what}s named {name!r}; give each a name of its own.")
-        return known[name]
+        return numbers[name]
 
     row_names, weights = (None if name is None else place(name) for name in (index, weight))
     left_out = {row_names, weights, *map(place, drop or ())}
@@ -75,18 +73,24 @@ def choose(
 
 
 def bad_weights(weights: Any) -> Mask:
-    """Return which of these numbers are no weights."""
+    """Return which of these numbers cannot be weights."""
     with np.errstate(invalid="ignore"):
         return ~(np.isfinite(weights) & (weights >= 0))
 
 
 def weighed_by_last(X: Array) -> Samples:
-    """Return samples whose weights stand in the last column."""
+    """Return the samples of a matrix whose last column holds their weights."""
     return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
 
 
+def missing_row(n_features: int, weighted: bool) -> Any:
+    """Return one sample of which nothing is there, of weight one where samples have weights."""
+    X = np.full((1, n_features), np.nan)
+    return Samples(X, sample_weight=np.ones(1)) if weighted else X
+
+
 def is_number(text: str) -> bool:
-    """Is the text a number, as tables hold them?"""
+    """Return whether the text is a number."""
     try:
         float(text)
     except ValueError:
@@ -100,15 +104,24 @@ def shown(names: Sequence[str]) -> str:
     return ", ".join(name or "(without a name)" for name in names[:SHOWN]) + more
 
 
+def spelt(value: Any) -> str:
+    """Return the value of an option as it is written after the question mark."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Features:
-    """The features of the data: how many, and their names where they have some."""
+    """The number of features of the data, and their names where they have some."""
 
     number: int
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, number: int, names: Iterable[Any] | None) -> Features:
+    def of(cls, number: int, names: Iterable[Any] | None) -> "Features":
         """Return features with names of whatever type as texts."""
         return cls(number, None if names is None else tuple(map(str, names)))
 

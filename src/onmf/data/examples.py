@@ -1,6 +1,4 @@
-"""Data that everybody has: the paper's planted dictionaries, simulated cells, the docstrings of Python's library."""
-
-from __future__ import annotations
+"""Data that everybody has: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
 
 import ast
 import sysconfig
@@ -31,7 +29,7 @@ NOISE_OF = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Noisy samples V (n, F) and what lies beneath them."""
+    """Noisy samples V (n, F), and the same without noise."""
 
     V: Array
     clean: Array
@@ -45,7 +43,7 @@ class Planted:
     noise: str
 
     @classmethod
-    def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> Planted:
+    def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> "Planted":
         """Draw W with entries from the shifted half-normal distribution."""
         if noise not in NOISES:
             raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")
@@ -90,11 +88,11 @@ DEPTHS = 0.4  # how unequal the cells' counts are, on the scale of logarithms
 
 @dataclass(frozen=True)
 class Cells:
-    """Counts of cells x genes and what lies beneath them."""
+    """Counts of cells x genes, and the programmes and usages that they were drawn from."""
 
     counts: Any  # (cells, genes), CSR
-    programmes: Array  # (programmes, genes): what each expresses, rows that sum to one
-    usages: Array  # (cells, programmes): which share of a cell's counts each has made
+    programmes: Array  # (programmes, genes): the share of each gene, rows that sum to one
+    usages: Array  # (cells, programmes): the share of each programme in the counts of a cell
     markers: tuple[tuple[str, ...], ...]  # the genes that each programme raises
     genes: tuple[str, ...]
     cells: tuple[str, ...]

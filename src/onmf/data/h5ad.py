@@ -1,11 +1,9 @@
-"""AnnData's .h5ad: cells are rows, read by slices, and a copy of the file takes what a model says of cells and genes.
+"""AnnData's .h5ad: cells are rows, read by slices, and a copy of the file takes coefficients and loadings.
 
-Coefficients go to ``obsm["X_onmf"]``, loadings to ``varm["onmf"]``, what was run to ``uns["onmf"]``. The first two are
+Coefficients go to ``obsm["X_onmf"]``, loadings to ``varm["onmf"]``, settings to ``uns["onmf"]``. The first two are
 plain arrays, as other programs expect them (scanpy and scVelo pick columns by their numbers); the names of the
 components are in ``uns``.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import logging
@@ -55,7 +53,7 @@ DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
 class StoredRows:
-    """A CSR matrix in a file that gives slices of its rows, their structure checked; nothing of it is held."""
+    """A CSR matrix that stays in its file and gives slices of its rows, whose structure is checked."""
 
     def __init__(self, where: str, group: Any) -> None:
         self.where = where
@@ -117,7 +115,7 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
 
 
 def _names_of_cells(path: Path, file: Any, number: int) -> Any:
-    """Return the names, still in the file."""
+    """Return the names of the cells, which stay in the file."""
     import h5py
 
     with reading(path, "as AnnData"):
@@ -177,9 +175,9 @@ def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int,
 def require_harmless(path: Path, look: str, *arguments: str) -> None:
     """Raise an error if ``look``, a short script, crashes on a file or does not come to an end with it.
 
-    On damaged metadata a library written in C may go round in circles or crash, and nothing in Python can stop it: so
-    the script has a process of its own, and only that is lost. Errors of Python in the script do not count:
-    whoever reads the file meets them too, and can say what they mean.
+    On damaged metadata a library written in C may loop or crash, and nothing in Python can stop it, so that the script
+    has a process of its own. Errors of Python in the script do not count: the reader of the file meets them too, and
+    can say what they mean.
     """
     if not sys.executable or getattr(sys, "frozen", False):
         return  # there is no Python to start
@@ -194,7 +192,7 @@ def require_harmless(path: Path, look: str, *arguments: str) -> None:
 
 
 class H5ad(Output, suffixes=[".h5ad"]):
-    """Coefficients in a copy of the cells' own file; rows are the cells, in their order."""
+    """Coefficients in a copy of the file of the cells, one row per cell, in their order."""
 
     adds_to_data = True
 
@@ -264,7 +262,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
             self.file.close()
 
     def _put(self, part: str, key: str, value: Any, shape: tuple[int, int] | None = None) -> Any:
-        """Write into one of the file's mappings, instead of what an older model has left there; None leaves nothing."""
+        """Write into one of the file's mappings, in place of the value of an older model; None only removes that."""
         if part not in self.file:
             self.file.create_group(part).attrs.update(DICT)
         group = self.file[part]
@@ -279,7 +277,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
 
 
 def _index(file: Any, axis: str) -> Any:
-    """Return the names of the cells (obs) or genes (var), still in the file; None where it has none."""
+    """Return the names of the cells (obs) or genes (var), which stay in the file; None where it has none."""
     names = file.get(axis)
     if hasattr(names, "keys"):
         names = names.get(names.attrs.get("_index", "_index"))
@@ -287,7 +285,7 @@ def _index(file: Any, axis: str) -> Any:
 
 
 def _by_gene(origin: Origin | None, names: Any) -> Array | None:
-    """Return the loadings (genes, K), NaN for genes that the model has not; None if its features are not genes."""
+    """Return the loadings (genes, K), NaN for genes that the model lacks; None if its features are not genes."""
     import h5py
 
     if origin is None or names is None or h5py.check_string_dtype(names.dtype) is None:
@@ -298,14 +296,14 @@ def _by_gene(origin: Origin | None, names: Any) -> Array | None:
     if origin.features is None or list(origin.features) == genes:
         return origin.W.T
     places = {name: place for place, name in enumerate(origin.features)}
-    known = [place for place, gene in enumerate(genes) if gene in places]
+    there = [place for place, gene in enumerate(genes) if gene in places]
     found = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
-    found[known] = origin.W.T[[places[genes[place]] for place in known]]
-    return found if known else None
+    found[there] = origin.W.T[[places[genes[place]] for place in there]]
+    return found if there else None
 
 
 def _write(group: Any, name: str, value: Any, shape: tuple[int, int] | None = None) -> Any:
-    """Write a value as anndata does; of an array to be filled later, its type is given and its shape."""
+    """Write a value as anndata does; with a ``shape``, make an array of the value's type, to be filled later."""
     import h5py
 
     if isinstance(value, Mapping):
@@ -327,9 +325,9 @@ def _write(group: Any, name: str, value: Any, shape: tuple[int, int] | None = No
 
 
 def _reserve(place: Path, more: int) -> None:
-    """Make the file longer by ``more`` bytes and some for names; the HDF5 library gives back what it does not use.
+    """Make the file longer by ``more`` bytes and some for names; the HDF5 library gives back those that it spares.
 
-    The library crashes on a disk that is found to be full later.
+    The library would crash if it found the disk full later.
     """
     if hasattr(os, "posix_fallocate"):  # not everywhere
         with place.open("rb+") as file:
@@ -337,14 +335,14 @@ def _reserve(place: Path, more: int) -> None:
 
 
 def _state(path: Path) -> tuple[int, int, int]:
-    """Return what changes when somebody writes to a file or puts another in its place."""
+    """Return facts that change when somebody writes to a file or puts another in its place."""
     now = path.stat()
     return now.st_ino, now.st_size, now.st_mtime_ns
 
 
 @contextmanager
 def _writing(data: Path) -> Iterator[None]:
-    """Turn the HDF5 library's errors, of several types and at length, into one sentence."""
+    """Turn the long errors of the HDF5 library into one sentence."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -1,9 +1,5 @@
 """Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +17,27 @@ class ImageFiles(Source):
     """Files brought to one size (width, height), that of the first readable one unless given, and to grey or RGB."""
 
     any_order = seeks = checked = True
-    files: dict[str, Path]
 
     def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
         if colour not in ("grey", "rgb"):
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
-        self.files, self.paths = files, list(files.values())
+        self.files, self.rows_in = files, dict.fromkeys(files.values(), 1)
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
-        bad: list[SourceError] = []  # said when they are reached, unless no picture can be read
-        first = next(each_readable(self._pixels, self.paths, bad.append), None)
+        bad: list[SourceError] = []  # reported when they are reached, unless no picture can be read
+        first = next(each_readable(self._pixels, self.rows_in, bad.append), None)
         if first is None:
             raise bad[0]
-        self.n_samples, self.n_features = len(files), first.size
+        self.n_samples, self.n_features = len(files), first[1].size
         self.chosen = {"size": "{}x{}".format(*self.size or ())}
-
-    def of_files(self, names: Sequence[str]) -> Source:
-        some = copy(self)
-        some.files = {name: self.files[name] for name in names}
-        some.paths = list(some.files.values())
-        some.n_samples = len(names)
-        return some
 
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        order = np.arange(len(self.paths)) if rng is None else rng.permutation(len(self.paths))
+        paths = list(self.rows_in)
+        order = np.arange(len(paths)) if rng is None else rng.permutation(len(paths))
         for start in range(first, len(order), size):
-            found = list(
-                each_readable(lambda row: (row, self._pixels(self.paths[row])), order[start : start + size], on_bad)
-            )
-            if found:
+            wanted = order[start : start + size]
+            if found := list(each_readable(lambda row: self._pixels(paths[row]), wanted, on_bad)):
                 rows, pixels = zip(*found, strict=True)
                 yield np.asarray(rows), np.stack(pixels)
 
@@ -59,7 +46,7 @@ class ImageFiles(Source):
 
         with reading(path, "as a picture"), Image.open(path) as picture:
             same = _eight_bits(picture, path).convert(self.mode)
-            self.size = self.size or same.size  # known only now: one that breaks off has none to give
+            self.size = self.size or same.size  # settled only now: a picture that breaks off has no size
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
 
 

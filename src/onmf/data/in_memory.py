@@ -1,7 +1,5 @@
 """Sources made of Python objects: arrays, sparse matrices, and iterables of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -47,8 +45,8 @@ class Rows(Source):
 class Permutation:
     """The numbers below n in a random order, all orders being equally likely, drawn as far as they are needed.
 
-    The first batch need not wait for the last row: of many rows, each goes to one of 256 buckets, drawn at random; a
-    bucket is shuffled when its turn comes. That is sorting by random numbers of which the last digits are drawn later.
+    The first batch need not wait for the last row: each of many rows goes to one of 256 buckets, drawn at random, and a
+    bucket is shuffled when its turn comes. This sorts by random numbers whose last digits are drawn later.
     """
 
     def __init__(self, n: int, rng: np.random.Generator) -> None:
@@ -104,13 +102,13 @@ class Batches(Sequential):
 
 
 def is_stream(X: Any) -> bool:
-    """Is it an iterator, or an iterable that is neither a sequence nor an array, such as a data loader?"""
+    """Return whether it is an iterator, or an iterable such as a data loader, neither a sequence nor an array."""
     plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
 def count_rows(batch: Any) -> int:
-    """Return how many rows a batch that cannot be read has; none where it has no such shape."""
+    """Return how many rows a batch that cannot be read has; 0 where it has no rows."""
     if not (hasattr(batch, "shape") or is_array_like(batch)):
         return 0
     try:

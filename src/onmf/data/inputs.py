@@ -1,6 +1,4 @@
-"""Turn what users pass as X into what scikit-learn's checks can take; all else raises an error with the cure."""
-
-from __future__ import annotations
+"""Turn the X of users into arrays, matrices and data frames; anything else raises an error with the cure."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from onmf.data.columns import Features, choose
 def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | None]:
     """Return X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
-    Of an AnnData object, ``X`` is taken; a layer is passed as ``adata.layers[...]``. The features that a model has
+    An AnnData object stands for its ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has
     learnt from are found in it by their names.
     """
     if isinstance(X, Source):
@@ -47,7 +45,7 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
 
 
 def with_genes_of(adata: Any, learnt: Features | None) -> Any:
-    """Return the AnnData object with the model's genes in the model's order; as it is where the model has no names."""
+    """Return the AnnData object with the model's genes in the model's order, or unchanged if the model has no names."""
     if learnt is None or learnt.names is None:
         return adata
     genes = adata.var_names.astype(str).tolist()
@@ -76,18 +74,18 @@ def require_same_features(
         )
 
 
-def likeness(source: Any, known: Spec | None) -> str:
-    """Return the cure for a source whose features are not the model's, where it was opened without asking for them."""
-    if source.spec is None or known is None or (known.scheme is None and known.names is None):
+def likeness(source: Any, learnt: Spec | None) -> str:
+    """Return the cure for a source that was opened without ``like``, so that its features are not the model's."""
+    if source.spec is None or learnt is None or (learnt.scheme is None and learnt.names is None):
         return ""
     return "; open it by open_source(..., like=model.source_), which makes its features those of the model"
 
 
 def is_anndata(X: Any) -> bool:
-    """Is it an AnnData object? Told by its name, so that anndata is not imported for those who do not use it."""
+    """Return whether it is an AnnData object, by its name: anndata is imported only by those who use it."""
     return any(kind.__name__ == "AnnData" and kind.__module__.startswith("anndata.") for kind in type(X).__mro__)
 
 
 def is_dask(X: Any) -> bool:
-    """Is it a dask array or data frame? Told by its type's home, so that Dask is not imported for those without it."""
+    """Return whether it is a Dask array or data frame, by its name: Dask is imported only by those who use it."""
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")

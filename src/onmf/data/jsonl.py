@@ -1,25 +1,24 @@
 """JSON lines, one object per sample: fields of numbers are features, or a field of text is counted by its words."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import numpy.typing as npt
 
 from onmf._support.arrays import Array
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, each_readable, reading
-from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
-from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.base import Source, SourceError, reading
+from onmf.data.columns import WEIGHTS, bad_weights, missing_row, shown, weighed_by_last
+from onmf.data.lines import JsonLines, json_object
+from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import Spec, register
 from onmf.data.sinks import Heading, Lines
-from onmf.data.text import SHAPES, documents, json_object, name_in, unread
-from onmf.data.vocabulary import TextOptions
+from onmf.data.text import SHAPES, TextOptions, documents
 
 USUAL_FIELD = "text"
 LOOKED_AT = 100  # objects
@@ -27,16 +26,15 @@ FEWEST_WORDS = 2  # on average: a word alone is a label, or a date
 CLEARLY = 4  # times as many words as any other field
 
 
-class Objects(Sequential):
-    """The numbers in some fields of each object; ``index`` is the field that names the rows, ``weight`` weighs them.
+class Objects(JsonLines):
+    """The numbers in some fields of each object; the field ``index`` names the rows, ``weight`` weighs them.
 
     A null becomes NaN, which the learner takes for missing or raises an error about.
     """
 
     def __init__(self, path: Path, features: list[str], index: str | None = None, weight: str | None = None) -> None:
-        self.where, self.path, self.index_name = name_of(path), path, index
+        super().__init__(path, index)
         self.weight, self.weighted = weight, weight is not None
-        self.rewinds = not is_pipe(path)
         if len(set(features)) < len(features):
             raise SourceError(f"{self.where}: a feature is asked for twice in {', '.join(features)}.")
         if weight in features:
@@ -45,42 +43,34 @@ class Objects(Sequential):
             )
         self.feature_names, self.n_features = features, len(features)
 
-    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        """Leave out a bad line alone, so that the rows after it keep their numbers; where rows have names it is NaN."""
-        instead = None if self.index_name is None else self._nan
-        samples = each_readable(self._sample, enumerate(_lines(self.path)), on_bad, instead)
-        while block := list(islice(samples, size)):
-            rows, numbers = zip(*block, strict=True)
-            X = np.array(numbers)
-            names = np.array(rows, dtype=np.int64 if self.index_name is None else object)
-            yield names, weighed_by_last(X) if self.weighted else X
+    def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
+        rows, objects = self._objects(first, block)
+        X = np.array([self._sample(row, found) for row, found in zip(rows, objects, strict=True)])
+        return rows, weighed_by_last(X) if self.weighted else X
 
-    def _sample(self, numbered: tuple[int, str]) -> tuple[int | str, list[float]]:
-        row, line = numbered
-        place = f"{self.where}: row {row} (counted from 0)"
-        if wrong := not_utf8(line):
-            raise SourceError(f"{place} {wrong}.")
-        found = json_object(line)
-        if found is None:
-            raise SourceError(f"{place} is not a JSON object in a line of its own.")
-        name = row if self.index_name is None else name_in(found, self.index_name, place)
-        numbers = [self._number(name, found, feature) for feature in self.feature_names or ()]
-        return name, numbers if self.weight is None else [*numbers, self._weight(name, found, self.weight)]
+    def _missing(self) -> Any:
+        return missing_row(self.n_features, self.weighted)
 
-    def _nan(self, numbered: tuple[int, str], error: SourceError) -> tuple[int | str, list[float]]:
-        row, line = numbered
-        return unread(line, self.index_name, row, error), [np.nan] * self.n_features + [1.0] * self.weighted
+    def _sample(self, row: int | str, found: dict[str, Any]) -> list[float]:
+        numbers = [self._number(row, found, feature) for feature in self.feature_names or ()]
+        if self.weight is None:
+            return numbers
+        weight = self._number(row, found, self.weight)
+        if bad_weights(weight):
+            what = f"{json.dumps(found[self.weight])[:40]} is no weight"
+            raise SourceError(f"{self.where}: {what} at row {row}, field {self.weight!r}; {WEIGHTS}.")
+        return [*numbers, weight]
 
     def _number(self, row: int | str, found: dict[str, Any], feature: str) -> float:
-        value = found.get(feature)
-        if value is None and feature in found:
+        if feature not in found:
+            raise SourceError(
+                f"{self.where}: row {row} has no field {feature!r}; its fields are {shown(list(found))}: choose "
+                "among them by features=, or write null where a value is missing."
+            )
+        value = found[feature]
+        if value is None:
             return np.nan
         if not isinstance(value, (int, float)):
-            if feature not in found:
-                raise SourceError(
-                    f"{self.where}: row {row} has no field {feature!r}; its fields are {shown(list(found))}: choose "
-                    "among them by features=, or write null where a value is missing."
-                )
             raise SourceError(
                 f"{self.where}: {json.dumps(value)[:40]} is not a number at row {row}, field {feature!r}; choose "
                 "fields of numbers by features=."
@@ -89,13 +79,6 @@ class Objects(Sequential):
             return float(value)
         except OverflowError:
             return np.inf  # about which the learner raises an error, by row and column
-
-    def _weight(self, row: int | str, found: dict[str, Any], weight: str) -> float:
-        number = self._number(row, found, weight)
-        if bad_weights(number):
-            what = f"{json.dumps(found[weight])[:40]} is no weight"
-            raise SourceError(f"{self.where}: {what} at row {row}, field {weight!r}; {WEIGHTS}.")
-        return number
 
 
 @register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], shapes=["field", *SHAPES])
@@ -132,7 +115,9 @@ def _text_field(path: Path) -> str:
 
     The first hundred objects are looked at. If none of them can be read it is ``text``, and the reader says so.
     """
-    objects = [found for line in islice(_lines(path), LOOKED_AT) if (found := json_object(line)) is not None]
+    with reading(path, "as text"):
+        looked_at = islice((line for line in lines(path) if line.strip()), LOOKED_AT)
+        objects = [found for line in looked_at if (found := json_object(line)) is not None]
     numbers = False
     words: dict[str, float] = defaultdict(float)  # per object, in each field that has a text in some of them
     for each in objects:
@@ -151,11 +136,6 @@ def _text_field(path: Path) -> str:
         raise SourceError(f"{path}: several of its fields may be the text; choose one of {named} by field=.")
     cure = "those of numbers by features=" if numbers else "the text by field="
     raise SourceError(f"{path}: none of its fields looks like a text; its fields are {named}: choose {cure}.")
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with reading(name_of(path), "as text"):
-        yield from (line for line in lines(path) if line.strip())
 
 
 class Jsonl(Lines, suffixes=[".jsonl"]):

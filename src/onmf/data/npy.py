@@ -1,7 +1,5 @@
 """Arrays in files: .npy, of which only the rows in use are read, and .npz (scipy sparse); .npy also from pipes."""
 
-from __future__ import annotations
-
 import io
 import math
 import mmap
@@ -41,8 +39,8 @@ PIECE = 2**24  # bytes to ask a pipe for at a time: a header may promise more th
 class MappedRows(Rows):
     """The rows of an array in a file.
 
-    They are read from the file, not through the memory map: reading scattered rows through a map at times brings most
-    of the file into memory. Only arrays stored by columns are read through it, and their pages are given back.
+    They are read from the file, not through the memory map, which at times brings most of the file into memory when
+    rows are scattered. Only arrays stored by columns are read through the map, and their pages are given back.
     """
 
     def __init__(self, path: Path, X: np.memmap[Any, Any]) -> None:
@@ -73,7 +71,7 @@ class MappedRows(Rows):
 
 
 def _filled(place: Any, file: Any) -> bool:
-    """Read until the place is full: systems hand over 2 GiB at most at a time."""
+    """Read until the place is full, since systems hand over 2 GiB at most at a time; return whether it is."""
     done = 0
     while done < len(place):
         read = file.readinto(place[done:].data)
@@ -84,7 +82,7 @@ def _filled(place: Any, file: Any) -> bool:
 
 
 class ArraysFromPipe(Sequential):
-    """The rows of arrays that follow each other; a producer that never ends may send one array after another."""
+    """The rows of arrays that follow each other in a pipe, which may never end."""
 
     rewinds = False
 
@@ -136,7 +134,7 @@ class ArraysFromPipe(Sequential):
         return (shape[0], shape[1]), dtype
 
     def _bytes(self, wanted: int) -> bytearray:
-        """Return the bytes that are wanted, or fewer at the end."""
+        """Return this many bytes, or fewer at the end."""
         content = bytearray()
         with reading(self.where, "to the end"):
             while len(content) < wanted:
@@ -202,7 +200,7 @@ def _require_plausible(path: Path, file: Any) -> None:
 
 
 class Npy(Output, suffixes=[".npy"]):
-    """An array of any number of rows, in which names of rows have no place."""
+    """An array of any number of rows, without their names."""
 
     def __init__(self, place: Path, heading: Heading) -> None:
         self.columns, self.dtype, self.rows = len(heading.columns), heading.dtype, 0
@@ -219,7 +217,7 @@ class Npy(Output, suffixes=[".npy"]):
         self.file.close()
 
     def _write_header(self) -> None:
-        """Write it anew once the number of rows is known: NumPy leaves room for it to grow."""
+        """Write the header, once more when the number of rows is known: NumPy leaves room for it to grow."""
         descr = np.lib.format.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (self.rows, self.columns)}
         np.lib.format.write_array_header_1_0(self.file, header)

@@ -1,7 +1,5 @@
 """Standard input, FIFOs and other devices, read once from front to back: their lines, bytes, and format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -17,25 +15,29 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from onmf.data.base import SourceError, reading
-from onmf.data.columns import is_number
-from onmf.data.registry import spelt
+from onmf.data.columns import is_number, spelt
 
 log = logging.getLogger("onmf")
 
-KEPT = "surrogateescape"  # how Python keeps bytes that are not UTF-8: as lone surrogates, from which they can be told
+KEPT = "surrogateescape"  # how Python keeps bytes that are not UTF-8: as lone surrogates, which can be found again
 CURE = "convert the data to UTF-8, with iconv for example"
 OF_16_BITS = (b"\xff\xfe".decode(errors=KEPT), b"\xfe\xff".decode(errors=KEPT))
 LINES = 3  # to tell a format by: perhaps one of names, and two of samples
 ARRAY, ARROW = "a NumPy array", "an Arrow stream"
-STREAMS = {b"\x93NUMPY": (ARRAY, "npy"), b"\xff\xff\xff\xff": (ARROW, "arrow")}
-FILES = {
-    b"PAR1": "Parquet",
-    b"ARROW1": "an Arrow file",
-    b"\x89HDF": "HDF5",
-    b"PK\x03\x04": "a zip archive, perhaps .npz",
+NO_PIPE = "which no pipe can deliver; write it to a file first"
+FOREIGN = {  # how data begin that are no text, and what to do about them
+    b"\x93NUMPY": f"holds {ARRAY}, not {{wanted}}; write npy:{{path}} to read it",
+    b"\xff\xff\xff\xff": f"holds {ARROW}, not {{wanted}}; write arrow:{{path}} to read it",
+    b"PAR1": f"holds Parquet, {NO_PIPE}",
+    b"ARROW1": f"holds an Arrow file, {NO_PIPE}",
+    b"\x89HDF": f"holds HDF5, {NO_PIPE}",
+    b"PK\x03\x04": f"holds a zip archive, perhaps .npz, {NO_PIPE}",
+    b"\x1f\x8b": "is compressed by gzip; decompress it first",
+    b"BZh": "is compressed by bzip2; decompress it first",
+    b"\xfd7zXZ": "is compressed by xz; decompress it first",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; decompress it first",
 }
 PRINTED = string.printable.encode()
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 # Standard input belongs to the whole process, and so do its lines that were looked at and are still to be read.
 _looked_at: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
@@ -44,17 +46,17 @@ Item = TypeVar("Item")
 
 
 def is_pipe(path: Path) -> bool:
-    """Can it be read only once? So can ``-``, FIFOs, process substitutions, and /dev/stdin behind a pipe."""
+    """Return whether it can be read only once, as ``-``, FIFOs and process substitutions can."""
     return str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def name_of(path: Path) -> str:
-    """Return what messages call a path."""
+    """Return the name of a path in messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file or pipe in UTF-8, each as soon as it is there; what is not UTF-8 is kept in them."""
+    """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them."""
     if str(path) != "-":
         with path.open(encoding="utf-8-sig", errors=KEPT) as file:
             yield from _of_8_bits(str(path), until_interrupted(file) if is_pipe(path) else file)
@@ -67,7 +69,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def _of_8_bits(where: str, found: Iterator[str]) -> Iterator[str]:
-    """Return the lines, unless they begin as UTF-16: lines of ASCII would be taken for text, with zeros between."""
+    """Return the lines, or raise an error if they begin as UTF-16, which would be read as text with zeros between."""
     first = next(found, "")
     if first.startswith(OF_16_BITS):
         raise SourceError(f"{where} is UTF-16; {CURE}.")
@@ -75,7 +77,7 @@ def _of_8_bits(where: str, found: Iterator[str]) -> Iterator[str]:
 
 
 def not_utf8(line: str) -> str | None:
-    """Return what is wrong with a line that held bytes that are not UTF-8; None if it held none."""
+    """Return the fault of a line with bytes that are not UTF-8; None if it has none."""
     if line.isascii():  # which Python knows without looking
         return None
     try:
@@ -87,10 +89,10 @@ def not_utf8(line: str) -> str | None:
 
 @contextmanager
 def ended_by_interrupts() -> Iterator[None]:
-    """Take Ctrl-C or SIGTERM while a pipe is waited for as its end, so that what has come of it is not lost.
+    """Take Ctrl-C or SIGTERM while a pipe is waited for as its end, so that no samples that have come are lost.
 
-    The interrupt has its effect when the block is done, or has failed over what came last: that must not cost what came
-    before.
+    The interrupt has its effect when the block is done, or has failed over the last samples, which must not cost the
+    earlier ones.
     """
     held: list[KeyboardInterrupt] = []
     token = _held.set(held)
@@ -99,7 +101,7 @@ def ended_by_interrupts() -> Iterator[None]:
     except Exception as error:
         if not held:
             raise
-        log.warning("What came last was not learnt: %s", error)
+        log.warning("The last samples were not learnt from: %s", error)
     finally:
         _held.reset(token)
     if held:
@@ -107,7 +109,7 @@ def ended_by_interrupts() -> Iterator[None]:
 
 
 def until_interrupted(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield what a pipe brings, to its end or, if it has brought anything, to an interrupt that is held back."""
+    """Yield the items of a pipe to its end or, if any have come, to an interrupt, which is held back."""
     begun = False
     while True:
         try:
@@ -125,7 +127,7 @@ def until_interrupted(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def bytes_of(path: Path, owner: object) -> BinaryIO:
-    """Open a pipe of bytes, closed when its owner is gone; standard input, which is the process's, stays open."""
+    """Open a pipe of bytes, closed when its owner is gone; standard input belongs to the process and stays open."""
     if str(path) == "-":
         found: BinaryIO = _standard_input().buffer
         return found
@@ -136,7 +138,7 @@ def bytes_of(path: Path, owner: object) -> BinaryIO:
 
 
 def first_bytes(stream: BinaryIO | None = None) -> bytes:
-    """Return as many bytes as a format is told by, of a stream or of standard input; they stay to be read."""
+    """Return the bytes that tell the format of a stream or of standard input; they stay to be read."""
     waiting: Any = stream or getattr(_standard_input(), "buffer", None)
     return bytes(waiting.peek(1)[:8]) if hasattr(waiting, "peek") else b""
 
@@ -164,35 +166,28 @@ def _standard_input() -> TextIO:
 
 def require_texts() -> None:
     """Raise an error if standard input does not hold texts, with the scheme to write instead; it stays to be read."""
-    _require_not_binary(Path("-"), first_bytes(), "texts")
+    _require_not_foreign(Path("-"), first_bytes(), "texts")
     instead = _scheme_of(_first_lines(LINES))
     if instead is not None:
         raise SourceError(f"standard input does not hold texts; write {instead} to read it, or text:- to count words.")
 
 
 def require_format(path: Path, head: bytes, wanted: str) -> None:
-    """Raise an error if a pipe begins as another format than that which was ``wanted``; only now is it known."""
-    _require_not_binary(path, head, wanted)
+    """Raise an error if a pipe begins as another format than the one that is ``wanted``."""
+    _require_not_foreign(path, head, wanted)
     if head and all(byte in PRINTED for byte in head):
         those = f"csv:{path}, tsv:{path} or jsonl:{path}"
         raise SourceError(f"{name_of(path)} holds text, not {wanted}; write {those} to read it.")
 
 
-def _require_not_binary(path: Path, head: bytes, wanted: str) -> None:
-    where = name_of(path)
-    for magic, (what, scheme) in STREAMS.items():
-        if head.startswith(magic) and what != wanted:
-            raise SourceError(f"{where} holds {what}, not {wanted}; write {scheme}:{path} to read it.")
-    for magic, what in FILES.items():
-        if head.startswith(magic):
-            raise SourceError(f"{where} holds {what}, which no pipe can deliver; write it to a file first.")
-    for magic, what in COMPRESSED.items():
-        if head.startswith(magic):
-            raise SourceError(f"{where} is compressed by {what}; decompress it first.")
+def _require_not_foreign(path: Path, head: bytes, wanted: str) -> None:
+    for magic, fault in FOREIGN.items():
+        if head.startswith(magic) and wanted not in fault:
+            raise SourceError(f"{name_of(path)} {fault.format(wanted=wanted, path=path)}.")
 
 
 def _scheme_of(lines: list[str]) -> str | None:
-    """Return what to write instead of a bare ``-`` for these lines; None for texts. Numbers are no words."""
+    """Return the name to write instead of a bare ``-`` for these lines; None for texts."""
     if not lines:
         return None
     if lines[0].lstrip()[0] in "{[":
@@ -225,7 +220,7 @@ def _scheme_of_json(line: str) -> str | None:
 
 
 def _mostly_numbers(fields: list[str], share: float = 0.5) -> bool:
-    """Are most fields numbers? Beside them a sample may have a name, a time, and missing values."""
+    """Return whether most fields are numbers; beside them a sample may have a name, a time, and missing values."""
     filled = [field for field in fields if field.strip()]
     numbers = sum(map(is_number, filled))
     return numbers > 0 and numbers >= share * len(filled)

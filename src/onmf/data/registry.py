@@ -1,8 +1,10 @@
-"""Schemes, the kinds of data that ``SCHEME:PATH?OPTION=VALUE`` can name: each registers itself in its own file."""
+"""Schemes, the kinds of data that ``SCHEME:PATH?OPTION=VALUE`` can name, and the way to open what such a text names.
 
-from __future__ import annotations
+Each scheme registers itself in its own file.
+"""
 
 import csv
+import glob
 import importlib.util
 import inspect
 import math
@@ -11,10 +13,12 @@ from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onmf.data.base import Source, SourceError
+from onmf.data.base import Source, SourceError, matching
+from onmf.data.columns import spelt
+from onmf.data.pipes import is_pipe, name_of, require_texts
 
 Opener = TypeVar("Opener", bound=Callable[..., Source])
-# How options are annotated, and what they are: an int | float stays whole if it is written so, and thus a count.
+# The annotations of options, and their types: an int | float that is written as a whole number stays one, a count.
 REQUIRED: dict[Any, type] = {int: int, float: float, int | float: float, str: str, bool: bool, list[str]: list}
 KINDS = REQUIRED | {annotation | None: kind for annotation, kind in REQUIRED.items()}
 MEANT: dict[type, str] = {
@@ -25,12 +29,12 @@ MEANT: dict[type, str] = {
     list: "texts between commas, on one line",
 }
 
-_registry: dict[str, Scheme] = {}
+_registry: "dict[str, Scheme]" = {}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How a source makes features of its data, which a model remembers so that other data are read alike.
+    """The way a source makes features of its data, which a model remembers so that other data are read alike.
 
     It holds the scheme, those options that shape the features, and the names of the features;
     ``open_source(text, like=spec)`` applies it. Options are plain: texts, numbers, yes or no (``bool``), and lists of
@@ -46,25 +50,11 @@ class Spec:
             raise ValueError(f"its source has the scheme {self.scheme!r} and the options {self.options!r}")
         for name, value in self.options.items():
             parts = value if isinstance(value, list) else [value]
-            if not isinstance(name, str) or not all(map(_is_plain, parts)):
+            plain = all(
+                isinstance(part, (str, int)) or (isinstance(part, float) and math.isfinite(part)) for part in parts
+            )
+            if not isinstance(name, str) or not plain:
                 raise ValueError(f"the option {name!r} of its source is neither texts nor numbers")
-
-    def applied(self, where: str, scheme: str, shapes: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options ``given`` for data of a scheme, and this spec's for the rest of those in ``shapes``.
-
-        An option that is given and differs raises an error. If the schemes differ, only the options that both have are
-        compared and applied.
-        """
-        for name, value in given.items():
-            if name not in self.options and not (scheme == self.scheme and name in shapes):
-                continue
-            if self.options.get(name) != value:
-                kept = f"{name}={spelt(self.options[name])}" if name in self.options else f"no {name}="
-                raise SourceError(
-                    f"{where}: {name}={spelt(value)} contradicts the model, which was learnt with {kept}; leave it "
-                    "out, since the model applies its own, or learn another model."
-                )
-        return {name: value for name, value in self.options.items() if name in shapes} | dict(given)
 
     @property
     def picture(self) -> tuple[int, ...] | None:
@@ -77,8 +67,12 @@ class Spec:
 
     def __str__(self) -> str:
         """Return ``audio, window=1024, hop=512``, without lists of numbers and long lists."""
-        short = [name for name, value in self.options.items() if not isinstance(value, list) or _is_short(value)]
-        return ", ".join([str(self.scheme), *(f"{name}={spelt(self.options[name])}" for name in sorted(short))])
+        short = {
+            name: value
+            for name, value in self.options.items()
+            if not isinstance(value, list) or (len(value) < 10 and all(isinstance(part, str) for part in value))
+        }
+        return ", ".join([str(self.scheme), *(f"{name}={spelt(short[name])}" for name in sorted(short))])
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,6 @@ class Scheme:
     suffixes: tuple[str, ...]
     options: dict[str, type]  # int, float, str, bool or list (of texts)
     defaults: dict[str, Any]  # of the options that need not be given
-    groups: dict[Any, list[str]]  # dataclasses of options, and the names of these
     takes: frozenset[str]
     needs: str | None
     extra: str | None
@@ -104,13 +97,15 @@ class Scheme:
 
     def open(self, path: Path, values: Mapping[str, Any], like: Spec | None) -> Source:
         """Open the source with these options, and tell it how it shapes its features."""
-        _, *parameters = inspect.signature(self.opener, eval_str=True).parameters.values()
-        given = dict(values)
-        for each in parameters:
-            if (group := each.annotation) in self.groups:
-                given[each.name] = group(**{name: given.pop(name) for name in self.groups[group] if name in given})
+        given: dict[str, Any] = {}
+        for each in _parameters(self.opener):
+            if isinstance(each.annotation, type) and is_dataclass(each.annotation):
+                own = {option.name for option in _options(each)}
+                given[each.name] = each.annotation(**{name: values[name] for name in own & values.keys()})
             elif each.name == "like":
                 given["like"] = like
+            elif each.name in values:
+                given[each.name] = values[each.name]
         source = self.opener(path, **given)
         shaping = {name: values.get(name, self.defaults.get(name)) for name in sorted(self.shapes)}
         shaping = {name: value for name, value in shaping.items() if value is not None} | dict(source.chosen)
@@ -139,33 +134,36 @@ def register(
     """
 
     def record(opener: Opener) -> Opener:
-        for known in _registry.values():
-            taken = {name, *suffixes} & {known.name, *known.suffixes}
+        for other in _registry.values():
+            taken = {name, *suffixes} & {other.name, *other.suffixes}
             # The same opener once more is a notebook cell run again or a module reloaded: the newer one counts.
-            if taken and _identity(known.name, known.opener) != _identity(name, opener):
-                raise ValueError(f"the scheme {known.name} already stands for {min(taken)}; choose another name.")
-        _, *rest = inspect.signature(opener, eval_str=True).parameters.values()
-        groups: dict[Any, list[str]] = {}
-        parameters: list[inspect.Parameter] = []
-        for each in rest:
-            group = each.annotation
-            if isinstance(group, type) and is_dataclass(group):
-                own = list(inspect.signature(group, eval_str=True).parameters.values())
-                groups[group] = [option.name for option in own]
-                parameters += own
-            elif each.name != "like":
-                parameters.append(each)
+            if taken and _identity(other.name, other.opener) != _identity(name, opener):
+                raise ValueError(f"the scheme {other.name} already stands for {min(taken)}; choose another name.")
+        parameters = [option for each in _parameters(opener) for option in _options(each)]
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
             raise TypeError(f"{name}: annotate every option as int, float, str, bool or list[str].")
         if unknown := set(shapes) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-        about = name, opener, tuple(suffixes), options, defaults, groups
+        about = name, opener, tuple(suffixes), options, defaults
         _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(shapes))
         return opener
 
     return record
+
+
+def _parameters(opener: Callable[..., Source]) -> list[inspect.Parameter]:
+    """Return what an opener takes besides the path."""
+    _, *rest = inspect.signature(opener, eval_str=True).parameters.values()
+    return rest
+
+
+def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Return the options that a parameter of an opener stands for."""
+    if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+        return list(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
+    return [] if parameter.name == "like" else [parameter]
 
 
 def schemes() -> list[Scheme]:
@@ -177,12 +175,118 @@ def _identity(name: str, opener: Callable[..., Source]) -> tuple[str, str, str]:
     return name, opener.__module__, opener.__qualname__
 
 
-def read_value(kind: type, text: str) -> Any:
+def path_of(text: str | Path) -> Path:
+    """Return the file or folder that a text names."""
+    return _parsed(str(text))[1]
+
+
+def open_source(text: str | Path, like: Spec | None = None) -> Source:
+    """Return the source that a text names, as ``onmf fit`` takes it.
+
+    ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
+    size, columns, ... An option that is given and contradicts it raises an error.
+    """
+    scheme, path, options = _parsed(str(text))
+    values = _values(str(text), scheme, options)
+    if like is not None:
+        values = _likened(str(text), scheme, values, like)
+    for name in scheme.options:
+        if name not in values and name not in scheme.defaults:
+            needed = "&".join(f"{each}=..." for each in scheme.options)
+            raise SourceError(f"{text}: missing a required argument: {name!r}; write {scheme.name}:PATH?{needed}.")
+    _require_place(scheme, path)
+    scheme.require_library()
+    if str(text).partition("?")[0] == "-":
+        require_texts()
+    source = scheme.open(path, values, like)
+    source.opened = None if is_pipe(path) else _text(scheme, path, options)
+    return source
+
+
+def each_file(text: str | Path) -> list[str]:
+    """Return a text for each file of a folder or pattern if the scheme takes only single files; else the text itself.
+
+    Paths in it are absolute.
+    """
+    scheme, path, options = _parsed(str(text))
+    several = path.is_dir() and "folders" not in scheme.takes
+    several |= glob.has_magic(str(path)) and not path.exists() and "patterns" not in scheme.takes
+    files = matching(path, scheme.suffixes) if several else [path]
+    return [_text(scheme, file, options) for file in files]
+
+
+def _text(scheme: Scheme, path: Path, options: dict[str, str]) -> str:
+    tail = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"{scheme.name}:{path.absolute()}" + (f"?{tail}" if tail else "")
+
+
+def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
+    """Return scheme, path and options. A file of exactly that name needs no scheme and has no options."""
+    path, _, tail = (text, "", "") if Path(text).exists() else text.rpartition("?")
+    if not path or ("=" not in tail and "." in tail):
+        path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
+    name, colon, rest = path.partition(":")
+    by_name = {scheme.name: scheme for scheme in schemes()}
+    if not (rest if colon and name in by_name else path):
+        raise SourceError(f"{text!r} names no file; give a file or folder of samples.")
+    if colon and name in by_name and not Path(path).exists():
+        scheme, path = by_name[name], rest
+    else:
+        scheme = _by_suffix(path)
+    options = {}
+    for part in filter(None, tail.split("&")):
+        name, _, value = part.partition("=")
+        if not value:
+            raise SourceError(
+                f"{text}: {part!r} is not an option; write NAME=VALUE after the question mark, with & between options."
+            )
+        if name in options:
+            raise SourceError(f"{text}: the option {name} is given twice; write it once.")
+        options[name] = value
+    try:
+        return scheme, Path(path).expanduser(), options
+    except RuntimeError:
+        raise SourceError(f"{path}: there is no such home directory; write the path in full.") from None
+
+
+def _by_suffix(path: str) -> Scheme:
+    suffix = Path(path).suffix.lower()
+    for scheme in schemes():
+        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
+            return scheme
+    names = ", ".join(f"{scheme.name}:" for scheme in schemes())
+    name, colon, _ = path.partition(":")
+    if colon and not Path(path).exists():
+        raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
+    what = "is a directory" if Path(path).is_dir() else "does not tell its format by its suffix"
+    raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")
+
+
+def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
+    """Return the options as the opener wants them."""
+    values = {}
+    for name, value in options.items():
+        if name not in scheme.options:
+            has = ", ".join(scheme.options) or "none"
+            raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
+        kind = scheme.options[name]
+        try:
+            values[name] = _value(kind, value)
+        except ValueError:
+            raise SourceError(f"{text}: {name} must be {MEANT[kind]}, got {value!r}.") from None
+    return values
+
+
+def _value(kind: type, text: str) -> Any:
     """Return an option of that kind from its text, or raise ``ValueError``."""
     if kind is str:
         return text
-    if kind is list and (texts := _between_commas(text)):
-        return texts
+    if kind is list:
+        try:
+            if texts := next(csv.reader([text], skipinitialspace=True), []):  # one that holds a comma is quoted
+                return texts
+        except csv.Error:  # a line end that is not quoted
+            raise ValueError(text) from None
     if kind is bool and text in ("yes", "no"):
         return text == "yes"
     if kind in (int, float) and text.isdecimal():
@@ -192,16 +296,8 @@ def read_value(kind: type, text: str) -> Any:
     raise ValueError(text)
 
 
-def _between_commas(text: str) -> list[str]:
-    """Return the texts between commas; one that holds a comma is quoted."""
-    try:
-        return next(csv.reader([text], skipinitialspace=True), [])
-    except csv.Error:  # a line end that is not quoted
-        return []
-
-
-def is_value(kind: type, value: Any) -> bool:
-    """Could ``read_value`` have returned this value?"""
+def _is_value(kind: type, value: Any) -> bool:
+    """Return whether ``_value`` could have returned this value."""
     if kind is list:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     if kind in (int, float):
@@ -209,18 +305,49 @@ def is_value(kind: type, value: Any) -> bool:
     return type(value) is kind
 
 
-def spelt(value: Any) -> str:
-    """Return an option's value as it is written after the question mark."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
-    return str(value)
+def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> dict[str, Any]:
+    """Return the options that are given, and the model's for the rest of those that shape the features.
+
+    An option that is given and differs raises an error. If the schemes differ, only the options that both have are
+    compared and applied. Columns of a table are found by the names of the model's features.
+    """
+    shapes, learnt, names = scheme.shapes, dict(like.options), None if like.names is None else list(like.names)
+    if names is not None and scheme.options.get("columns") is list:
+        shapes, learnt = shapes | {"columns"}, learnt | {"columns": names}
+    for option in ("columns", "features"):
+        if names is not None and sorted(given.get(option, ())) == sorted(names):
+            given = given | {option: names}
+    for name, value in given.items():
+        compared = name in learnt or (scheme.name == like.scheme and name in shapes)
+        if compared and learnt.get(name) != value:
+            kept = f"{name}={spelt(learnt[name])}" if name in learnt else f"no {name}="
+            raise SourceError(
+                f"{text}: {name}={spelt(value)} contradicts the model, which was learnt with {kept}; leave it "
+                "out, since the model applies its own, or learn another model."
+            )
+    values = {name: value for name, value in learnt.items() if name in shapes} | given
+    for name, value in values.items():
+        if not _is_value(kind := scheme.options[name], value):
+            raise SourceError(f"{text}: the model has {name}={spelt(value)}, where {scheme.name} takes {MEANT[kind]}.")
+    return values
 
 
-def _is_short(values: list[Any]) -> bool:
-    return len(values) < 10 and all(isinstance(value, str) for value in values)
+def _require_place(scheme: Scheme, path: Path) -> None:
+    """Raise an error if there is nothing at the path, or a folder or pipe that the scheme does not take."""
+    if is_pipe(path):
+        if "standard input" in scheme.takes:
+            return
+        raise SourceError(
+            f"{name_of(path)} can be read only from front to back, which is not enough for {scheme.name}; write it to "
+            f"a file first, or put one of {_that_take('standard input')} before it."
+        )
+    if path.is_dir() and "folders" not in scheme.takes:
+        raise SourceError(
+            f"{path} is a directory, which {scheme.name} does not read; put one of {_that_take('folders')} before it."
+        )
+    if not path.exists() and not ("patterns" in scheme.takes and glob.has_magic(str(path))):
+        raise SourceError(f"{path} does not exist; give a file or folder of samples.")
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+def _that_take(place: str) -> str:
+    return ", ".join(f"{each.name}:" for each in schemes() if place in each.takes)

@@ -1,6 +1,4 @@
-"""Sinks, to which coefficients or samples are written row by row: each registers itself in its format's file."""
-
-from __future__ import annotations
+"""Sinks for coefficients or samples, written row by row; each registers itself in the file of its format."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,31 +17,31 @@ class Origin:
 
     W: Array  # (K, F)
     features: tuple[str, ...] | None  # their names, where they have some
-    facts: Mapping[str, Any]  # what was run: texts, numbers, lists of texts, and mappings of these
+    facts: Mapping[str, Any]  # the settings: texts, numbers, lists of texts, and mappings of these
 
 
 @dataclass(frozen=True)
 class Heading:
-    """All that is known before the first row is written."""
+    """The facts that are known before the first row is written."""
 
     columns: tuple[str, ...]
     dtype: np.dtype[Any]
-    index: str | None  # what the names of the rows are called, where rows have names
+    index: str | None  # the heading of the names of the rows, where rows have names
     data: Path  # the file of the samples
     digits: int = 9  # of a number in text: by default all those of single precision
     origin: Origin | None = None
 
 
 class Output(ABC):
-    """A file to be; ``class Jsonl(Output, suffixes=[".jsonl"])`` registers one for files that end in it.
+    """A format of results; ``class Jsonl(Output, suffixes=[".jsonl"])`` registers one for files that end in it.
 
-    Made with the place to write to and a ``Heading``, it takes rows by ``write``, of which it keeps none, until
-    ``close`` completes it.
+    It is made with the place to write to and a ``Heading``, takes rows by ``write``, of which it keeps none, and is
+    completed by ``close``.
     """
 
-    # Does it hold the samples too? Then it may take the place of their file, and has a place for coefficients alone.
+    # Whether it holds the samples too: then it may take the place of their file, and takes coefficients alone.
     adds_to_data: ClassVar[bool] = False
-    _kinds: ClassVar[dict[str, type[Output]]] = {}
+    _kinds: ClassVar[dict[str, "type[Output]"]] = {}
 
     def __init_subclass__(cls, suffixes: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -51,12 +49,12 @@ class Output(ABC):
 
     @classmethod
     def require(cls, data: Path) -> None:
-        """Raise an error, before any work, if the coefficients of these samples cannot be written so."""
+        """Raise an error, before any work, if the coefficients of these samples cannot be written in this format."""
         return
 
     @abstractmethod
     def __init__(self, place: Any, heading: Heading) -> None:
-        """Begin the file: ``place`` is a path or, of a text, a stream."""
+        """Begin the file: ``place`` is a path or, for text, a stream."""
 
     @abstractmethod
     def write(self, H: Array, names: Sequence[str] | None) -> None:

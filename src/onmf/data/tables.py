@@ -1,12 +1,9 @@
 """Tables of numbers in text, .csv and .tsv: read in blocks of lines, also from a pipe, and written line by line."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -16,37 +13,37 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array
-from onmf._support.skipping import Unread
 from onmf._support.wording import counted
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, weighed_by_last
-from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.base import Source, SourceError, reading
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, missing_row, weighed_by_last
+from onmf.data.lines import LineRows
+from onmf.data.pipes import lines, not_utf8
 from onmf.data.registry import register
 from onmf.data.sinks import Heading, Lines
 
 log = logging.getLogger("onmf")
 
-OPEN_QUOTE = "has a quoted text that goes on in the next line; write the table without line breaks in its texts"
-LENGTHS_DIFFER = "a line is shorter or longer than the others, or goes on in the next"
+OPEN_QUOTE = "has a quoted text that continues in the next line; write the table without line breaks in its texts"
+LENGTHS_DIFFER = "a line is shorter or longer than the others, or continues in the next"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
 
 
-class Table(Sequential):
+class Table(LineRows):
     """Lines of numbers between delimiters; a first line without any number names the columns.
 
     ``header``, yes or no, decides where names look like numbers, as years do. Columns are chosen by name, or by number
-    where there are no names; where there are no names, but just as many columns as are asked for, they take those
-    names. Missing values become NaN, which the learner takes for missing or raises an error about.
+    where there are no names; if there are just as many as are asked for by name, they take those names. Missing values
+    become NaN, which the learner takes for missing or raises an error about.
     """
 
     def __init__(self, path: Path, delimiter: str, header: str | None, options: TableOptions) -> None:
-        self.where, self.path, self.delimiter = name_of(path), path, delimiter
+        super().__init__(path)
+        self.delimiter = delimiter
         self.nothing = re.compile(f"(^|{delimiter}) *(?={delimiter}|$)")
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
-        self.rewinds = not is_pipe(path)
         with reading(self.where, "as text"):
-            found = self._lines()
+            found = self._not_blank()
             first = next(found, "")
             fields = self._fields(first)
             others = sum(1 for _ in found) if self.rewinds else None
@@ -86,47 +83,24 @@ class Table(Sequential):
             self.feature_names = [fields[place] for place in self.places]
             if self.index is not None and fields[self.index] not in UNNAMED:
                 self.index_name = fields[self.index]
-        self.n_features, self.weighted = len(self.places), self.weight is not None
+        self.n_features, self.weighted, self.named = len(self.places), self.weight is not None, self.index is not None
         self.wanted = self.places if self.weight is None else [*self.places, self.weight]
         if self.feature_names is None and self.n_features < self.n_fields:
             self.chosen = {"columns": [str(place) for place in self.places]}
 
-    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        """Leave out a bad line alone, so that the rows after it keep their numbers; where rows have names it is NaN."""
-        samples = islice(self._lines(), int(self.has_header), None) if self.rewinds else self._unread
-        while True:
-            with reading(self.where, f"from row {first} onward"):
-                block = list(islice(samples, size))
-            if not block:
-                break
-            yield from self._read(first, block, on_bad)
-            first += len(block)
-        if first < (self.n_samples or 0):
-            had = counted(self.n_samples or 0, "sample")
-            raise SourceError(f"{self.where} shrank: it had {had} and now ends after {first}.")
+    def _lines(self) -> Iterator[str]:
+        return islice(self._not_blank(), int(self.has_header), None) if self.rewinds else self._unread
 
-    def _read(self, first: int, block: list[str], on_bad: OnBad | None) -> Numbered:
-        """Yield a block; if it has a bad line, its halves apart, and so on, until that line is alone."""
-        found = None
-        if all(map(str.isascii, block)) or not any(map(not_utf8, block)):
-            with suppress(ValueError, csv.Error):
-                found = self._rows(first, block), self._numbers(block)
-        if found is not None:
-            yield found
-        elif len(block) > 1:
-            half = len(block) // 2
-            yield from self._read(first, block[:half], on_bad)
-            yield from self._read(first + half, block[half:], on_bad)
-        else:
-            error = SourceError(f"{self.where}: {self._what_is_wrong(first, block[0])}.")
-            if on_bad is None:
-                raise error
-            if self.index is None:
-                on_bad(error)
-                return
-            name = Unread(self._name(block[0], self.index) or f"row {first}", error)
-            missing = np.array([[np.nan] * self.n_features + [1.0] * self.weighted])
-            yield np.array([name], dtype=object), weighed_by_last(missing) if self.weighted else missing
+    def _not_blank(self) -> Iterator[str]:
+        """Return the lines that are not blank; one of nothing but tabs is a sample of missing values."""
+        return (line for line in lines(self.path) if line.strip(" \r\n"))
+
+    def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
+        self._require_utf8(first, block)
+        return self._rows(first, block), self._numbers(block)
+
+    def _missing(self) -> Any:
+        return missing_row(self.n_features, self.weighted)
 
     def _numbers(self, block: list[str]) -> Any:
         try:
@@ -170,22 +144,24 @@ class Table(Sequential):
             raise ValueError(LENGTHS_DIFFER)
         return np.array([fields[self.index] for fields in rows], dtype=object)
 
-    def _name(self, line: str, place: int) -> str | None:
-        """Return the name of a bad row; None where it cannot be told.
+    def _name(self, line: str) -> str | None:
+        """Return the name of a bad row; None where its line does not tell it.
 
         With too few or too many values, a name that comes first is still known, unless it is where the line breaks off.
         """
+        place = self.index or 0
         try:
             fields = self._fields(line)
         except csv.Error:
             return None
-        known = len(fields) == self.n_fields or (place == 0 and len(fields) > 1)
-        return fields[place] if known and not not_utf8(fields[place]) else None
+        sure = len(fields) == self.n_fields or (place == 0 and len(fields) > 1)
+        return fields[place] if sure and not not_utf8(fields[place]) else None
+
+    def _fault(self, row: int, line: str) -> SourceError:
+        return SourceError(f"{self.where}: {self._what_is_wrong(row, line)}.")
 
     def _what_is_wrong(self, number: int, line: str) -> str:
         """Return what keeps a line from being ``n_fields`` values, those of the features numbers or missing."""
-        if wrong := not_utf8(line):
-            return f"row {number} {wrong}"
         try:
             fields = self._fields(line)
         except csv.Error as error:
@@ -195,27 +171,21 @@ class Table(Sequential):
         if len(fields) != self.n_fields:
             first = "the header" if self.has_header else "the first"
             return f"row {number} has {counted(len(fields), 'value')}, {first} has {self.n_fields}"
-        row = f"row {number}" if self.index is None else f"row {fields[self.index]}"
+        row = f"row {number if self.index is None else fields[self.index]}"
         for column in self.wanted:
-            field = fields[column]
-            name = f" ({self.names[column]})" if self.names else ""
+            field, name = fields[column], self.names[column] if self.names else None
+            at = f"at {row}, column {column}{f' ({name})' if name else ''} (counted from 0)"
             if field and not is_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
-                if self.names:
-                    own = self.names[column]
-                    cure = f"?index={own} takes this column for the names of the rows, ?drop={own} leaves it out"
-                return f"{field!r} is not a number at {row}, column {column}{name} (counted from 0); {cure}"
+                if name is not None:
+                    cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
+                return f"{field!r} is not a number {at}; {cure}"
             if column == self.weight and (not field or bad_weights(float(field))):
-                what = f"{field!r} is no weight" if field else "a weight is missing"
-                return f"{what} at {row}, column {column}{name} (counted from 0); {WEIGHTS}"
+                return f"{f'{field!r} is no weight' if field else 'a weight is missing'} {at}; {WEIGHTS}"
         return f"{row} cannot be read as numbers"
 
-    def _lines(self) -> Iterator[str]:
-        """Return the lines that are not blank; one of nothing but tabs is a sample of missing values."""
-        return (line for line in lines(self.path) if line.strip(" \r\n"))
-
     def _leaves_quote_open(self, line: str) -> bool:
-        """Is a quote open at its end? Then the reader asks for the next line, too."""
+        """Return whether a quote is open at its end, so that the reader asks for the next line, too."""
         reader = csv.reader([line.rstrip("\r\n"), ""], delimiter=self.delimiter)
         next(reader, None)
         return reader.line_num > 1

@@ -1,58 +1,188 @@
 """Texts as counts of words, by scikit-learn's vectorisers: one document per line, JSON object or file.
 
-A vocabulary is learnt in a first pass. Hashing does without, as a stream that cannot be read twice must, but has no
-words to show.
+A vocabulary is learnt in a first pass, which counts words in bounded memory. Hashing does without, as a stream that
+cannot be read twice must, but has no words to show.
 """
 
-from __future__ import annotations
-
-import json
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from onmf._support.skipping import Unread
-from onmf.data.base import (
-    Numbered,
-    OnBad,
-    Sequential,
-    Source,
-    SourceError,
-    each_readable,
-    matching,
-    named,
-    reading,
-    require_unchanged,
-)
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
 from onmf.data.columns import shown
-from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.lines import JsonLines
+from onmf.data.pipes import lines
 from onmf.data.registry import Spec, register
-from onmf.data.vocabulary import HASHED, MOST_COUNTED, TextOptions, WordCounts, Words
 
 log = logging.getLogger("onmf")
 
 USUAL = 10_000  # words of a vocabulary
+HASHED = 2**14
+ENOUGH_TEXTS = 100  # for a word in one of them to be left out
+MOST_COUNTED = 1_000_000  # different words at a time, some 200 MB
+MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
+COUNTED_AT_A_TIME = 1000  # texts
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The options that texts take.
+
+    ``words`` is how many words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; ``hashed``
+    does without a vocabulary. ``ngrams=2`` also counts pairs of words, ``stop=english`` leaves the commonest English
+    words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
+    """
+
+    words: int | None = None
+    hashed: int | None = None
+    stop: str | None = None
+    min_df: int | float | None = None
+    max_df: int | float | None = None
+    ngrams: int | None = None
+    tfidf: bool | None = None
+
+    def require_valid(self, where: object) -> None:
+        """Raise an error if an option is out of range, or two contradict each other."""
+        for name in ("words", "hashed", "ngrams"):
+            number = getattr(self, name)
+            if number is not None and not 1 <= number <= MOST_FEATURES:
+                raise SourceError(f"{where}: {name} must be at least 1 and at most {MOST_FEATURES}, got {number}.")
+        for name in ("min_df", "max_df"):
+            df = getattr(self, name)
+            if df is not None and not (df >= 1 if isinstance(df, int) else 0 <= df <= 1):
+                raise SourceError(
+                    f"{where}: {name} is a number of texts, as in {name}=5, or a share of them, as in {name}=0.5; "
+                    f"got {df}."
+                )
+        if self.words is not None and self.hashed is not None:
+            raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
+        if self.stop not in (None, "english"):
+            raise SourceError(
+                f"{where}: stop must be english, the only list of stop words there is; got {self.stop!r}."
+            )
+
+
 SHAPES = tuple(option.name for option in fields(TextOptions))
 
 
-class Corpus:
+@dataclass(frozen=True)
+class Words:
+    """The words that are counted in a text: those of a vocabulary, perhaps weighted, or all, hashed."""
+
+    hashed: int = HASHED  # features, where there is no vocabulary
+    stop: str | None = None
+    ngrams: int = 1
+    vocabulary: list[str] | None = None
+    idf: list[float] | None = None
+
+    def vectoriser(self) -> Any:
+        """Return scikit-learn's object that turns texts into rows."""
+        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+
+        read = {**self._read, "dtype": np.float64}
+        if self.vocabulary is None:
+            return HashingVectorizer(n_features=self.hashed, alternate_sign=False, norm=None, **read)
+        if self.idf is None:
+            return CountVectorizer(vocabulary=self.vocabulary, **read)
+        weighted = TfidfVectorizer(vocabulary=self.vocabulary, **read)
+        weighted.idf_ = np.asarray(self.idf)
+        return weighted
+
+    def analyser(self) -> Callable[[str], list[str]]:
+        """Return scikit-learn's function that gives the words of a text, repetitions included."""
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        return CountVectorizer(**self._read).build_analyzer()
+
+    @property
+    def _read(self) -> dict[str, Any]:
+        return {"stop_words": self.stop, "ngram_range": (1, self.ngrams)}
+
+
+@dataclass
+class WordCounts:
+    """Counts of the occurrences of each word, and of the texts that it is in.
+
+    Beyond ``most`` different words the rarer half or more are forgotten, and counted anew if they come again; none of
+    them had occurred more than ``forgotten`` times since they were forgotten before.
+    """
+
+    most: int = MOST_COUNTED
+    texts: int = 0
+    total: Counter[str] = field(default_factory=Counter)
+    in_texts: Counter[str] = field(default_factory=Counter)
+    forgotten: int = 0
+
+    def add(self, words: Collection[str]) -> None:
+        """Count the words of one more text."""
+        self.total.update(words)
+        self.in_texts.update(set(words))
+        self.texts += 1
+        if len(self.total) > self.most:
+            self._forget_rare()
+
+    def _forget_rare(self) -> None:
+        if not self.forgotten:
+            log.warning(
+                "There are more than %d different words: rare ones are forgotten while they are counted, so that "
+                "min_df and the choice among rare words are approximate.",
+                self.most,
+            )
+        rare = sorted(self.total.values(), reverse=True)[self.most // 2]  # at most half of them occur more often
+        self.forgotten = max(rare, self.forgotten)
+        self.total = Counter({word: n for word, n in self.total.items() if n > rare})
+        self.in_texts = Counter({word: self.in_texts[word] for word in self.total})
+
+    def chosen(self, where: object, words: int, min_df: float | None, max_df: float | None) -> list[str]:
+        """Return the ``words`` most frequent in at least min_df and at most max_df texts, in alphabetical order.
+
+        As in scikit-learn a whole number is a number of texts, a fraction a share of them.
+        """
+        if not self.total:
+            raise SourceError(f"{where} has no words to count.")
+        low, high = self._limit(min_df, 1), self._limit(max_df, self.texts)
+        kept = [(-self.total[word], word) for word, n in self.in_texts.items() if low <= n <= high]
+        if not kept:
+            raise SourceError(
+                f"{where}: of {len(self.in_texts)} words in {self.texts} texts none is in at least {low:g} and at most "
+                f"{high:g} of them; give another min_df or max_df."
+            )
+        return sorted(word for _, word in sorted(kept)[:words])
+
+    @property
+    def usual_min_df(self) -> int:
+        """Two where many texts share words, else one: a word in one text alone says nothing of others."""
+        return 2 if self.texts >= ENOUGH_TEXTS and max(self.in_texts.values(), default=0) > 1 else 1
+
+    def idf(self, vocabulary: list[str]) -> list[float]:
+        """Return log((1 + n) / (1 + texts with the word)) + 1, as in scikit-learn: the rarer, the heavier."""
+        return [math.log((1 + self.texts) / (1 + self.in_texts[word])) + 1.0 for word in vocabulary]
+
+    def _limit(self, df: float | None, usual: int) -> float:
+        return usual if df is None else df if isinstance(df, int) else df * self.texts
+
+
+class Corpus(JsonLines):
     """Texts: the lines of a file or pipe, a field of JSON lines, or the files of a folder or pattern.
 
-    ``index`` is the field that names the rows.
+    The field ``index`` names the rows.
     """
 
     def __init__(self, path: Path, field: str | None, index: str | None) -> None:
-        self.path, self.where, self.rewinds = path, name_of(path), not is_pipe(path)
-        self.field, self.index = field, index
-        self.files: list[Path] | None = None
+        super().__init__(path, index)
+        self.field = field
+        self.paths: list[Path] | None = None
         if field is None and index is not None:
             raise SourceError(f"{self.where}: index= is a field of JSON lines; texts without fields keep their order.")
         if self.rewinds and not path.is_file():
@@ -60,115 +190,72 @@ class Corpus:
                 raise SourceError(
                     f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
                 )
-            self.files = matching(path, [".txt"])
+            self.paths = matching(path, [".txt"])
 
-    def texts(self, on_bad: OnBad | None) -> Iterator[tuple[int | str, str]]:
-        """Yield numbers or names of rows, and texts: afresh with every call, or once if they do not rewind."""
-        if self.files is not None:
-            return each_readable(_whole_file, enumerate(self.files), on_bad)
-        found = enumerate(self._lines())
-        if self.field is None:
-            return each_readable(self._line, found, on_bad)
-        objects = ((number, line) for number, line in found if line.strip())  # a blank line is no JSON, and no row
-        return each_readable(self._object, enumerate(objects), on_bad, None if self.index is None else self._unread)
+    def texts(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """Yield numbers or names of rows with lists of texts, from the beginning or, of a pipe, once."""
+        return self._numbered(size, on_bad, 0)
 
-    def _lines(self) -> Iterator[str]:
-        if not self.rewinds:
-            yield from lines(self.path)
-            return
-        with reading(self.path, "as text"):
-            size = self.path.stat().st_size
-            yield from lines(self.path)
-        require_unchanged(self.path, size)
+    def _lines(self) -> Iterator[Any]:
+        if self.paths is not None:
+            return iter(self.paths)
+        return lines(self.path) if self.field is None else super()._lines()  # a blank line is a text, but no JSON
 
-    def _line(self, numbered: tuple[int, str]) -> tuple[int | str, str]:
-        row, line = numbered
-        if wrong := not_utf8(line):
-            raise SourceError(f"{self.where}: row {row} (counted from 0) {wrong}.")
-        return row, line
+    def _parsed(self, first: int, block: list[Any]) -> tuple[npt.NDArray[Any], Any]:
+        if self.field is not None:
+            rows, objects = self._objects(first, block)
+            return rows, [self._text(first + place, found) for place, found in enumerate(objects)]
+        rows = np.arange(first, first + len(block))
+        if self.paths is not None:
+            return rows, list(map(_whole_file, block))
+        self._require_utf8(first, block)
+        return rows, block
 
-    def _object(self, numbered: tuple[int, tuple[int, str]]) -> tuple[int | str, str]:
-        row, (number, line) = numbered
-        place = f"{self.where}: line {number + 1}"
-        if wrong := not_utf8(line):
-            raise SourceError(f"{place} {wrong}.")
-        found = json_object(line) or {}
-        if found and self.field not in found:
+    def _text(self, row: int, found: dict[str, Any]) -> str:
+        place = f"{self.where}: row {row} (counted from 0)"
+        if self.field not in found:
+            fields = shown(list(found))
             raise SourceError(
-                f"{place} has no field {self.field!r}; its fields are {shown(list(found))}: choose the text by field=."
+                f"{place} has no field {self.field!r}; its fields are {fields}: choose the text by field=."
             )
-        text = found.get(self.field or "")
+        text = found[self.field]
         if not isinstance(text, str):
-            raise SourceError(f"{place} is not a JSON object with a text in the field {self.field!r}.")
-        return row if self.index is None else name_in(found, self.index, place), text
+            raise SourceError(f"{place} has no text in the field {self.field!r}; choose the text by field=.")
+        return text
 
-    def _unread(self, numbered: tuple[int, tuple[int, str]], error: SourceError) -> tuple[int | str, str]:
-        row, (_, line) = numbered
-        return unread(line, self.index, row, error), ""
+    def _missing(self) -> Any:
+        return [""]
 
 
-def _whole_file(numbered: tuple[int, Path]) -> tuple[int | str, str]:
-    row, path = numbered
+def _whole_file(path: Path) -> str:
     with reading(path, "as text", "save it as UTF-8"):
-        return row, path.read_text(encoding="utf-8")
-
-
-def json_object(line: str) -> dict[str, Any] | None:
-    """Return the object that a line of JSON stands for; None if it is none."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def name_in(found: dict[str, Any], index: str, place: str) -> str:
-    """Return the name of a row from the field ``index`` of its object."""
-    name = found.get(index)
-    if name is None:
-        fields = shown(list(found))
-        raise SourceError(f"{place} has no field {index!r}, which names the rows; its fields are {fields}.")
-    if not_utf8(str(name)):
-        raise SourceError(f"{place} is named {name!a}, which no text can hold; rename it.")
-    return str(name)
-
-
-def unread(line: str, index: str | None, row: int, error: SourceError) -> Unread:
-    """Return the name of a row that cannot be read, as far as its line tells it."""
-    name = (json_object(line) or {}).get(index or "")
-    known = name is not None and not not_utf8(str(name))
-    return Unread(str(name) if known else f"row {row}", error)
+        return path.read_text(encoding="utf-8")
 
 
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
     def __init__(self, corpus: Corpus, words: Words) -> None:
-        self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index
+        self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index_name
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.vectoriser = words.vectoriser()
-        if corpus.files is not None:
-            self.files, self.n_samples = named(corpus.path, corpus.files), len(corpus.files)
+        if corpus.paths is not None:
+            self.files, self.n_samples = named(corpus.path, corpus.paths), len(corpus.paths)
+            self.rows_in = dict.fromkeys(corpus.paths, 1)
 
     def of_files(self, names: Sequence[str]) -> Source:
-        some = copy(self)
-        some.files = {name: (self.files or {})[name] for name in names}
+        some: Any = super().of_files(names)
         some.corpus = copy(self.corpus)
-        some.corpus.files = list(some.files.values())
-        some.n_samples = len(names)
+        some.corpus.paths = list(some.rows_in)
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        """Leave out texts that cannot be read, so that the others keep their numbers; where rows have names, NaN."""
-        texts = self.corpus.texts(on_bad)
-        while block := list(islice(texts, size)):
-            rows, found = zip(*block, strict=True)
-            X = scipy.sparse.csr_matrix(self.vectoriser.transform(found))
-            if bad := [place for place, row in enumerate(rows) if isinstance(row, Unread)]:
-                missing = np.full(len(bad), np.nan), (bad, np.zeros(len(bad), dtype=np.intp))
-                X = scipy.sparse.csr_matrix(X + scipy.sparse.csr_matrix(missing, shape=X.shape))
-            yield np.array(rows, dtype=np.int64 if self.index_name is None else object), X
+        for rows, texts in self.corpus.texts(size, on_bad):
+            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+            if isinstance(rows[0], Unread):  # which comes alone
+                X = scipy.sparse.csr_matrix(([np.nan], ([0], [0])), shape=X.shape)
+            yield rows, X
 
 
 @register("text", [".txt"], takes=["folders", "patterns", "standard input"], shapes=SHAPES)
@@ -208,9 +295,9 @@ def documents(
     source = Documents(corpus, counted)
     source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    known = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
-    known |= {"ngrams": ngrams, "tfidf": tfidf}
-    source.chosen = {name: value for name, value in known.items() if value is not None}
+    settled = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    settled |= {"ngrams": ngrams, "tfidf": tfidf}
+    source.chosen = {name: value for name, value in settled.items() if value is not None}
     return source
 
 
@@ -221,23 +308,21 @@ def _counted(corpus: Corpus, counted: Words, most: int) -> tuple[WordCounts, int
             f"{corpus.where} can be read only once, so no vocabulary can be learnt first; leave out words=."
         )
     words_of, counts = counted.analyser(), WordCounts(most)
-    bad: list[ValueError] = []  # the first of them
-    number = 0
+    bad, first_error = 0, None  # bad texts are reported when they are learnt from, if anything is
 
-    def count(error: ValueError) -> None:
-        """Bad texts are reported when they are learnt from, if anything is."""
-        nonlocal number
-        number += 1
-        bad[:] = bad or [error]
+    def note(error: ValueError) -> None:
+        nonlocal bad, first_error
+        bad, first_error = bad + 1, first_error or error
 
-    for row, text in corpus.texts(count):
-        if isinstance(row, Unread):
-            count(row.reason)
-        else:
+    for rows, texts in corpus.texts(COUNTED_AT_A_TIME, note):
+        if isinstance(rows[0], Unread):
+            note(rows[0].reason)
+            continue
+        for text in texts:
             counts.add(words_of(text))
-    if bad and not counts.total:
-        raise bad[0]
-    return counts, counts.texts + number
+    if first_error is not None and not counts.total:
+        raise first_error
+    return counts, counts.texts + bad
 
 
 def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:

@@ -1,7 +1,5 @@
 """Tools that make a source from another: shuffled, repeated, cut off, scaled, or read ahead in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -17,11 +15,12 @@ from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recu
 from onmf.samples import Samples
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
-FACTS = Source.__annotations__.keys() - {"resident", "checked", "edges", "chosen", "opened"}  # which a tool may change
+UNLIKE = {"resident", "checked", "edges", "chosen", "opened", "rows_in"}  # facts that are not those of the source
+FACTS = Source.__annotations__.keys() - UNLIKE
 
 
 class Derived(Source):
-    """A source like another, but for what ``batches`` makes of it and for the facts that differ.
+    """A source made of another: ``batches`` reads it, and the facts that are not given are those of the other.
 
     ``again`` makes the same of a source that has some of the other's files.
     """
@@ -98,24 +97,20 @@ def take(source: Source, n: int) -> Source:
             if left <= 0:
                 return
 
-    known = None if source.n_samples is None else min(n, source.n_samples)
-    # Which files the first n rows come from changes with the files: they are not told.
-    return Derived(source, batches, partial(take, n=n), n_samples=known, any_order=False, seeks=False, files=None)
+    number = None if source.n_samples is None else min(n, source.n_samples)
+    # Without files: those that the first n rows come from change when files are added.
+    return Derived(source, batches, partial(take, n=n), n_samples=number, any_order=False, seeks=False, files=None)
 
 
 def scale(source: Source, factor: float) -> Source:
-    """Multiply every entry by a factor."""
+    """Return the source with every entry multiplied by a factor."""
     _require(source)
     require_at_least(0, factor=factor)
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         for rows, batch in read_from(source, size, rng, on_bad, first):
-            yield (
-                rows,
-                batch.with_values(batch.values * float(factor))
-                if isinstance(batch, Samples)
-                else batch * float(factor),
-            )
+            weighted = isinstance(batch, Samples)
+            yield rows, batch.with_values(batch.values * float(factor)) if weighted else batch * float(factor)
 
     return Derived(source, batches, partial(scale, factor=factor))
 
@@ -131,7 +126,7 @@ def rebatch(source: Source, size: int) -> Source:
 
 
 def prefetch(source: Source, depth: int = 2) -> Source:
-    """Read up to ``depth`` batches ahead in a thread, while the last one is learnt from.
+    """Return a source that reads up to ``depth`` batches ahead in a thread, while the last one is learnt from.
 
     Errors are raised where the batch is missing, and bad samples reported where they were among the batches.
     """
@@ -155,7 +150,7 @@ def prefetch(source: Source, depth: int = 2) -> Source:
                     if stop.is_set():
                         return
                 hand_over("end", None)
-            except BaseException as error:  # whatever it is, the caller must hear of it
+            except BaseException as error:  # of whatever type, the caller must hear of it
                 hand_over("error", error)
 
         thread = threading.Thread(target=read, daemon=True, name="onmf-prefetch")

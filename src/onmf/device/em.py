@@ -1,4 +1,4 @@
-"""em on a device: what ``onmf.methods.em`` keeps and does, on tensors, with the same chunks, weights, visits and steps.
+"""The method em on a device, with the chunks, weights, visits and steps of ``onmf.methods.em``.
 
 A chunk costs O(nnz K), as there. Its coefficients are one kernel, its share of N another (``entries``), and the rest is
 elementwise.
@@ -11,15 +11,14 @@ from typing import Any, ClassVar
 
 import torch
 
+from onmf._support.arrays import some_of, times
 from onmf.coefficients.problem import CARRIES
 from onmf.device.device_state import DeviceState, Tensors, feasible
 from onmf.device.engine import ChunkOnDevice, DeviceEngine
 from onmf.device.entries import Entries, MultiplicativeSteps
 from onmf.device.problem import positive, xp
 from onmf.divergences import Divergence
-from onmf.methods.em import EM, order_of
-from onmf.methods.floors import ENOUGH_EVIDENCE, FLOOR, RARE
-from onmf.methods.penalised import divided
+from onmf.methods.em import EM, ENOUGH_EVIDENCE, FLOOR, RARE, divided, order_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class EMState(DeviceState):
         differ; ``evidence`` is what the floor is made of.
         """
         before, fixed = self.memory, self.C.fixed
-        counted = H if weights is None else H * weights
+        counted = times(H, weights)
         memory = before | evidence
         memory["D"] = D = old * before["D"] + new * counted.sum(dim=0)
         memory["squares"] = squares = old * before["squares"] + new * (counted * H).sum(dim=0)
@@ -57,7 +56,7 @@ class EMState(DeviceState):
         return replace(self, W=feasible(W, self.C), memory=memory)
 
     def _penalised(self, order: float, Wt: Any, N: Any, divisor: Any, low: Any, memory: Tensors) -> tuple[Any, ...]:
-        """Return what ``penalised.divided`` finds on the host."""
+        """Return what ``methods.em.divided`` finds on the host."""
         given = (Wt, N, divisor, low, memory["D"], memory["squares"])
         Wt, N, divisor, low, *averages = (each.cpu().numpy() for each in given)
         return self.like(*divided(self.penalties, order, Wt, N, divisor, low, tuple(averages), self.C.fixed))
@@ -67,12 +66,11 @@ class EMState(DeviceState):
 
         ``samples`` are those in the averages so far.
         """
-        memory, values = self.memory, X.values if weights is None else X.values * weights[X.rows, 0]
-        counts = torch.ones_like(memory["size"][:1]).expand(X.shape[0])[:, None] if weights is None else weights
-        above = (X.values > 0).to(values.dtype)
+        memory, own, above = self.memory, some_of(weights, (X.rows, 0)), (X.values > 0).to(X.values.dtype)
+        counts = times(torch.ones_like(memory["size"][:1]).expand(X.shape[0])[:, None], weights)
         totals = {
             "size": X.summed(X.values, counts)[:, 0],
-            "entries": torch.stack([values.sum(), (above if weights is None else above * weights[X.rows, 0]).sum()]),
+            "entries": torch.stack([times(X.values, own).sum(), times(above, own).sum()]),
         }
         share = n / (samples + n)
         means = {name: torch.lerp(memory[name], total / n, share) for name, total in totals.items()}
@@ -90,7 +88,7 @@ def _power(x: Any, order: float) -> Any:
 
 
 def floor(memory: Tensors) -> Any:
-    """Return what no weight of a feature falls below, as ``evidence.floor`` does."""
+    """Return the least weight of each feature, as ``floors.floor`` does."""
     tiny = torch.finfo(memory["size"].dtype).tiny
     typical = memory["entries"][0] / torch.clamp(memory["entries"][1], min=tiny)
     evidence = torch.clamp(memory["evidence"][0], min=1.0)
@@ -99,7 +97,7 @@ def floor(memory: Tensors) -> Any:
 
 
 class EMEngine(DeviceEngine):
-    """em, as on the processor."""
+    """The engine of em, which learns as on the processor."""
 
     learns_by = EM
     keeps = EMState
@@ -156,7 +154,6 @@ class EMEngine(DeviceEngine):
         """Return the loss at the entries, and the slope at zero times the fit's sum over the zeros."""
         divergence: Any = self.divergence
         slope = divergence.slope_at_zero
-        entries, carried = divergence.d(xp, self.X.values, Y) - slope * Y, slope * (H @ mass)
-        if weights is not None:
-            entries, carried = entries * weights[self.X.rows, 0], carried * weights[:, 0]
+        entries = times(divergence.d(xp, self.X.values, Y) - slope * Y, some_of(weights, (self.X.rows, 0)))
+        carried = times(slope * (H @ mass), some_of(weights, (slice(None), 0)))
         return entries.sum(dtype=torch.float64) + carried.sum(dtype=torch.float64)

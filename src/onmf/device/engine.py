@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from onmf._support.arrays import Array
-from onmf.coefficients.losses import adapted
+from onmf._support.arrays import Array, some_of, times, weight_of
+from onmf.coefficients.problem import adapted
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import DeviceState
 from onmf.device.problem import DeviceProblem, hurried, positive
@@ -35,8 +35,6 @@ log = logging.getLogger("onmf")
 SMALLER = 4  # times, the chunks where memory runs out
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
-Learnt = TypeVar("Learnt")
-
 _alone = threading.Lock()
 _smaller: dict[str, int] = {}  # by how much chunks are smaller on devices whose memory has run out
 
@@ -49,8 +47,22 @@ def engine_of(method: Method) -> type[DeviceEngine]:
     return next(kind for kind in (EMEngine, SurrogateEngine) if isinstance(method, kind.learns_by))
 
 
-def with_enough_memory(learning: Callable[[int], Learnt], device: str) -> Learnt:
-    """Return what comes of a batch; where the device has too little memory, in smaller chunks, once."""
+def learn_on_device(
+    algorithm: Callable[[DeviceEngine], BatchResult],
+    method: Method,
+    divergence: Divergence,
+    state: State,
+    samples: Chunks,
+    weights: Array | None,
+    options: Mapping[str, Any],
+) -> tuple[DeviceEngine, BatchResult]:
+    """Learn from a batch; where the device has too little memory, in smaller chunks, once."""
+    device = str(samples.rows.device)
+
+    def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
+        engine = engine_of(method)(method, divergence, state, samples, weights=weights, smaller=smaller, **options)
+        return engine, algorithm(engine)
+
     with _alone:  # recordings have one set of places for what they are given
         try:
             return learning(_smaller.get(device, 1))
@@ -122,9 +134,9 @@ class DeviceEngine(ABC):
             filled = samples.filled  # zeros that stay zeros say nothing
             if len(filled) < len(samples):
                 self.filled, samples = filled, replace(samples, numbers=samples.numbers[filled])
-                weights = None if weights is None else weights[filled.cpu().numpy()]
+                weights = some_of(weights, filled.cpu().numpy())
         self.samples = replace(samples)  # which counts what is raised
-        self.counts = None if weights is None else weights.astype(state.W.dtype)
+        self.counts = weights if weights is None else weights.astype(state.W.dtype)
         self.seen, self.clock, self.steps = state.samples, state.clock, 0
         self.losses, self.first_loss = torch.zeros((), dtype=torch.float64, device=self.H.device), 0.0
 
@@ -155,7 +167,7 @@ class DeviceEngine(ABC):
             self.device_state = self._exchanged(self.device_state, chunk.rows.start)
 
     def exchange_due(self, after: float) -> bool:
-        """Is an exchange due before the clock comes there?"""
+        """Return whether an exchange is due before the clock reaches ``after``."""
         return exchange.due(len(self.state.W), self.clock, after, self.method.horizon)
 
     def visits(self, chunk: ChunkOnDevice) -> int:
@@ -188,7 +200,7 @@ class DeviceEngine(ABC):
 
     def result(self) -> BatchResult:
         """Return the state on the host, and what the batch did."""
-        total = len(self.H) if self.weights is None else float(self.weights.sum(dtype=np.float64))
+        total = weight_of(self.weights, len(self.H))
         divergence = self._adapted() if self.adapt and self.steps else self.divergence
         state = self.device_state.after_batch(self.state, self.clock, self.steps)
         return BatchResult(state, divergence, float(self.losses) / (total or 1.0), float(self.first_loss), self.H)
@@ -203,9 +215,8 @@ class DeviceEngine(ABC):
         """The sums over the samples of what each component carries of their fits."""
         parts = self.H * self.device_state.W.sum(dim=1)
         shares = parts / positive(parts.sum(dim=1, keepdim=True))  # of samples of which nothing is fitted, nothing
-        if self.weights is not None:
-            shares = shares * torch.as_tensor(self.weights, dtype=shares.dtype, device=shares.device)[:, None]
-        sums: Array = shares.sum(dim=0, dtype=torch.float64).cpu().numpy()
+        weights = None if self.weights is None else self.device_state.like(self.weights)[0][:, None]
+        sums: Array = times(shares, weights).sum(dim=0, dtype=torch.float64).cpu().numpy()
         return sums
 
     def _adapted(self) -> Divergence:
@@ -215,7 +226,7 @@ class DeviceEngine(ABC):
         X, present = self.samples.uncounted(some)
         _, Y, _ = hurried(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
         host, weights = X.cpu().numpy(), None if present is None else present.cpu().numpy()
-        seen = Samples(host, weights, None if self.counts is None else self.counts[some])
+        seen = Samples(host, weights, some_of(self.counts, some))
         return adapted(self.divergence, seen, Y.cpu().numpy(), self.weight(self.clock, self.clock - self.state.clock))
 
     def _exchanged(self, state: DeviceState, first: int) -> DeviceState:
@@ -225,13 +236,13 @@ class DeviceEngine(ABC):
         few = self.from_entries and (self.samples.rows.sparse or float((X > 0).double().mean()) < FEW_ENTRIES)
         judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
         # In one layout, whatever the state's: a model read from a file resumes bit for bit.
-        W, counts = np.ascontiguousarray(state.W.cpu().numpy()), None if self.counts is None else self.counts[part]
+        W, counts = np.ascontiguousarray(state.W.cpu().numpy()), some_of(self.counts, part)
         found = exchange.proposed(self.method.exchanges(self.divergence), W, state.C, state.penalties, judges, counts)
         return state if found is None else state.recombined(self.divergence, *found)
 
 
 class JudgesOnDevice(exchange.Judges):
-    """Dense samples X (n, F) in internal units; ``present`` are the weights of their entries, if they differ.
+    """Judges of an exchange: dense samples X (n, F) in internal units; ``present`` are the weights of their entries.
 
     ``few`` says that most entries are zero, where there is no curvature.
     """
@@ -242,8 +253,7 @@ class JudgesOnDevice(exchange.Judges):
 
     def _problem(self, rows: slice, W: Array) -> DeviceProblem:
         there = torch.as_tensor(W, device=self.X.device)
-        present = None if self.present is None else self.present[rows]
-        return DeviceProblem(self.divergence, self.X[rows], there, self.box, self.penalty, present)
+        return DeviceProblem(self.divergence, self.X[rows], there, self.box, self.penalty, some_of(self.present, rows))
 
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
         problem = self._problem(rows, W)

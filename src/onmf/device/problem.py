@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from onmf._support.arrays import some_of, times
 from onmf.device.quadratic_programmes import solve
 from onmf.device.samples import Chunks
 from onmf.device.transfer import moved, to_device
@@ -78,7 +79,7 @@ class DeviceProblem:
 
     def rows(self, some: Any) -> DeviceProblem:
         """Return the problems of some of the samples."""
-        present = None if self.present is None else self.present[some]
+        present = some_of(self.present, some)
         part = DeviceProblem(self.divergence, self.X[some], self.W, self.box, self.penalty, present)
         part._products = self.products
         return part
@@ -96,8 +97,7 @@ class DeviceProblem:
 
     def losses(self, Y: Any) -> Any:
         """Return d(x || y) per sample."""
-        values = self.divergence.d(xp, self.X, Y)
-        return (values if self.present is None else values * self.present).sum(dim=1)
+        return times(self.divergence.d(xp, self.X, Y), self.present).sum(dim=1)
 
     def objective(self, H: Any, Y: Any) -> Any:
         """Return d(x || y) with the penalty, per sample."""
@@ -108,8 +108,8 @@ class DeviceProblem:
 
     def model(self, Y: Any, newton: bool = False) -> tuple[Any, Any]:
         """Return slopes and curvatures at the fits."""
-        slope, curvature = self.divergence.modelled(xp, self.X, Y, newton)
-        return (slope, curvature) if self.present is None else (slope * self.present, curvature * self.present)
+        slope, curvature = self.divergence.model(xp, self.X, Y, newton)
+        return times(slope, self.present), times(curvature, self.present)
 
     def matrices(self, C: Any) -> Any:
         """Return the matrices of the quadratic models, with the penalty: (n, K, K), or (1, K, K)."""
@@ -145,7 +145,7 @@ class DeviceProblem:
     @property
     def totals(self) -> Any:
         """sum_f x_f per sample."""
-        return (self.X if self.present is None else self.X * self.present).sum(dim=1)
+        return times(self.X, self.present).sum(dim=1)
 
     @property
     def unbounded(self) -> bool:

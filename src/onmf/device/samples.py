@@ -10,6 +10,7 @@ from typing import Any
 import scipy
 import torch
 
+from onmf._support.arrays import some_of, times
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
 from onmf.model.units import FLOOR, Units
@@ -61,17 +62,15 @@ class DeviceRows:
         if not self.sparse and self.present is None and not self.zeros:
             return torch.zeros(self.shape[0], dtype=torch.bool, device=self.device)
         if not self.sparse:
-            return (self.values if self.present is None else self.values * self.present).amax(dim=1) <= 0
+            return times(self.values, self.present).amax(dim=1) <= 0
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
-        return counts.index_add_(0, self._row_of_each(), (self.values > 0).to(torch.int64)) == 0
-
-    def _row_of_each(self) -> Any:
-        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), torch.diff(self.starts))
+        rows = torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), torch.diff(self.starts))
+        return counts.index_add_(0, rows, (self.values > 0).to(torch.int64)) == 0
 
     def take(self, rows: Any) -> tuple[Any, Any]:
         """Return some of the samples, dense, and the weights of their entries."""
         if not self.sparse:
-            return self.values[rows], None if self.present is None else self.present[rows]
+            return self.values[rows], some_of(self.present, rows)
         first = self.starts[:-1][rows]
         lengths = self.starts[1:][rows] - first
         # As many places per row as the longest has: how many entries these rows have, nobody has to wait for.

@@ -1,7 +1,8 @@
-"""The surrogate on a device: what ``onmf.methods.surrogate`` keeps and does, on tensors.
+"""The surrogate method on a device.
 
-They are kept feature by feature: b (F, K), and A (F, K (K + 1) / 2) packed, or a (F, K); the rest is as on the host. A
-chunk is averaged into them by the matrix products that it needs anyway, C' (H (x) H) and (C Y - G)' H.
+Its statistics are those of ``onmf.methods.surrogate``, kept feature by feature: b (F, K), and A (F, K (K + 1) / 2)
+packed, or a (F, K). A chunk is averaged into them by the matrix products that it needs anyway, C' (H (x) H) and
+(C Y - G)' H.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, times
 from onmf.device.cuda_graphs import Recorded, recorded
 from onmf.device.device_state import DeviceState, Tensors, feasible
 from onmf.device.engine import ChunkOnDevice, DeviceEngine
@@ -23,10 +24,10 @@ from onmf.device.problem import DeviceProblem, hurried, packed, pairs, positive,
 from onmf.device.quadratic_programmes import descend
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
-from onmf.divergences.separable import Separable
-from onmf.methods import penalised, quadratics
-from onmf.methods.floors import Floor, floor_of
-from onmf.methods.schedules import Averaging, Growing
+from onmf.divergences.base import Separable
+from onmf.methods import quadratics
+from onmf.methods.base import Averaging, Growing
+from onmf.methods.quadratics import Floor, floor_of
 from onmf.methods.surrogate import HIGHEST, Surrogate
 
 SWEEPS = quadratics.MOST_SWEEPS  # the coefficients take longer, whatever the chunk
@@ -74,7 +75,7 @@ class SurrogateState(DeviceState):
         """
         unit, before = self.memory["unit"], self.memory
         H = H / unit
-        counted = H if weights is None else H * weights
+        counted = times(H, weights)
         memory = dict(before) | self._sizes(divergence, problem, weights, old, new)
         memory["mass"] = old * before["mass"] + new * counted.sum(dim=0)
         if self.penalties:
@@ -83,11 +84,9 @@ class SurrogateState(DeviceState):
         if "S" in before:
             memory["S"] = old * before["S"] + new * (counted.T @ H)
         if "S" in before and "a" not in before:
-            b = (problem.X if weights is None else problem.X * weights).T @ H
+            b = times(problem.X, weights).T @ H
         else:
-            G, C = problem.model(Y)
-            if weights is not None:
-                G, C = G * weights, C * weights
+            G, C = (times(each, weights) for each in problem.model(Y))
             b = -((G if "a" in before else torch.addcmul(G, C, Y, value=-1)).T @ H)
         if "A" in before:
             memory["A"] = old * before["A"] + new * (C.T @ packed(H.T).T)
@@ -108,15 +107,15 @@ class SurrogateState(DeviceState):
         floor, X, present = self._floor(divergence), problem.X, problem.present
         sizes = torch.log(X) if floor.geometric else X
         if present is None:
-            total = (sizes if weights is None else sizes * weights).sum(dim=0)
+            total = times(sizes, weights).sum(dim=0)
             return {"size": old * self.memory["size"] + new * total}
-        count = present if weights is None else present * weights
+        count = times(present, weights)
         weight = count.sum(dim=0)
-        known, safe = weight > 0, positive(weight)
-        mean = torch.where(known, (X * count).sum(dim=0) / safe, self.memory["mean"])
+        seen, safe = weight > 0, positive(weight)
+        mean = torch.where(seen, (X * count).sum(dim=0) / safe, self.memory["mean"])
         size = mean
         if floor.geometric:
-            size = torch.where(known, (sizes * count).sum(dim=0) / safe, self.memory["size"])
+            size = torch.where(seen, (sizes * count).sum(dim=0) / safe, self.memory["size"])
         return {
             "size": old * self.memory["size"] + (1 - old) * size,
             "mean": old * self.memory["mean"] + (1 - old) * mean,
@@ -163,7 +162,7 @@ class SurrogateState(DeviceState):
         return memory["S"][None]
 
     def _penalised(self, A: Any, b: Any, v: Any, least: Any, unit: Any) -> tuple[Any, Any]:
-        """Return the weights of all features, and pull and stiffness of those at their bound (``penalised.swept``)."""
+        """Return the weights of all features, and pull and stiffness of those at their bound (``quadratics.swept``)."""
         penalties, high = self.penalties, (unit * self.C.high)[None]
         A = A.clone()
         torch.diagonal(A, dim1=1, dim2=2).add_(penalties.l2_dictionary / (unit * unit))
@@ -176,10 +175,10 @@ class SurrogateState(DeviceState):
         return v, (pull, (diagonal * bounded).sum(dim=0))
 
     def _settled(self, V: Any, memory: Tensors, found: Any) -> tuple[Any, ...]:
-        """Return what ``penalised.settled`` makes of a few numbers per component, on the host."""
+        """Return what ``quadratics.settled`` makes of a few numbers per component, on the host."""
         few = {name: memory[name].cpu().numpy() for name in ("unit", "mass", "squares")}
         swept = [tuple(part.cpu().numpy() for part in found)]
-        W, unit = penalised.settled(self.penalties, self.C, V.cpu().numpy(), few, swept)
+        W, unit = quadratics.settled(self.penalties, self.C, V.cpu().numpy(), few, swept)
         return self.like(W, unit)
 
     def recombined(self, divergence: Divergence, W: Any, T: Any) -> SurrogateState:
@@ -205,7 +204,7 @@ def _ratio(a: Any, S: Any) -> Any:
 
 
 def _low(floor: Floor, average: Any, mass: Any) -> Any:
-    """Return what no weight of a feature may fall below."""
+    """Return the least weight of each feature."""
     if not floor.share:
         return torch.zeros_like(average)
     size = torch.exp(average) if floor.geometric else average + 0.01 * average.mean()
@@ -213,7 +212,7 @@ def _low(floor: Floor, average: Any, mass: Any) -> Any:
 
 
 class SurrogateEngine(DeviceEngine):
-    """The surrogate: chunks of usual sizes on a GPU by recordings, all others plainly.
+    """The engine of the surrogate: chunks of usual sizes on a GPU by recordings, all others plainly.
 
     Chunks are larger than on the processor: a GPU solves thousands of samples in the time of a few.
     """
@@ -225,7 +224,10 @@ class SurrogateEngine(DeviceEngine):
     def __init__(self, *given: Any, **named: Any) -> None:
         self._recorded: Recorded | None = None
         super().__init__(*given, **named)
-        self.records = self.H.is_cuda and not self.state.penalties and _is_recordable(self.divergence)
+        # Recorded formulas must not look at numbers: one without a curvature of its own looks for chords' lengths.
+        own = getattr(type(self.divergence), "curvature", Separable.curvature) is not Separable.curvature
+        recordable = own or self.divergence.absolute_deviations
+        self.records = self.H.is_cuda and not self.state.penalties and recordable
 
     def size(self, left: int) -> int:
         """Return a power of two, of which there are few, so that steps are recorded once for many."""
@@ -248,7 +250,7 @@ class SurrogateEngine(DeviceEngine):
         return Averaging(EXPONENT, DELAY, self.method.forgetting)(clock, n, UNIT)
 
     def exchange_due(self, after: float) -> bool:
-        """Is the clock about to pass a power of four? An exchange takes as long as chunks of thousands of samples."""
+        """Return whether the clock is about to pass a power of four: an exchange costs as much as large chunks do."""
         if np.isfinite(self.method.horizon):
             return super().exchange_due(after)
         fourths = (int(np.log2(max(each, 1.0))) // 2 for each in (self.clock, after))
@@ -277,11 +279,12 @@ class SurrogateEngine(DeviceEngine):
     def solve(self, problem: tuple[ChunkOnDevice, Any, Any], found: None) -> tuple[Any, Any]:
         """Return coefficients and the sum of their losses; the state has made its step, as both are one recording."""
         chunk, X, present = problem
-        n, weights, usual = chunk.weight, chunk.counts, len(X) & (len(X) - 1) == 0
+        n, usual = chunk.weight, len(X) & (len(X) - 1) == 0
         rho = self.weight(self.clock + n, n)
         old, new = 1 - rho, rho / n
-        if not (usual and self.records and present is None and weights is None):
-            H, loss, self.device_state = self._step(self.divergence, self.device_state, X, old, new, present, weights)
+        if not (usual and self.records and present is None and chunk.counts is None):
+            given = X, old, new, present, chunk.counts
+            H, loss, self.device_state = self._step(self.divergence, self.device_state, *given)
             return H, loss
         recording = recorded(self._key(X), lambda: self._record(X))
         if recording is not self._recorded:
@@ -310,9 +313,8 @@ class SurrogateEngine(DeviceEngine):
         """
         problem = DeviceProblem(divergence, X, state.W, self.box, self.penalty, present)
         H, Y, losses = hurried(problem)
-        losses = losses if weights is None else losses * weights[:, 0]
         after = state.after(divergence, problem, H, Y, old=old, new=new, weights=weights)
-        return H, losses.sum(dtype=torch.float64), after
+        return H, times(losses[:, None], weights).sum(dtype=torch.float64), after
 
     def _key(self, X: Any) -> Hashable:
         divergence, state = self.divergence, self._state
@@ -329,7 +331,9 @@ class SurrogateEngine(DeviceEngine):
 
         def function(X: Any, factors: Any, *rest: Any) -> list[Any]:
             values, (W, *memory) = rest[: len(names)], rest[len(names) :]
-            divergence = with_tensors(self.divergence, dict(zip(names, values, strict=True)))
+            divergence = copy.copy(self.divergence)
+            for name, value in zip(names, values, strict=True):  # formulas do not tell tensors from numbers
+                object.__setattr__(divergence, name, value)
             before = replace(state, W=W, memory=dict(zip(places, memory, strict=True)))
             H, loss, after = self._step(divergence, before, X, factors[0], factors[1], None, None)
             return [H, loss, after.W, *(after.memory[name] for name in places)]
@@ -338,19 +342,3 @@ class SurrogateEngine(DeviceEngine):
         factors = torch.full((2,), 0.5, dtype=X.dtype, device=X.device)
         inputs = [X, factors, *numbers, state.W, *state.memory.values()]
         return Recorded(function, inputs, fed_back=1 + len(places))
-
-
-def with_tensors(divergence: Divergence, values: dict[str, Any]) -> Divergence:
-    """Return the divergence with tensors for numbers, which its formulas do not tell apart."""
-    if not values:
-        return divergence
-    mine = copy.copy(divergence)
-    for name, value in values.items():
-        object.__setattr__(mine, name, value)
-    return mine
-
-
-def _is_recordable(divergence: Divergence) -> bool:
-    """Do its formulas run without looking at numbers? One without a curvature of its own looks for chords' lengths."""
-    own = isinstance(divergence, Separable) and type(divergence).curvature is not Separable.curvature
-    return own or divergence.absolute_deviations

@@ -1,19 +1,12 @@
-"""Tensors as users pass them: told from arrays without importing PyTorch, checked as scikit-learn checks arrays."""
+"""Tensors as users pass them, checked as scikit-learn checks arrays."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from onmf._support.wording import counted
-
-
-def is_tensor(X: Any) -> bool:
-    """Is X a tensor of PyTorch's? Whoever has one has imported it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(X, torch.Tensor)
 
 
 def as_array(X: Any) -> Any:

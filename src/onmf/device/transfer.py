@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 
 from onmf import data
+from onmf._support.arrays import is_tensor
 from onmf._support.device_rows import Resident
 from onmf.device.samples import Chunks, DeviceRows
 from onmf.divergences import Divergence
 from onmf.model.units import Units
 from onmf.model.validation import require_sound_structure
-from onmf.samples import Samples
+from onmf.samples import Samples, canonical
 
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
 ROOM = 0.5  # of a GPU's free memory that data may take to stay there
@@ -28,26 +28,20 @@ Cut = tuple[Any, Any, int | None]
 
 def moved(batch: Any, device: Any, dtype: Any = None) -> DeviceRows:
     """Send samples, an array, a sparse matrix or a tensor to a device."""
-    if isinstance(batch, torch.Tensor):
+    if is_tensor(batch):
         values = batch.detach().to(device, dtype or (batch.dtype if batch.dtype == torch.float64 else torch.float32))
-        return DeviceRows(values, (values.shape[0], values.shape[1]))
-    if isinstance(batch, Samples) and batch.masked:
-        whole = batch.densified()
-        values, present = (to_device(part, device, dtype) for part in (whole.matrix, whole.entry_weights))
-        return DeviceRows(values, whole.shape, present)
-    batch = batch.matrix if isinstance(batch, Samples) else batch
-    if scipy.sparse.issparse(batch):
-        require_sound_structure(batch)  # a GPU would follow wrong indices into foreign memory, or stop for good
-        X = batch.tocsr()
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        return DeviceRows(values, tuple(values.shape))
+    batch = batch if isinstance(batch, Samples) else Samples(batch)
+    if batch.sparse and not batch.masked:
+        require_sound_structure(batch.matrix)  # a GPU would follow wrong indices into foreign memory, or stop for good
+        X = canonical(batch.matrix)
         values, starts, columns = (to_device(part, device) for part in (X.data, X.indptr, X.indices))
         values = values if dtype is None else values.to(dtype)
         longest = int(np.diff(X.indptr).max(initial=0))
         return DeviceRows(values, X.shape, starts=starts.long(), columns=columns, longest=longest)
-    values = to_device(batch, device, dtype)
-    return DeviceRows(values, (values.shape[0], values.shape[1]))
+    whole = batch.densified()
+    present = to_device(whole.entry_weights, device, dtype) if whole.masked else None
+    return DeviceRows(to_device(whole.matrix, device, dtype), whole.shape, present)
 
 
 def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
@@ -72,10 +66,10 @@ def to_device(X: Any, device: Any, dtype: Any = None) -> Any:
 
 
 def fits(X: Any, device: str) -> bool:
-    """Can an array or sparse matrix stay on the device while it is learnt from?"""
+    """Return whether an array or sparse matrix can stay on the device while it is learnt from."""
     if torch.device(device).type != "cuda":
         return True
-    size = X.data.nbytes * 6 if scipy.sparse.issparse(X) else X.nbytes
+    size = X.data.nbytes * (6 if Samples(X).sparse else 1)
     return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
 
 

@@ -19,7 +19,7 @@ from onmf._support.version import __version__
 
 log = logging.getLogger("onmf")
 
-PATIENCE = 30.0  # seconds without a worker, after which that is said
+PATIENCE = 30.0  # seconds without a worker, after which a warning is logged
 LOST = ("error", "cancelled", "lost")
 
 
@@ -30,8 +30,8 @@ class ClusterError(OSError):
 class Sealed:
     """A value that is passed on as it is, and opened where it is needed.
 
-    Dask does not look for tasks in it. Classes of the user's own, from a notebook or a file of --module, travel with
-    it; a worker that lacks what it needs fails at the task, and not while it listens to the scheduler.
+    Dask does not look for tasks in it. The user's own classes, from a notebook or a file of --module, travel with
+    it; a worker that lacks a package fails at the task, and not while it listens to the scheduler.
     """
 
     def __init__(self, content: Any, packed: tuple[bytes, list[Any]] | None = None) -> None:
@@ -63,7 +63,7 @@ class Sealed:
 
 
 def size_in_bytes(content: Any) -> int:
-    """Return the bytes of the arrays in a value, by which Dask decides what to move."""
+    """Return the bytes of the arrays in a value, by which Dask decides which values to move."""
     if isinstance(content, np.ndarray):
         return content.nbytes
     if isinstance(content, dict):
@@ -75,10 +75,10 @@ def size_in_bytes(content: Any) -> int:
 
 
 class Cluster:
-    """All that the driver asks of Dask.
+    """All that the driver needs of Dask.
 
-    Tasks have names that the dashboard shows, and the scheduler tries them again when a worker dies; what it has given
-    up raises a ``ClusterError``.
+    Tasks have names that the dashboard shows, and the scheduler tries them again when a worker dies; one that it has
+    given up raises a ``ClusterError``.
     """
 
     def __init__(self) -> None:
@@ -91,11 +91,11 @@ class Cluster:
 
     @property
     def reads_ahead(self) -> bool:
-        """Tell whether something can be computed while the driver does something else."""
+        """Tell whether tasks can be computed while the driver does something else."""
         return self.client is not None
 
     def task(self, function: Callable[..., Any], *inputs: Any) -> Delayed:
-        """Return a call to be made somewhere; arguments of our own are ``Sealed``, others are tasks."""
+        """Return a call to be made on a worker; its arguments are ``Sealed`` values and tasks."""
         self._tasks += 1
         key = f"onmf-{function.__name__}-{self.token}-{self._tasks}"
         return dask.delayed(function, pure=False, traverse=False)(*inputs, dask_key_name=key)
@@ -104,7 +104,7 @@ class Cluster:
         """Begin tasks, and keep their values where they are computed; without a client, compute them."""
         if self.client is None:
             return list(dask.persist(*tasks))
-        held: list[Delayed] = self.client.persist(tasks, priority=-1)  # what rounds wait for comes first
+        held: list[Delayed] = self.client.persist(tasks, priority=-1)  # tasks that rounds wait for come first
         return held
 
     def value(self, task: Delayed, held: bool = False) -> Any:
@@ -113,7 +113,7 @@ class Cluster:
             return dask.compute(task)[0]
         from distributed import wait
 
-        # A state may be large, and is sent as an argument: what is scattered is lost with the worker that has it.
+        # A state may be large, and is sent as an argument: a scattered value is lost with the worker that holds it.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             future = self._futures(task)[0] if held else self.client.compute(task, priority=1)
         try:
@@ -130,13 +130,13 @@ class Cluster:
                 future.release()
 
     def is_lost(self, held: Delayed) -> bool:
-        """Tell whether the scheduler has given up what was held."""
+        """Tell whether the scheduler has given up a value that was held."""
         return any(future.status in LOST for future in self._futures(held))
 
     def forget(self, *held: Delayed) -> None:
-        """Release what is held, so that it can be tried anew: while somebody wants it, it stays given up.
+        """Release values that are held, so that they can be computed anew: a value that is wanted stays given up.
 
-        It is not cancelled: that breaks the connection to the scheduler where something stands on it in turn.
+        They are not cancelled: that breaks the connection to the scheduler where other tasks depend on them.
         """
         for future in self._futures(*held):
             future.release()
@@ -151,7 +151,7 @@ class Cluster:
 
 @contextmanager
 def failing_machines(client: Any) -> Iterator[None]:
-    """Turn what workers and the scheduler do to a result into errors of one sentence."""
+    """Turn the failures of workers and of the scheduler into errors of one sentence."""
     from distributed import KilledWorker
 
     try:
@@ -170,7 +170,7 @@ def failing_machines(client: Any) -> Iterator[None]:
 
 
 def _require_same_version(client: Any) -> None:
-    """Raise an error for workers that would compute something else, or nothing; those that come later are trusted."""
+    """Raise an error for workers with another version; workers that join later are not checked."""
     found = client.get_versions(packages=["onmf"])["workers"]
     for worker, versions in sorted(found.items()):
         version = versions["packages"].get("onmf")

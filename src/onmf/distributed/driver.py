@@ -1,4 +1,4 @@
-"""The driver of a fit in rounds: it hands out rows and states, and keeps the books."""
+"""The driver of a fit in rounds: it hands out rows and states, and records the progress."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.window import Window, cuts_of_round, cuts_of_start, warn_of_retry
 from onmf.distributed.worker import Cut
-from onmf.learner import Learned, Progress, Reading, Recipe, Skipped, Standing, taught, told
+from onmf.learner import BatchUpdate, Learned, Progress, Reading, Recipe, RoundPosition, Skipped, updated
 from onmf.learner.rounds import RoundResult, RoundStart, adapted, exchange_due, size_of_round
 from onmf.methods import Method
 from onmf.model.validation import DataError
 
 START = 3000  # samples that are learnt in sequence first
-MOST_SHARDS = 64  # if nobody says how many
-ARITY = 4  # of the tree by which what shards have found is summed
+MOST_SHARDS = 64  # by default
+ARITY = 4  # of the tree by which the results of shards are summed
 
-Course = Iterator[tuple[Learned, Progress | None]]
+Steps = Iterator[tuple[Learned, Progress | None]]
 
 
 class Driver:
     """Learns from all partitions in rounds of up to ``shards`` shards.
 
-    As ``learner.run``: given a ``learned`` that stands somewhere in these partitions, it resumes there, bit for bit.
+    Given a ``learned`` with a position in these partitions, it resumes there, bit for bit, as ``learner.run`` does.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Driver:
     ) -> None:
         self.recipe, self.reading, self.learned, self.cluster = recipe, reading, learned, Cluster()
         self.drawing, shuffling = generators
-        self.done = learned.position if learned and isinstance(learned.position, Standing) else None
+        self.done = learned.position if learned and isinstance(learned.position, RoundPosition) else None
         seed = self.done.seed if self.done else int(shuffling.integers(2**32))
         most = shards or min(max(len(partitions), 1), MOST_SHARDS)
         self.window = Window(self.cluster, partitions, reading, features, seed, most)
         self.skipped, self.tell = learned.skipped if learned else Skipped(), SkippedLog()
         self.phases = {"read": 0.0, "learn": 0.0, "merge": 0.0}
-        self.met = self.done is not None  # any samples, now or in an earlier run?
-        self.news = False  # anything skipped since the last time that something was handed out?
+        self.met = self.done is not None  # have there been any samples, now or in an earlier run?
+        self.news = False  # has anything been skipped since the last progress?
         self.total: int | None = None
 
-    def run(self) -> Course:
-        """Learn pass after pass; yield what was learnt after each round, and what to tell of it."""
+    def run(self) -> Steps:
+        """Learn pass after pass, and yield the model and the progress after each round."""
         done, last, n = self.done, self.reading.max_passes, self.window.partitions.n_samples
         first = done.passes if done else 1
         if n is not None:
@@ -76,12 +76,17 @@ class Driver:
         if self.news:
             yield replace(self.learned, skipped=self.skipped), None
 
-    def _pass(self) -> Course:
+    def _pass(self) -> Steps:
         while True:
             shards, rows = 1, START
             if self.learned is not None:
                 shards, rows = size_of_round(self.learned.method, self.learned.state.clock, self.window.shards)
-            self._fill(shards * rows)
+            started = time.perf_counter()
+            for facts in self.window.fill(shards * rows):
+                if facts.fault is not None:
+                    self._leave_out(facts.fault)
+                self._skip(facts.skipped)
+            self.phases["read"] += time.perf_counter() - started
             if not self.window.open:
                 return
             self.met = True
@@ -90,14 +95,6 @@ class Driver:
                 self.learned, self.news = replace(self.learned, skipped=self.skipped), False
                 skipped, phases = self.skipped.count, dict(self.phases)
                 yield self.learned, replace(progress, skipped=skipped, total=self.total, phases=phases)
-
-    def _fill(self, rows: int) -> None:
-        started = time.perf_counter()
-        for facts in self.window.fill(rows):
-            if facts.fault is not None:
-                self._leave_out(facts.fault)
-            self._skip(facts.skipped)
-        self.phases["read"] += time.perf_counter() - started
 
     def _start(self) -> Progress | None:
         """Learn the first samples in sequence: shards that begin from a poor dictionary go separate ways."""
@@ -112,7 +109,7 @@ class Driver:
         found: Learned = begun[0]
         if found.method.not_additive:
             raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.not_additive}.")
-        # Classes of the user's own come back as copies of what was sent: the model keeps the user's.
+        # The user's own classes come back as copies: the model keeps the originals.
         divergence, method = self.recipe.divergence.for_data(found.units.mean, found.features.number), found.method
         if found.adaptive:
             divergence = replace(divergence, **found.divergence.parameters())  # type: ignore[type-var] # a dataclass
@@ -124,7 +121,7 @@ class Driver:
             divergence=divergence,
             method=method,
             source=window.partitions.spec,
-            position=window.standing(),
+            position=window.position(),
         )
         self.skipped = self.skipped + found.skipped
         return replace(begun[1], H=None, W=self.learned.W, new=found.history.samples)
@@ -150,16 +147,16 @@ class Driver:
 
         result: RoundResult = self._tried(graph, cuts)
         seconds = time.perf_counter() - started
-        learning = min(max(result.ended - began, result.seconds), seconds)  # whatever the clocks of machines say
+        learning = min(max(result.ended - began, result.seconds), seconds)  # the clocks of machines may differ
         self.phases["learn"] += learning
         self.phases["merge"] += seconds - learning
         for fault in result.faults:
             self._leave_out(fault)
-        if result.news is None or result.state is None:
+        if result.facts is None or result.state is None:
             return None
-        divergence = adapted(learned, result.parameters)
-        self.learned = taught(learned, result.state.copy(), divergence, result.news, seconds, window.standing())
-        return told(learned, self.learned, result.news, self.total)
+        update = BatchUpdate(result.state.copy(), adapted(learned, result.parameters), result.facts)
+        self.learned, progress = updated(learned, update, seconds, window.position(), self.total)
+        return progress
 
     def _tried(self, graph: Callable[[], Any], cuts: Sequence[Cut]) -> Any:
         """Compute a round; one whose machines fail is begun again, from the same state and the same rows."""
@@ -173,7 +170,7 @@ class Driver:
                 self.window.reopen(cuts)
 
     def _leave_out(self, error: Exception) -> None:
-        """Raise an error, or count what cannot be learnt from."""
+        """Raise an error, or count the rows that it is about as skipped."""
         if not self.reading.skip_bad:
             raise error
         self._skip(Skipped(1, (str(error),)))

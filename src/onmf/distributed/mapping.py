@@ -21,7 +21,7 @@ from onmf.model.validation import DataError
 
 log = logging.getLogger("onmf")
 
-# Applied to the rows of a partition on a worker; applied to the result there, told the partition's number.
+# Applied to the rows of a partition on a worker; applied to its number, its rows and the result there.
 Function = Callable[[Raw], Any]
 Then = Callable[[int, Raw, Array], Any]
 
@@ -74,19 +74,19 @@ def _applied(job: Sealed, part: Sealed, *inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Job:
-    """What is done to every partition."""
+    """The work on every partition."""
 
     function: Function
     then: Then | None
     n_features: int
     skip: bool
     dtype: Any
-    width: int | None  # of a row of what is made of it, if it is one
+    width: int | None  # of a row of the result, if it is an array
 
     def __call__(
         self, number: int, label: str, reader: Reader, begins: int, length: int | None, inputs: tuple[Any, ...]
     ) -> Any:
-        """Do it to one, whose first row has the number ``begins``, where that is known."""
+        """Work on one partition, whose first row has the number ``begins`` if the lengths of all are known."""
         try:
             raw = reader(*inputs, skip=self.skip)
             if raw.batch.shape[1] != self.n_features:

@@ -1,4 +1,4 @@
-"""Data in partitions, each of which is read where it is learnt from: those of Dask, and files."""
+"""Data in partitions of Dask or of files, each of which is read where it is learnt from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from onmf._support.checks import require_whole
 from onmf.data import Source, SourceError, Spec, open_source
 from onmf.data.base import read_from, stacked
 from onmf.data.inputs import is_dask
-from onmf.data.opening import each_file
+from onmf.data.registry import each_file
 from onmf.samples import weighted
 
-BYTES = 2**25  # of a partition of a file at most, if nobody says how many rows it shall have
-SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards need some to share the work
+BYTES = 2**25  # of a partition of a file at most, by default
+SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards share them
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Raw:
     faults: list[ValueError] = field(default_factory=list)  # rows that could not be read
 
 
-# Reads a partition on a worker: given the values of the tasks it needs, and whether to leave out rows that cannot be
-# read.
+# Reads a partition on a worker, from the values of the tasks that it needs; ``skip`` leaves out unreadable rows.
 Reader = Callable[..., Raw]
 
 
@@ -47,10 +46,10 @@ class Partitions(ABC):
     n_features: int
     feature_names: list[str] | None = None
     lengths: Sequence[int | None]  # the rows of each partition, where they are known
-    dtype: np.dtype[Any] | None = None  # of the coefficients of its samples; None: as the dictionary's
+    dtype: np.dtype[Any] | None = None  # of the coefficients; None: that of the dictionary
     rewinds = True  # can they be read again?
-    spec: Spec | None = None  # how the features are made, of data that were opened by their name
-    index_name: str | None = None  # of the names of rows, where they have some
+    spec: Spec | None = None  # how the features are made, if the data were opened by their name
+    index_name: str | None = None  # the heading of the names of rows, where they have some
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -66,7 +65,7 @@ class Partitions(ABC):
 
     @abstractmethod
     def read(self, number: int) -> tuple[Reader, tuple[Any, ...]]:
-        """Return what a worker calls to read a partition, and the tasks whose values that is given."""
+        """Return a function that reads a partition on a worker, and the tasks whose values are its arguments."""
 
 
 class DaskData(Partitions):
@@ -173,7 +172,8 @@ class Files(Partitions):
 
     def __init__(self, parts: Sequence[Range], like: Source) -> None:
         self._parts = list(parts)
-        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1  # are files several?
+        # Are there several files?
+        self._named = len({part.source for part in parts if isinstance(part.source, str)}) > 1
         self.lengths = tuple(part.count for part in parts)
         self.n_features, self.feature_names = like.n_features, like.feature_names
         self.spec, self.index_name = like.spec, like.index_name
@@ -192,10 +192,10 @@ class Files(Partitions):
 def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec | None = None) -> Partitions:
     """Return data in files as partitions that Dask's workers read themselves, for ``OnlineNMF.fit`` and ``transform``.
 
-    ``data`` is what ``onmf.data.open_source`` opens, or such a source, or a folder or pattern of such files. Where a
-    source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range of
-    about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` is that of
-    ``open_source``. All workers must see the files under the same names.
+    ``data`` is a text or path for ``onmf.data.open_source``, such a source, or a folder or pattern of such files. Where
+    a source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range
+    of about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` has the
+    meaning that it has in ``open_source``. All workers must see the files under the same names.
     """
     if rows is not None:
         require_whole(1, rows=rows)
@@ -225,7 +225,7 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     if not source.seeks or source.n_samples is None:
         return Files([Range(text) for text in texts], source)
     parts, begins = list[Range](), 0
-    for text in texts:  # their headers alone are read
+    for text in texts:  # only their headers are read
         found = source if text is texts[0] else open_source(text, source.spec)
         parts += [replace(part, begins=begins + part.first) for part in _ranges(found, text, rows)]
         begins += found.n_samples or 0

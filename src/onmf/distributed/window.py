@@ -16,11 +16,11 @@ from onmf.distributed import worker
 from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.worker import Cut, Facts
-from onmf.learner import Opened, Reading, Standing
+from onmf.learner import OpenPartition, Reading, RoundPosition
 
 log = logging.getLogger("onmf")
 
-ATTEMPTS = 5  # at a round or at reading a partition; the scheduler itself survives the deaths of some workers in each
+ATTEMPTS = 5  # at a round or at reading a partition; in each, the scheduler itself survives the deaths of some workers
 
 
 @dataclass
@@ -51,14 +51,14 @@ class Window:
     ) -> None:
         self.cluster, self.partitions, self.reading, self.features = cluster, partitions, reading, features
         self.seed, self.shards = seed, shards
-        self.open: list[Open] = []  # those that have rows left
-        self.ahead: dict[int, tuple[Any, Any]] = {}  # those that are being read: the tasks of block and facts
+        self.open: list[Open] = []  # partitions that have rows left
+        self.ahead: dict[int, tuple[Any, Any]] = {}  # partitions that are being read: the tasks of block and facts
 
-    def begin(self, passes: int, done: Standing | None = None) -> None:
-        """Begin a pass or, after a run that has stopped in it, open what was open then."""
+    def begin(self, passes: int, done: RoundPosition | None = None) -> None:
+        """Begin a pass or, in the pass where a run has stopped, open the partitions that were open then."""
         self.close()
         self.passes, self.begun, self.mark = passes, 0, ""
-        self.last: Open | None = None  # that was opened
+        self.last: Open | None = None  # the partition that was opened last
         self.order = list(range(len(self.partitions)))
         if self.reading.shuffle:
             self.order = np.random.default_rng([self.seed, passes]).permutation(len(self.partitions)).tolist()
@@ -70,7 +70,7 @@ class Window:
         return (self.seed, self.passes, number) if self.reading.shuffle else None
 
     def fill(self, rows: int) -> list[Facts]:
-        """Open partitions until there are enough for a round of these rows; return what is new about each of them."""
+        """Open partitions until there are enough for a round of these rows; return the facts of each of them."""
         self.open, news = [each for each in self.open if each.left], list[Facts]()
         while self.begun < len(self.order) and (
             len(self.open) < self.shards or sum(each.left for each in self.open) < rows
@@ -86,19 +86,19 @@ class Window:
         return news
 
     def read_ahead(self, rows: int) -> None:
-        """Begin to read what a round of these rows will need when this one is over."""
+        """Begin to read the partitions that the next round of these rows will need."""
         usual = max(1, sum(each.facts.rows for each in self.open) // max(len(self.open), 1))
         left = [each.left for each in self.open if each.left]
         number = max(self.shards - len(left), -(-(rows - sum(left)) // usual))
         self._read_ahead(self.order[self.begun : self.begun + number])
 
     def blocks(self, cuts: Sequence[Cut]) -> tuple[Any, ...]:
-        """Return what a task is told of its rows, and the blocks that have them."""
+        """Return the cuts of a task, sealed, and the blocks that they cut."""
         held = {each.number: each.block for each in self.open}
         return Sealed(cuts), *(held[cut.number] for cut in cuts)
 
     def reopen(self, cuts: Iterable[Cut]) -> None:
-        """Read partitions once more that the cluster has lost; whoever learns from them finds out if they changed."""
+        """Read partitions once more that the cluster has lost; the shards check that they have not changed."""
         wanted = {cut.number for cut in cuts}
         for each in self.open:
             if each.number in wanted and self.cluster.is_lost(each.block):
@@ -109,13 +109,13 @@ class Window:
                 each.block = again.block
 
     def close(self) -> None:
-        """Release all that is held: what the cluster has given up stays given up while somebody wants it."""
+        """Release all partitions: a task that the cluster has given up stays given up while it is held."""
         ahead = [task for pair in self.ahead.values() for task in pair]
         self.cluster.forget(*ahead, *(each.block for each in self.open))
         self.ahead, self.open = {}, []
 
     def _read_ahead(self, numbers: Iterable[int]) -> None:
-        if self.cluster.reads_ahead:  # else one after the other, when it is needed
+        if self.cluster.reads_ahead:  # otherwise one after the other, when they are needed
             self._read([number for number in numbers if number not in self.ahead])
 
     def _read(self, numbers: list[int]) -> None:
@@ -126,11 +126,11 @@ class Window:
             block = self.cluster.task(worker.read, Sealed((label, reader, self.reading, self.features, seed)), *inputs)
             tasks += [block, self.cluster.task(worker.facts, block)]
         if tasks:
-            held = self.cluster.hold(tasks)  # at once: each message takes its time
+            held = self.cluster.hold(tasks)  # all at once: every message to the scheduler takes time
             self.ahead.update(zip(numbers, zip(held[::2], held[1::2], strict=True), strict=True))
 
     def _opened(self, number: int) -> Open:
-        """Return a partition with what is known of it, once it has been read."""
+        """Return a partition with its facts, once it has been read."""
         attempt = 0
         while True:
             held: tuple[Any, ...] = ()
@@ -145,20 +145,20 @@ class Window:
                 warn_of_retry(error, attempt, f"reading partition {number}")
             except (ConnectionError, ImportError, MemoryError):
                 raise
-            except Exception as error:  # of the user's own tasks, whatever they do
+            except Exception as error:  # the user's own tasks may raise anything
                 cause = " ".join(str(error).split()) or type(error).__name__
                 return Open(number, None, Facts(fault=SourceError(f"Partition {number} cannot be computed: {cause}")))
 
-    # Where a run stands
+    # The position of a run
 
-    def standing(self) -> Standing:
-        """Return where the run stands after a round."""
+    def position(self) -> RoundPosition:
+        """Return the position of the run after a round."""
         left = [each for each in self.open if each.left] or [each for each in (self.last,) if each]
-        opened = tuple(Opened(each.number, each.done, each.facts.digest) for each in left)
-        return Standing(self.passes, self.seed, len(self.partitions), self.begun, opened, self.mark)
+        opened = tuple(OpenPartition(each.number, each.done, each.facts.digest) for each in left)
+        return RoundPosition(self.passes, self.seed, len(self.partitions), self.begun, opened, self.mark)
 
-    def _resume(self, done: Standing) -> None:
-        """Open what was open when a run stopped; data that are not the same raise an error."""
+    def _resume(self, done: RoundPosition) -> None:
+        """Open the partitions that were open when a run stopped; other data raise an error."""
         cure = "it has learnt from; give the same data, or begin a new run."
         self.begun, self.mark = done.begun, done.mark
         if self.reading.verify:
@@ -182,10 +182,10 @@ class Window:
 
 
 def cuts_of_round(window: Sequence[Open], shards: int, rows: int) -> list[list[Cut]]:
-    """Return what each shard learns from: about ``rows`` rows, and no shard without any.
+    """Return the rows that each shard learns from: about ``rows`` each, and no shard without any.
 
     A shard begins with a partition of its own, the one that was opened first, as long as there are enough of them; it
-    continues with the next ones if that has too few rows left, so that what is begun is finished soon.
+    continues with the next ones if that has too few rows left, so that a partition is soon finished.
     """
     found: list[list[Cut]] = []
     waiting = [each for each in window if each.left]
@@ -193,11 +193,11 @@ def cuts_of_round(window: Sequence[Open], shards: int, rows: int) -> list[list[C
         wanted, taken = rows, list[Cut]()
         while wanted > rows / 2 and waiting:
             each = waiting.pop(0)
-            number = each.left if each.left < wanted + rows / 2 else wanted  # no scraps
+            number = each.left if each.left < wanted + rows / 2 else wanted  # leave no small rest
             taken.append(each.take(number))
             wanted -= number
             if each.left:
-                waiting.append(each)  # for a shard that comes round again
+                waiting.append(each)  # for a later shard
         if taken:
             found.append(taken)
     return found
@@ -210,7 +210,7 @@ def cuts_of_start(window: Sequence[Open], rows: int) -> list[Cut]:
 
 
 def warn_of_retry(error: ClusterError, attempt: int, what: str) -> None:
-    """Log that machines failed, so that something is begun again, or give up."""
+    """Log that machines failed and that the work begins again, or give up."""
     if attempt == ATTEMPTS:
         raise ClusterError(
             f"workers died again and again during {what} ({error}); perhaps they have too little memory: give them "

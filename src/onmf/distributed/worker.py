@@ -1,4 +1,4 @@
-"""What Dask calls on workers: functions that are given what other tasks have made.
+"""The functions that Dask calls on workers; their arguments are the results of other tasks.
 
 They are named as their tasks are in Dask's dashboard.
 """
@@ -20,24 +20,24 @@ from onmf.data.columns import Features
 from onmf.distributed.cluster import Sealed, size_in_bytes
 from onmf.distributed.partitions import Raw
 from onmf.learner import Learned, Progress, Reading, Skipped, run
-from onmf.learner.position import digest
+from onmf.learner.resume import digest
 from onmf.learner.rounds import RoundResult, exchanged, finish_round, learn_shard
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, good_rows, require_valid_entries
 from onmf.samples import Samples, as_samples
 
 MMAP_THRESHOLD = -3  # glibc's number of the setting
-USUAL = 2**25  # the most that glibc comes to by itself
+USUAL = 2**25  # the largest threshold that glibc adapts to
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the driver is told of a partition."""
+    """The facts that the driver needs about a partition."""
 
-    rows: int = 0  # that can be learnt from
-    digest: str = ""  # of all that it holds
-    skipped: Skipped = field(default_factory=Skipped)  # rows that cannot
-    fault: ValueError | None = None  # why none can
+    rows: int = 0  # how many can be learnt from
+    digest: str = ""  # of its contents
+    skipped: Skipped = field(default_factory=Skipped)  # rows that cannot be learnt from
+    fault: ValueError | None = None  # why no row can be learnt from
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Cut:
-    """Rows of a partition in their order, and by what the partition is recognised."""
+    """Rows of a partition in their order, and the digest by which the partition is recognised."""
 
     number: int
     digest: str
@@ -81,7 +81,7 @@ def read(sealed: Sealed, *inputs: Any) -> Block:
 
 
 def _checked(raw: Raw, reading: Reading, features: Features) -> tuple[Samples, npt.NDArray[np.int64], list[DataError]]:
-    """Return samples as the settings mean them, the places of those that can be learnt from, and why others cannot."""
+    """Return samples as the settings mean them, the places of usable ones, and why others cannot be used."""
     batch = raw.batch if isinstance(raw.batch, Samples) else Samples(native(raw.batch))
     require_matrix("it", batch.matrix, empty=True)
     if batch.shape[1] != features.number:
@@ -95,13 +95,13 @@ def _checked(raw: Raw, reading: Reading, features: Features) -> tuple[Samples, n
         kept = np.asarray(good, dtype=np.int64)
     else:
         require_valid_entries(batch, raw.rows, features.names)
-    if batch.sample_weight is not None:  # samples without a weight are not there
+    if batch.sample_weight is not None:  # samples without a weight do not count
         kept = kept[batch.sample_weight[kept] > 0]
     return batch, kept, faults
 
 
 def facts(block: Block) -> Facts:
-    """Return what the driver is told of a partition."""
+    """Return the facts that the driver needs about a partition."""
     return block.facts
 
 
@@ -112,11 +112,11 @@ def start(sealed: Sealed, cuts: Sealed, *blocks: Block) -> tuple[Learned, Progre
     if seed is not None:
         batch = batch[np.random.default_rng(list(seed)).permutation(len(rows))]
     reading = replace(reading, max_passes=1, shuffle=False, marked=False, verify=False)
-    generators = rng, np.random.default_rng(0)  # of which the second would shuffle
+    generators = rng, np.random.default_rng(0)  # the second would shuffle
     last: Any = None
     try:
         for learned, progress in run(recipe, Rows(batch), reading, features, generators):
-            last = learned, progress or last[1]  # nothing is told of samples that were skipped after the last batch
+            last = learned, progress or last[1]  # samples skipped after the last batch make no progress
     except DataError as error:
         return error
     return last
@@ -138,18 +138,18 @@ def learn(sealed: Sealed, cuts: Sealed, *blocks: Block) -> Sealed:
 
 
 def merge(*found: Sealed) -> Sealed:
-    """Add up what several shards have found, in their order."""
+    """Add up the results of several shards, in their order."""
     first, *others = (each.content.aligned() for each in found)
     return Sealed(sum(others, first))
 
 
 def finish(sealed: Sealed, found: Sealed) -> RoundResult:
-    """Make the next state of what all shards have found."""
+    """Make the next state from the results of all shards."""
     return finish_round(sealed.content, found.content.aligned())
 
 
 def _samples(cuts: Sealed, blocks: tuple[Block, ...]) -> tuple[Any, npt.NDArray[Any]]:
-    """Return copies of the rows of all cuts, with their numbers; a block that was read again must be what it was."""
+    """Return copies of the rows of all cuts, with their numbers; a block that was read again must not have changed."""
     reuse_pages()
     batches, rows = [], []
     for cut, block in zip(cuts.content, blocks, strict=True):
@@ -177,5 +177,5 @@ def reuse_pages() -> None:
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # there are systems with other libraries
+    if mallopt is not None:  # other C libraries have no such function
         mallopt(MMAP_THRESHOLD, USUAL)

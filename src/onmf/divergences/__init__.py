@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf.divergences.base import Divergence, Domain, Interval
+from onmf.divergences.base import Divergence, Domain, Interval, Separable
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -17,7 +17,6 @@ from onmf.divergences.alpha import Alpha, Hellinger, KullbackLeibler  # noqa: E4
 from onmf.divergences.beta import Beta, ItakuraSaito, SquaredL2  # noqa: E402
 from onmf.divergences.mahalanobis import Mahalanobis  # noqa: E402
 from onmf.divergences.robust import L1, L2, Huber  # noqa: E402
-from onmf.divergences.separable import Separable  # noqa: E402
 
 __all__ = [
     "L1",
@@ -45,7 +44,7 @@ find, names = Divergence.find, Divergence.names
 
 
 def get(divergence: Divergence | str) -> Divergence:
-    """The divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``).
+    """Return the divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``).
 
     A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes the divergence of that name, which has a fast path.
     """
@@ -53,12 +52,12 @@ def get(divergence: Divergence | str) -> Divergence:
 
 
 def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:
-    """The divergence that ``name`` and ``parameters()`` came from, as ``get`` gives it."""
+    """Return the divergence that ``name`` and ``parameters()`` came from, as ``get`` gives it."""
     return find(name)(**parameters).special_case()
 
 
 def same(one: Divergence, other: Divergence) -> bool:
-    """Are both of one class and equal in their parameters, matrices included?"""
+    """Return whether both are of one class and equal in their parameters, matrices included."""
     mine, theirs = one.parameters(), other.parameters()
     alike = type(one) is type(other) and mine.keys() == theirs.keys()
     return alike and all(np.array_equal(mine[name], theirs[name]) for name in mine)

@@ -1,4 +1,15 @@
-"""The alpha family (Csiszar divergences, Table 1): sum_f y phi_alpha(x / y), convex in y for every alpha."""
+"""The alpha family (Csiszar divergences, Table 1): sum_f y phi_alpha(x / y), convex in y for every alpha.
+
+It has phi_p(u) = (u^p - 1 - p (u - 1)) / (p (p - 1)) in common with the beta family, sum_f y^beta phi_beta(x / y).
+Written as printed, phi loses all digits for p near 0 and 1. With the deformed logarithm
+
+    ln_a(u) = (u^a - 1) / a = expm1(a log u) / a,    ln_0(u) = log u
+
+there are two exact forms, each without cancellation at the limit it contains:
+
+    phi_p(u) = (u ln_{p-1}(u) - u + 1) / p     for p >= 1/2 (p = 1: u log u - u + 1)
+    phi_p(u) = (u - 1 - ln_p(u)) / (1 - p)     for p <  1/2 (p = 0: u - 1 - log u)
+"""
 
 from __future__ import annotations
 
@@ -9,13 +20,29 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
-from onmf.divergences.power import deformed_log, phi
-from onmf.divergences.separable import Separable
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
 SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do
 NEAR = 0.05  # to alpha = 0 or 1: summing the terms one by one would lose digits
 NEARLY_ZERO = 0.01  # below it, 1 / alpha as an exponent would lose digits
+
+
+def deformed_log(xp: Any, a: float, u: Any) -> Any:
+    """Return ln_a(u), continuous in a through 0; u > 0, or u >= 0 when a > 0."""
+    log_u = xp.log(xp.where(u > 0, u, 1.0))
+    inside = log_u if a == 0 else xp.expm1(a * log_u) / a
+    return inside if a <= 0 else xp.where(u > 0, inside, -1.0 / a)
+
+
+def phi(xp: Any, p: float, u: Any) -> Any:
+    """Return phi_p(u) >= 0 for u > 0, or u >= 0 when p > 0; rounding below zero is cut off."""
+    if p < 0.5:
+        value = (u - 1.0 - deformed_log(xp, p, u)) / (1.0 - p)
+    else:
+        # At u = 0 the product u ln_{p-1}(u) = (u^p - u)/(p - 1) is 0, also where the logarithm is not.
+        safe = xp.where(u > 0, u, 1.0)
+        value = (u * deformed_log(xp, p - 1.0, safe) - u + 1.0) / p
+    return xp.maximum(value, 0.0)
 
 
 class AlphaFamily(Separable):
@@ -49,7 +76,7 @@ class AlphaFamily(Separable):
         return 1.0 / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The second derivative u^alpha / y, kept away from zero."""
+        """Return the second derivative u^alpha / y, kept away from zero."""
         return xp.minimum(xp.maximum(self._power(x / y), 1e-3), 1e6) / y
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
@@ -71,7 +98,7 @@ class AlphaFamily(Separable):
         return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
+        """Return the power mean of order alpha of the x/y; for alpha = 0 the geometric mean."""
         if not self._nearly_zero:
             return ratio if self.alpha == 1 else ratio ** (1.0 / self.alpha)
         least = np.finfo(ratio.dtype).eps - 1.0  # zero up to rounding, with a finite logarithm

@@ -1,4 +1,4 @@
-"""What a divergence d(x || y) is.
+"""The interface of a divergence d(x || y), and of one that is a sum over the entries.
 
 A new divergence is one class in one file of this folder: giving the class a ``name`` registers it, and the
 estimator, the command line and the tests find it.
@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,8 +21,6 @@ from onmf._support.checks import is_number
 from onmf._support.registry import Registered
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
-
-
 LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
 
 
@@ -32,7 +31,7 @@ class Interval:
     closed: bool = True
 
     def outside(self, x: Array) -> Any:
-        """Elementwise: is x below the interval?"""
+        """Return elementwise whether x lies below the interval."""
         return x < 0 if self.closed else x <= 0
 
 
@@ -48,16 +47,36 @@ RowMean = Callable[[Any], Any]  # numbers of entries -> the mean over those of e
 
 
 def row_mean(values: Any) -> Any:
-    """The mean of each row of a dense array, as a column."""
+    """Return the mean of each row of a dense array, as a column."""
     return values.mean(axis=1, keepdims=True)
 
 
 class Divergence(Registered, kind="divergence"):
     """d(x || y) between a sample x and its fit y = hW, summed over the features.
 
-    Subclasses are frozen dataclasses whose fields are the parameters. The properties tell solvers and methods what
-    they may rely on (``smooth`` and ``convex`` are those of the paper's Remark 1); some depend on a parameter.
+    Subclasses are frozen dataclasses whose fields are the parameters. The facts below tell solvers and methods what
+    they may rely on (``smooth`` and ``convex`` are those of the paper's Remark 1); a subclass may make a property of
+    one that depends on a parameter.
     """
+
+    # Class D1: is it differentiable in y, with a Lipschitz gradient on compact sets of positive y?
+    smooth: bool = True
+    # Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h.
+    robust: bool = False
+    # Does the quadratic of ``model`` lie above the loss everywhere? Then no step leads up.
+    majorised: bool = False
+    # Is d = (x - y)' A (x - y) / 2 with a constant A, so that the derivative is linear in x and y?
+    quadratic: bool = False
+    # Is d the sum of |x - y|, so that linear programming finds the coefficients?
+    absolute_deviations: bool = False
+    # Is the curvature of ``model`` one number per sample, so that all features share their statistics?
+    curvature_per_sample: bool = False
+    # Is it a sum over the entries, so that each can be computed without the others of its sample?
+    separable: bool = False
+    # The rate at which the weights of old quadratic models decay; (nearly) exact models may be kept for longer.
+    averaging_exponent: float = 0.65
+    # Parameters in the data's units that formulas use as numbers only: a tensor of one entry would do.
+    scaled_parameters: tuple[str, ...] = ()
 
     @property
     def domain(self) -> Domain:
@@ -65,26 +84,14 @@ class Divergence(Registered, kind="divergence"):
         return Domain()
 
     @property
-    def smooth(self) -> bool:
-        """Class D1: differentiable in y, with a Lipschitz gradient on compact sets of positive y."""
-        return True
-
-    @property
     def smooth_unless_exact(self) -> bool:
-        """Differentiable wherever y != x: enough for a line search (the l2 distance)."""
+        """Is it differentiable wherever y != x? That is enough for a line search (the l2 distance)."""
         return self.smooth
 
     @property
     def convex(self) -> bool:
-        """Class D2: convex in y. The paper's theorem covers this class only."""
+        """Class D2: is it convex in y? The paper's theorem covers this class only."""
         return False
-
-    @property
-    def robust(self) -> bool:
-        """Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h."""
-        return False
-
-    majorised: bool = False  # does the quadratic of ``model`` lie above the loss everywhere? Then no step leads up
 
     @property
     def slope_at_zero(self) -> float | None:
@@ -102,11 +109,6 @@ class Divergence(Registered, kind="divergence"):
         return False
 
     @property
-    def quadratic(self) -> bool:
-        """Is d = (x - y)' A (x - y) / 2 with a constant A, so that the derivative is linear in x and y?"""
-        return False
-
-    @property
     def metric(self) -> Array | None:
         """The A of d = (x - y)' A (x - y) / 2 if it couples the features; else None."""
         return None
@@ -115,21 +117,6 @@ class Divergence(Registered, kind="divergence"):
     def least_squares(self) -> Divergence | None:
         """A quadratic divergence with the same minimiser in h when there is no penalty; else None."""
         return self if self.quadratic else None
-
-    @property
-    def absolute_deviations(self) -> bool:
-        """Is d the sum of |x - y|, so that linear programming finds the coefficients?"""
-        return False
-
-    @property
-    def curvature_per_sample(self) -> bool:
-        """Is the curvature of ``model`` one number per sample, so that all features share their statistics?"""
-        return False
-
-    @property
-    def averaging_exponent(self) -> float:
-        """The rate at which the weights of old quadratic models decay; (nearly) exact models may be kept for longer."""
-        return 0.65
 
     @property
     def adaptive(self) -> bool:
@@ -142,16 +129,6 @@ class Divergence(Registered, kind="divergence"):
         ``weights`` are those of the residuals, if they differ; ``mean`` is the mean of the data.
         """
         return self
-
-    @property
-    def scaled_parameters(self) -> tuple[str, ...]:
-        """Parameters in the data's units that formulas use as numbers only: a tensor of one entry would do."""
-        return ()
-
-    @property
-    def separable(self) -> bool:
-        """Is it a sum over the entries, so that each can be computed without the others of its sample?"""
-        return False
 
     @property
     def weighs_entries(self) -> bool:
@@ -175,40 +152,36 @@ class Divergence(Registered, kind="divergence"):
 
     @abstractmethod
     def value(self, X: Array, Y: Array) -> Array:
-        """d(x_n || y_n) for every row n: shape (n,)."""
+        """Return d(x_n || y_n) for every row n: shape (n,)."""
 
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:
-        """The derivative of d(x_n || y_n) in y_n, at kinks a subgradient: shape (n, F)."""
+        """Return the derivative of d(x_n || y_n) in y_n, at kinks a subgradient: shape (n, F)."""
 
-    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """Slope and positive curvature of the local quadratic model in y, which the dictionary step averages.
+    def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """Return slope and curvature of the local quadratic model in y, on an array namespace xp.
+
+        The dictionary step averages models of positive curvature; with ``newton`` they are for the coefficients, and
+        the curvature may be negative where the loss is not convex: samples that this does not help take the other.
 
         By default the curvature is that of the chord from y to the minimum at x, dy / (y - x): iteratively reweighted
-        least squares, whose stationary points are those of the loss.
+        least squares, whose stationary points are those of the loss. ``mean`` is over the entries of each sample.
         """
         slope = self.grad(X, Y)
-        return slope, chord(np, self.grad, X, Y, slope, row_mean)
-
-    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The same for the coefficient step, whose line search allows a curvature closer to the second derivative.
-
-        Where the loss is not convex it may be negative: samples that this does not help take that of ``model``.
-        """
-        return self.model(X, Y)
+        return slope, chord(xp, self.grad, X, Y, slope, mean)
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
-        """P and N of the multiplicative update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
+        """Return P and N of the update W <- W factor(H'P / H'N), and likewise for H; N = None stands for ones.
 
         By default those of least squares reweighted by the curvature c of ``model``: c x and c y, as its slope is
         c (y - x). ``mean`` gives the mean over the entries of each sample.
         """
-        slope, curvature = self.model(X, Y)
+        slope, curvature = self.model(np, X, Y, mean=mean)
         N: Array = curvature * Y
         return np.maximum(N - slope, 0.0), N
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The update's factor: the ratio, or the power of it that keeps the loss from rising."""
+        """Return the update's factor: the ratio, or the power of it that keeps the loss from rising."""
         return ratio
 
     @property
@@ -217,15 +190,15 @@ class Divergence(Registered, kind="divergence"):
         return 1.0
 
     def loss_of_samples(self, X: Array) -> float:
-        """The part of the summed loss that depends on X alone, which batch updates compute just once."""
+        """Return the part of the summed loss that depends on X alone, which batch updates compute just once."""
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """The rest of it, from the update's P and N where that is cheaper; nearly exact fits may lose digits."""
+        """Return the rest of it, from the update's P and N where that is cheaper; exact fits may lose digits."""
         return float(self.value(X, Y).sum(dtype=np.float64))
 
     def in_units(self, unit: float) -> Divergence:
-        """The same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
+        """Return the same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
 
         A homogeneous divergence returns itself; one with a parameter in data units overrides this.
         """
@@ -236,23 +209,23 @@ class Divergence(Registered, kind="divergence"):
         return InUnits(self, unit, self.loss_unit(unit))
 
     def loss_unit(self, unit: float) -> float:
-        """d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
+        """Return d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
         if self.degree is None:
             return 1.0
         with np.errstate(over="ignore", under="ignore"):  # a loss beyond the range of doubles is infinite
             return float(np.float64(unit) ** self.degree)
 
     def for_data(self, mean: float, n_features: int) -> Self:
-        """The divergence with its defaults taken from the data, checked against the number of features."""
+        """Return the divergence with its defaults taken from the data, checked against the number of features."""
         return self
 
     def special_case(self) -> Divergence:
-        """The same divergence by its own name and with its own fast path, if this is a family's special case."""
+        """Return the divergence by its own name and with its own fast path, if this is a family's special case."""
         return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The instance that ``"name:text"`` stands for; by default, numbers separated by commas."""
+        """Return the instance that ``"name:text"`` stands for; by default, numbers separated by commas."""
         count = len(cls._parameter_names())
         try:
             numbers = [float(part) for part in text.split(",")]
@@ -265,17 +238,17 @@ class Divergence(Registered, kind="divergence"):
 
     @classmethod
     def usage(cls) -> str:
-        """How the divergence is written as a string, e.g. ``beta:1.5``."""
+        """Return how the divergence is written as a string, e.g. ``beta:1.5``."""
         names = cls._parameter_names()
         return f"{cls.name}:{','.join(names).upper()}" if names else cls.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Its parameters: what it has found out about itself on the way is neither pickled nor hashed."""
-        known = {field.name for field in dataclasses.fields(self)} if dataclasses.is_dataclass(self) else vars(self)
-        return {name: value for name, value in vars(self).items() if name in known}
+        """Return its parameters alone: what it has cached is neither pickled nor hashed."""
+        fields = {field.name for field in dataclasses.fields(self)} if dataclasses.is_dataclass(self) else vars(self)
+        return {name: value for name, value in vars(self).items() if name in fields}
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters by name: numbers and arrays, all that a model file has to store."""
+        """Return the parameters by name: numbers and arrays, all that a model file has to store."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     @classmethod
@@ -283,14 +256,69 @@ class Divergence(Registered, kind="divergence"):
         return [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
 
 
+class Separable(Divergence):
+    """d(x || y) = sum_f d(x_f, y_f): a subclass writes ``d`` and ``dy`` elementwise on an array namespace xp.
+
+    ``curvature`` and ``newton_curvature`` are optional: second-order weights for the fast method, the former positive,
+    and the latter if the divergence is convex. With a ``slope_at_zero``, which makes sparse data cheap,
+    ``newton_curvature`` is needed.
+    """
+
+    separable = True
+
+    @abstractmethod
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        """Return the divergence of each entry."""
+
+    @abstractmethod
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        """Return the derivative of each entry in y."""
+
+    def curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """Return the positive weight of each entry's model in y, for the dictionary; None: that of the chord."""
+        return None
+
+    def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
+        """Return the weight for the coefficients, negative where not convex; by default that for the dictionary."""
+        return self.curvature(xp, x, y)
+
+    def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """Return ``dy`` with ``curvature``, or with ``newton_curvature``."""
+        slope = self.dy(xp, X, Y)
+        weight = (self.newton_curvature if newton else self.curvature)(xp, X, Y)
+        return slope, chord(xp, lambda x, y: self.dy(xp, x, y), X, Y, slope, mean) if weight is None else weight
+
+    def value(self, X: Array, Y: Array) -> Array:
+        with np.errstate(over="ignore"):  # a loss beyond the range of the dtype is infinite: no step will end there
+            return self.d(np, X, Y).sum(axis=1)
+
+    def grad(self, X: Array, Y: Array) -> Array:
+        return self.dy(np, X, Y)
+
+    @cached_property
+    def loss_of_twice(self) -> float | None:
+        """d(1 || 2), where d(x || 2x) is that times x^degree; else None."""
+        if self.degree is None or self.in_units(2.0) is not self:
+            return None
+        return float(self.d(np, np.float64(1.0), np.float64(2.0)))
+
+    def loss_unit(self, unit: float) -> float:
+        """Return unit^degree, or without a degree d(unit || 2 unit): losses inside are then of order one."""
+        if self.degree is not None or unit == 1.0:
+            return super().loss_unit(unit)
+        with np.errstate(all="ignore"):
+            loss = float(self.d(np, np.float64(unit), np.float64(2 * unit)))
+        return loss if 0 < loss < np.inf else 1.0
+
+
 def total(*factors: Array) -> float:
-    """The sum over all entries of the product of the factors: rows in their own precision, then in double precision."""
+    """Return the sum over all entries of the factors' product: rows in their own precision, then in double."""
     rows = np.einsum("nf,nf->n", *factors) if len(factors) == 2 else factors[0].sum(axis=1)
     return float(rows.sum(dtype=np.float64))
 
 
 def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any, mean: RowMean) -> Any:
-    """dy(x, y) / (y - x), at a y farther away where y is too close to x; at least a hundredth of its sample's mean."""
+    """Return dy / (y - x), from a y farther off where y is close to x; at least a hundredth of its sample's mean."""
     near = xp.abs(Y - X) <= 1e-4 * (X + Y)
     if near.any():
         apart = 1e-12 * mean(X + Y) + xp.finfo(X.dtype).tiny
@@ -304,7 +332,7 @@ def chord(xp: Any, grad: Callable[[Any, Any], Any], X: Any, Y: Any, slope: Any, 
 
 
 def order(owner: str, value: float) -> float:
-    """Return the order of a family, its exponent; one whose powers nobody can compute raises an error."""
+    """Return the order of a family, its exponent; raise an error for one whose powers cannot be computed."""
     order = finite_number(owner, owner, value)
     if abs(order) > LARGEST_ORDER:
         raise ValueError(f"{owner}: {owner} must lie between -{LARGEST_ORDER} and {LARGEST_ORDER}, got {value!r}.")
@@ -312,7 +340,7 @@ def order(owner: str, value: float) -> float:
 
 
 def finite_number(owner: str, field: str, value: float) -> float:
-    """The parameter as a Python float, which keeps single precision single; anything but a finite number is refused."""
+    """Return the parameter as a Python float, which keeps single precision single; raise an error if not finite."""
     if not is_number(value) or not math.isfinite(value):
         raise ValueError(f"{owner}: {field} must be a finite number, got {value!r}.")
     return float(value)

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.divergences.alpha import KullbackLeibler
-from onmf.divergences.base import Divergence, Domain, Interval, RowMean, order, row_mean, total
-from onmf.divergences.power import deformed_log
-from onmf.divergences.separable import Separable
+from onmf.divergences.alpha import KullbackLeibler, deformed_log
+from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
 POSITIVE = Interval(closed=False)
 NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
@@ -54,7 +52,7 @@ class Beta(Separable, name="beta"):
         return cases.get(self.beta, self) if type(self) is Beta else self
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """y^beta phi_beta(x/y), in the form of ``power`` that keeps its digits, without powers of a ratio."""
+        """y^beta phi_beta(x/y), in the form of ``alpha`` that keeps its digits, without powers of a ratio."""
         beta = self.beta
         if beta < 0.5:
             u = x / y
@@ -74,7 +72,7 @@ class Beta(Separable, name="beta"):
         return y ** (self.beta - 2.0)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """The second derivative y^(beta-2) ((beta-1) - (beta-2) x/y), kept away from zero if the loss is convex."""
+        """Return the second derivative y^(beta-2) ((beta-1) - (beta-2) x/y), away from zero if the loss is convex."""
         q = x / y
         second = (self.beta - 1.0) - (self.beta - 2.0) * q
         if self.convex:
@@ -101,7 +99,7 @@ class Beta(Separable, name="beta"):
         return min(abs(self.beta), abs(self.beta - 1.0)) < NEAR
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The exponent of Fevotte and Idier (2011): 1 where the loss is convex in y, smaller elsewhere."""
+        """Return the power of Fevotte and Idier (2011): the ratio where the loss is convex in y, a root elsewhere."""
         exponent = 1.0 / max(2.0 - self.beta, 1.0, self.beta - 1.0)
         return ratio if exponent == 1.0 else ratio**exponent
 
@@ -145,7 +143,7 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
         return total(P, Y) + total(np.log(Y))
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The square root; the ratio itself usually converges faster, but nothing proves that the loss then falls."""
+        """Return the square root: the ratio itself is usually faster, but nothing proves that the loss then falls."""
         return np.sqrt(ratio)
 
 

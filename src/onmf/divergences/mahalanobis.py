@@ -74,7 +74,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
         return X @ positive + Y @ negative, Y @ positive + X @ negative
 
     def multiplicative_factor(self, ratio: Array) -> Array:
-        """The square root of the ratio; the ratio itself if A has no negative entry."""
+        """Return the square root of the ratio, or the ratio itself if A has no negative entry."""
         return np.sqrt(ratio) if self._split[1].any() else ratio
 
     @cached_property
@@ -97,7 +97,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A is read from a .npy file."""
+        """Read A from a .npy file."""
         try:
             A: Any = np.load(text, allow_pickle=False)
             if not isinstance(A, np.ndarray) or A.dtype.kind not in "uif":

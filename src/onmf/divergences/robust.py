@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array, Counts
-from onmf.divergences.base import Divergence, RowMean, finite_number, row_mean
+from onmf.divergences.base import Divergence, RowMean, Separable, finite_number, row_mean
 from onmf.divergences.beta import SquaredL2
-from onmf.divergences.separable import Separable
 
 DEFAULT_DELTA = 0.1  # of the data's mean
 SMOOTHING = 1e-3  # of a sample's mean entry: rounds off l1's kink in multiplicative updates
@@ -39,19 +38,19 @@ class L1(Separable, name="l1"):
         """sign(y - x)."""
         return xp.sign(y - x)
 
-    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
-        """1/|r| is unbounded: that of a Huber loss whose delta is a twentieth of the sample's mean residual.
+    def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """Return the model of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| is unbounded.
 
         A millionth of the sample's mean is added, for samples that are fitted exactly.
         """
-        r = y - x
+        r = Y - X
         size = xp.abs(r)
-        least = 0.05 * mean(size) + 1e-6 * mean(xp.abs(x))
-        weight = 1.0 / xp.maximum(size, least + xp.finfo(x.dtype).tiny)
+        least = 0.05 * mean(size) + 1e-6 * mean(xp.abs(X))
+        weight = 1.0 / xp.maximum(size, least + xp.finfo(X.dtype).tiny)
         return r * weight, weight
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:
-        """Least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.
+        """Return least squares reweighted by 1 / sqrt(r^2 + s^2), with s a thousandth of the sample's mean entry.
 
         So what cannot rise is the sum of sqrt(r^2 + s^2) - s, which is less than |r| by at most s per entry. With a
         smaller s the updates get stuck where an entry happens to be fitted exactly.
@@ -87,22 +86,17 @@ class L2(Divergence, name="l2"):
         norm = np.sqrt(np.square(R).sum(axis=1, keepdims=True))
         return R / np.where(norm > 0, norm, 1.0)
 
-    def model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The weight of a sample is 1/||r||, but at most 10^4 / ||x||."""
-        R = Y - X
-        weight = self._weight(X, R, 1e-4)
-        return R * weight, np.broadcast_to(weight, X.shape)
+    def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """Return the weight 1/||r|| of a sample, but at most 10^4 / ||x||, with its slope.
 
-    def newton_model(self, X: Array, Y: Array) -> tuple[Array, Array]:
-        """The derivative itself; with a line search, larger weights do no harm."""
-        return self.grad(X, Y), np.broadcast_to(self._weight(X, Y - X, 1e-8), X.shape)
+        Newton's has the derivative itself; with a line search, larger weights do no harm.
+        """
+        R = Y - X
+        size, norm = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
+        weight = 1.0 / np.maximum(norm, (1e-8 if newton else 1e-4) * size + np.finfo(X.dtype).tiny)
+        return self.grad(X, Y) if newton else R * weight, np.broadcast_to(weight, X.shape)
 
     weighs_entries = True  # ||sqrt(m) (x - y)|| with weights m
-
-    @staticmethod
-    def _weight(X: Array, R: Array, exact: float) -> Array:
-        size, norm = (np.sqrt(np.square(V).sum(axis=1, keepdims=True)) for V in (X, R))
-        return 1.0 / np.maximum(norm, exact * size + np.finfo(X.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -130,37 +124,37 @@ class Huber(Separable, name="huber"):
     def d(self, xp: Any, x: Any, y: Any) -> Any:
         """c (|r| - c/2) with c = min(|r|, delta)."""
         r = xp.abs(x - y)
-        c = xp.minimum(r, self._known_delta)
+        c = xp.minimum(r, self._given_delta)
         return c * (r - 0.5 * c)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
         """y - x, clipped to [-delta, delta]."""
-        delta = self._known_delta
+        delta = self._given_delta
         return xp.clip(y - x, -delta, delta)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
         """min(1, delta/|r|), that of the chord: the model majorises the loss."""
-        delta = self._known_delta
+        delta = self._given_delta
         return delta / xp.maximum(xp.abs(y - x), delta)
 
-    def modelled(self, xp: Any, x: Any, y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
-        """The slope is c (y - x) with the curvature c."""
-        r = y - x
-        c = self._known_delta / xp.maximum(xp.abs(r), self._known_delta)
+    def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
+        """Return the slope c (y - x) and the curvature c."""
+        r = Y - X
+        c = self._given_delta / xp.maximum(xp.abs(r), self._given_delta)
         return c * r, c
 
     scaled_parameters = ("delta",)
 
     @property
-    def _known_delta(self) -> float:
+    def _given_delta(self) -> float:
         if self.delta is None:
             raise ValueError("huber has no delta yet: give one, Huber(delta=...), or let fit take it from the data.")
         return self.delta
 
     def in_units(self, unit: float) -> Huber:
-        """delta / unit, within the range of numbers: beyond it all residuals are large, or all are small, anyway."""
+        """Return it with delta / unit, within the range of numbers: beyond it all residuals are large, or all small."""
         limits = np.finfo(np.float64)
-        delta = min(max(self._known_delta / unit, float(limits.smallest_subnormal)), float(limits.max))
+        delta = min(max(self._given_delta / unit, float(limits.smallest_subnormal)), float(limits.max))
         return replace(self, delta=delta)
 
     def for_data(self, mean: float, n_features: int) -> Huber:
@@ -174,17 +168,17 @@ class Huber(Separable, name="huber"):
         """Move delta towards 1.345 times the median absolute residual, but not below 1e-4 of the data's mean."""
         median = float(np.median(residuals)) if weights is None else weighted_median(residuals, weights)
         target = max(MAD_TO_DELTA * median, 1e-4 * mean)
-        return replace(self, delta=(1 - share) * self._known_delta + share * target) if target > 0 else self
+        return replace(self, delta=(1 - share) * self._given_delta + share * target) if target > 0 else self
 
 
 def weighted_median(values: Array, weights: Array) -> float:
-    """The median of as many copies of each value as its weight says; zero of none."""
+    """Return the median of as many copies of each value as its weight says; zero of none."""
     values, weights = values.ravel(), weights.ravel().astype(np.float64, copy=False)
     half = 0.5 * float(weights.sum())
     if half <= 0:
         return 0.0
     below, stride = 0.0, len(values) // SAMPLED
-    if stride > 1:  # every so many of them tell where it lies: sorting them all would take longer than a chunk's fits
+    if stride > 1:  # some of them tell where it lies: sorting them all would take longer than a chunk's fits
         order, sums = _sorted(values[::stride], weights[::stride])
         some = values[::stride][order]
         first, last = np.searchsorted(sums, np.array([0.43, 0.57]) * sums[-1])
@@ -200,6 +194,6 @@ def weighted_median(values: Array, weights: Array) -> float:
 
 
 def _sorted(values: Array, weights: Array) -> tuple[Counts, Array]:
-    """The order of the values, and the sums of their weights in it."""
+    """Return the order of the values, and the sums of their weights in it."""
     order = np.argsort(values)
     return order, np.cumsum(weights[order], dtype=np.float64)

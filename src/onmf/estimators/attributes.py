@@ -1,4 +1,4 @@
-"""Attributes of estimators: the constants among their parameters (``method__tau``), and what was learnt."""
+"""Attributes of estimators: the constants among their parameters (``method__tau``), and learnt values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 class FittedAttribute(Generic[FittedT, Value]):
     """A read-only attribute that exists once a model is fitted: ``FittedAttribute(lambda learned: learned.state.W)``.
 
-    ``get`` gives None for what this model does not have; ``needs`` says what it would take.
+    ``get`` gives None where this model does not have it; ``needs`` says what it would take.
     """
 
     def __init__(self, get: Callable[[FittedT], Value | None], needs: str = "fit or partial_fit") -> None:
@@ -40,7 +40,7 @@ class FittedAttribute(Generic[FittedT, Value]):
         return value
 
     def __set__(self, model: Any, value: Any) -> None:
-        raise AttributeError(f"{self.name} is what was learnt; it cannot be set.")
+        raise AttributeError(f"{self.name} was learnt and cannot be set.")
 
 
 def constants_in(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,17 +53,17 @@ def constants_in(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_constants(params: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def with_constants(params: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters to set with their constants put in: ``method__tau=5`` becomes a method with that constant.
 
-    ``known`` are the parameters as they are.
+    ``current`` are the parameters as they are.
     """
     changed, nested = dict(params), dict[str, dict[str, Any]]()
     for key in params:
         name, separator, constant = key.partition("__")
-        if separator and name in known:
+        if separator and name in current:
             nested.setdefault(name, {})[constant] = changed.pop(key)
-    parts = dict(_parts({**known, **changed}))
+    parts = dict(_parts({**current, **changed}))
     for name, constants in nested.items():  # all of a part at once: one may be allowed by another only
         part = parts.get(name)
         if not dataclasses.is_dataclass(part):

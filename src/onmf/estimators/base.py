@@ -1,8 +1,9 @@
-"""``NMF``: what both estimators do with what they have learnt. Nothing here learns or changes the model."""
+"""``NMF``: the parameters that both estimators share, and how a fitted model is used. Nothing here learns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,21 +13,21 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_tensor
 from onmf._support.checks import require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of, require_same_features
 from onmf.device.choose_device import device_of
-from onmf.device.tensors import as_array, is_tensor, require_samples
+from onmf.device.tensors import as_array, require_samples
 from onmf.divergences import Divergence
 from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
 from onmf.estimators.inference import Inference, like, on_host
 from onmf.estimators.messages import NOTHING_IMPLICIT, printer
 from onmf.estimators.streaming import OnBad, Sent, is_distributed, solve_rows
-from onmf.insight.topics import leading, ranked
+from onmf.insight.topics import leading_features, ranked
 from onmf.learner import Fitted, Progress
 from onmf.learner.learned import proportions
 from onmf.model.sets import Sets
@@ -35,10 +36,6 @@ from onmf.model.validation import require_finite_values, require_valid_entries
 from onmf.samples import as_samples, checked_missing, given_rows, weighted
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
-
-
-def _delta(fitted: Fitted) -> Any:
-    return getattr(fitted.divergence, "delta", None)
 
 
 def _names(fitted: Fitted) -> Any:
@@ -54,26 +51,36 @@ class _Frames(TransformerMixin):
         return H
 
 
+@dataclass(eq=False, repr=False)
 class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg] # untyped there
     """The base of the estimators: it holds one ``Fitted``, shows it through attributes, and uses its dictionary.
 
     scikit-learn does not wrap its ``transform``, which may give an iterator: arrays become data frames by ``_Frames``.
     """
 
-    n_components: int
-    divergence: Divergence | str
-    clip: tuple[float, float] | None
-    missing: str | None
-    implicit: str
-    sets: Sets | None
-    transform_tol: float
-    transform_max_iter: int
-    random_state: Any
-    callbacks: Any
-    verbose: Any
-    on_error: str = "raise"  # OnlineNMF leaves it to the user, and the device too
-    device: str | None = None
-    _learned: Fitted | None = None
+    n_components: int = 40
+    _: KW_ONLY
+    divergence: Divergence | str = "kl"
+    init: Any = "kmeans++"
+    fixed: Any = None
+    coefficients: str = "nonnegative"
+    clip: tuple[float, float] | None = None
+    missing: str | None = None
+    implicit: str = "zero"
+    l1_coefficients: float = 0.0
+    l2_coefficients: float = 0.0
+    l1_dictionary: float = 0.0
+    l2_dictionary: float = 0.0
+    sets: Sets | None = None
+    transform_tol: float = 1e-4
+    transform_max_iter: int = 5000
+    random_state: Any = None
+    callbacks: Collection[Callable[[Progress], Any]] | None = None
+    verbose: int = 0
+
+    on_error: str = field(default="raise", init=False)  # a parameter of OnlineNMF, as is the device
+    device: str | None = field(default=None, init=False)
+    _learned: Fitted | None = field(default=None, init=False)
 
     components_ = FittedAttribute[Fitted, Array](lambda fitted: fitted.W)
     n_components_ = FittedAttribute[Fitted, int](lambda fitted: len(fitted.state.W))
@@ -82,7 +89,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     n_samples_seen_ = FittedAttribute[Fitted, int](lambda fitted: fitted.history.samples)
     history_ = FittedAttribute[Fitted, dict[str, Array]](lambda fitted: fitted.history.columns())
     usage_ = FittedAttribute[Fitted, Array](lambda fitted: fitted.usage.shares)
-    delta_ = FittedAttribute[Fitted, float](_delta, "a fit with the divergence huber")
+    delta_ = FittedAttribute[Fitted, float](
+        lambda fitted: getattr(fitted.divergence, "delta", None), "a fit with the divergence huber"
+    )
     n_features_in_ = FittedAttribute[Fitted, int](lambda fitted: fitted.features.number)
     feature_names_in_ = FittedAttribute[Fitted, Any](_names, "a fit on data with names of features")
 
@@ -94,20 +103,20 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return params | constants_in(params) if deep else params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``method__tau=5`` replaces the method by one with that constant, and alike for the others."""
+        """Set parameters; ``method__tau=5`` replaces the method by one with that constant."""
         return super().set_params(**with_constants(params, self.get_params(deep=False)))
 
     # Coefficients, fits and losses
 
     def transform(self, X: Any, *, weights: Any = None) -> Any:
-        """Return the coefficients H (n, K) of X in the dictionary, solved precisely.
+        """Return the precise coefficients H (n, K) of X in the dictionary.
 
         X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
         iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"`` their rows that
         cannot be read or transformed are logged and NaN, so that the others stay where they are.
 
-        A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, computed when it is asked
-        for.
+        A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, which is computed on
+        demand.
         """
         if not isinstance(X, np.ndarray):
             if is_distributed(X):
@@ -124,11 +133,11 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return self.fit(X, y, weights=weights, **fit_params).transform(X, weights=weights)
 
     def proportions(self, X: Any) -> Any:
-        """Return how much of each sample's fit every component carries: rows of numbers that sum to one (n, K).
+        """Return the share of every component in the fit of each sample (n, K): rows sum to one.
 
-        Components have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what component k
-        contributes. Coefficients on the simplex are shares already, of the sample's contents; bright components carry
-        more of its fit.
+        Component k contributes h_k sum_f W_kf, and components have maximum 1, not sum 1, so that H alone does not tell.
+        Coefficients on the simplex are shares already, but of the sample's contents: bright components carry more of
+        its fit.
         """
         if is_distributed(X):
             return streaming.map_partitions(self, X, Sent(self).proportions, self.n_components_, "proportions")
@@ -154,7 +163,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """Return X (n, F) with its missing entries filled by the fit; all other entries stay as they are.
 
         An entry is missing if it is NaN, of weight zero or, with ``implicit="missing"``, not stored in a sparse X. A
-        sample without any known entry is filled with zeros.
+        sample whose entries are all missing is filled with zeros.
         """
         samples = self._checked(on_host(X), weights)
         if not samples.masked:
@@ -167,7 +176,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
         """Return the mean divergence per sample at the precise coefficients, in the data's units.
 
-        It is that of the known entries, by their weights; penalties are no part of it.
+        Entries that are not missing count, by their weights; penalties are no part of it.
         """
         if is_distributed(X):
             return streaming.loss_of_partitions(self, X, sample_weight, weights)
@@ -180,16 +189,17 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def stationarity(self, X: Any) -> float:
         """Return ||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
 
-        It is the distance from the critical points that the theorem speaks of; outside class D2 an indicator only.
+        It measures the distance from the critical points that the theorem is about; outside class D2 it only indicates
+        it.
         """
         return self._inference().stationarity(self._checked(on_host(X)))
 
     def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
         """Yield the coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
 
-        Rows that cannot be read or solved are an error, unless ``on_bad`` is there to be told of it: they are then NaN,
-        so that rows stay where they are. Rows that the source leaves out are missing where the others have names, since
-        these tell, and where it gives its rows in another order than that of their numbers.
+        Rows that cannot be read or solved raise an error, unless ``on_bad`` is given: it is called with the error, and
+        the rows are NaN, so that the others stay where they are. Rows that the source leaves out are left out here too
+        where rows have names, and where the source does not give them in the order of their numbers.
         """
         solve = partial(solve_rows, self)
         return streaming.in_place(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
@@ -197,7 +207,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def reconstructed(
         self, source: Source, size: int, on_bad: OnBad | None = None, coefficients: bool = False
     ) -> Iterator[tuple[Any, Array]]:
-        """Yield the fits H @ W of a source's batches, which hold samples or, if it says so, coefficients.
+        """Yield the fits H @ W of a source's batches, which hold samples or, if ``coefficients``, H.
 
         Bad rows are treated as by ``served``.
         """
@@ -218,22 +228,17 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         ``by="weight"``: the feature's share of the component. ``"lift"``: that share over the feature's share in all
         data, to which the mean feature's is added, so that rare ones do not win by chance. ``"specificity"``: how far
         that share is above the next best component's, as a Kullback-Leibler divergence; for marker genes. The formulas
-        are in ``onmf.insight.topics.ranking``. Features without names are "feature 0", "feature 1", ...
+        are in ``onmf.insight.topics``. Features without names are "feature 0", "feature 1", ...
         """
         fitted = self._fitted
         require_whole(1, n=n)
-        values = ranked(fitted.W, fitted.usage.shares, by)
-        names = fitted.features.names
-        return [
-            [(f"feature {f}" if names is None else names[f], float(row[f])) for f in features]
-            for row, features in zip(values, leading(values, n), strict=True)
-        ]
+        return leading_features(ranked(fitted.W, fitted.usage.shares, by), n, fitted.features.names)
 
     def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
-        """Write into an AnnData object, in place, and return it.
+        """Write coefficients, components and settings into an AnnData object, in place, and return it.
 
         The coefficients of the cells go to ``obsm[f"X_{key}"]`` (cells, K), the dictionary to ``varm[key]`` (genes, K),
-        with NaN for genes that the model does not have, and what was run to ``uns[key]``. The genes are found by their
+        with NaN for genes that the model does not have, and the settings to ``uns[key]``. The genes are found by their
         names. ``layer`` is read instead of ``X``; a model that was learnt from a layer of an .h5ad reads that one.
         """
         return description.annotate(self, adata, key, layer)
@@ -260,7 +265,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     @property
     def _spec(self) -> Spec:
-        """Return how the features were made."""
+        """Return how the features of the model were made."""
         return getattr(self._fitted, "source", None) or Spec(names=self._fitted.features.names)
 
     def _inference(self) -> Inference:
@@ -292,7 +297,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return [*listeners, printer(int(self.verbose))] if self.verbose else listeners
 
     def _checked(self, X: Any, weights: Any = None, sample_weight: Any = None) -> Any:
-        """Return samples to use the model on, with their weights; bad ones are an error."""
+        """Return samples to use the model on, with their weights; bad ones raise an error."""
         learnt = self._fitted.features
         if is_tensor(X):
             device = device_of(self.device)
@@ -307,7 +312,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return self._meant(X, features, sample_weight, weights)
 
     def _meant(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
-        """Return X as the settings and the weights mean it; bad entries are an error."""
+        """Return X as the settings and the weights mean it; bad entries raise an error."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_samples(weighted(X, sample_weight, weights, implicit), missing, implicit)
         require_valid_entries(X, given_rows(sample_weight), features.names)

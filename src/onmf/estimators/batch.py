@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +20,10 @@ from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
 from onmf.estimators.messages import warn_dense, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
-from onmf.learner.initial_dictionary import initial_dictionary
-from onmf.learner.initialise import require_weighs_entries
+from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
-from onmf.model.fixed import beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.penalty import Penalties
-from onmf.model.sets import DictionarySet, Sets, Simplex
+from onmf.model.sets import DictionarySet, Sets, Simplex, beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.state import State
 from onmf.model.units import Units, checked_clip
 from onmf.model.validation import DataError, require_finite_values
@@ -47,6 +44,7 @@ class Factorised(Fitted):
         return float(np.sqrt(2 * self.weight) * np.sqrt(self.history.entries[-1][2]))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BatchNMF(NMF):
     """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
 
@@ -76,7 +74,7 @@ class BatchNMF(NMF):
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
-        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they are an error.
+        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they raise an error.
     implicit : {"zero", "missing"}, default "zero"
         Entries that a sparse X does not store: zeros, or missing, as in ratings.
     l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
@@ -97,9 +95,9 @@ class BatchNMF(NMF):
     components_ : array (K, F)
         The dictionary W, entries in [0, 1].
     coefficients_ : array (n, K)
-        The H of the last iteration, of the samples that have a weight. ``transform`` solves for them precisely instead.
+        The H of the last iteration, for the samples that have a weight. ``transform`` finds precise ones.
     divergence_ : Divergence
-        The divergence in the data's units, with all parameters known.
+        The divergence in the data's units, with all its parameters.
     scale_ : float
         The internal unit: the mean of the data.
     n_components_, n_iter_ : int
@@ -111,57 +109,15 @@ class BatchNMF(NMF):
     usage_ : array (K,)
         Each component's share of all that is fitted: the mean of the samples' ``proportions`` at ``coefficients_``.
     history_ : dict of arrays "samples", "seconds", "loss"
-        At the start and after every iteration: samples gone over, seconds, and the mean loss of a sample.
+        At the start and after every iteration: samples read so far, seconds, and the mean loss of a sample.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
-    _learned: Factorised | None = None
+    max_iter: int = 1000
+    tol: float = 1e-5
 
-    def __init__(
-        self,
-        n_components: int = 40,
-        *,
-        divergence: Divergence | str = "kl",
-        init: Any = "kmeans++",
-        fixed: Any = None,
-        max_iter: int = 1000,
-        tol: float = 1e-5,
-        coefficients: str = "nonnegative",
-        clip: tuple[float, float] | None = None,
-        missing: str | None = None,
-        implicit: str = "zero",
-        l1_coefficients: float = 0.0,
-        l2_coefficients: float = 0.0,
-        l1_dictionary: float = 0.0,
-        l2_dictionary: float = 0.0,
-        sets: Sets | None = None,
-        transform_tol: float = 1e-4,
-        transform_max_iter: int = 5000,
-        random_state: Any = None,
-        callbacks: Collection[Callable[[Progress], Any]] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.divergence = divergence
-        self.init = init
-        self.fixed = fixed
-        self.max_iter = max_iter
-        self.tol = tol
-        self.coefficients = coefficients
-        self.clip = clip
-        self.missing = missing
-        self.implicit = implicit
-        self.l1_coefficients = l1_coefficients
-        self.l2_coefficients = l2_coefficients
-        self.l1_dictionary = l1_dictionary
-        self.l2_dictionary = l2_dictionary
-        self.sets = sets
-        self.transform_tol = transform_tol
-        self.transform_max_iter = transform_max_iter
-        self.random_state = random_state
-        self.callbacks = callbacks
-        self.verbose = verbose
+    _learned: Factorised | None = field(default=None, init=False)
 
     coefficients_ = FittedAttribute[Factorised, Array](lambda factorised: factorised.H)
     n_iter_ = FittedAttribute[Factorised, int](lambda factorised: factorised.state.steps)
@@ -193,8 +149,8 @@ class BatchNMF(NMF):
             with threads.taken_from_blas():
                 self._factorise(X, units, divergence, features, penalties, C)
             self._warn_unless_converged()
-            if X.masked and (gaps := Coverage.of(X).warning):
-                warnings.warn(gaps, UserWarning, stacklevel=2)
+            if X.masked and (warning := Coverage.of(X).warning):
+                warnings.warn(warning, UserWarning, stacklevel=2)
         except Exception:
             self._learned = before
             raise
@@ -214,9 +170,9 @@ class BatchNMF(NMF):
     def _warn_unless_converged(self) -> None:
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
             still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"
-            untold = "Fewer than ten iterations do not tell whether the loss has converged"
+            unclear = "Fewer than ten iterations do not show whether the loss has converged"
             warnings.warn(
-                f"{still if self.max_iter >= PATIENCE else untold}; raise max_iter ({self.max_iter}) or tol.",
+                f"{still if self.max_iter >= PATIENCE else unclear}; raise max_iter ({self.max_iter}) or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -231,22 +187,20 @@ class BatchNMF(NMF):
         C: DictionarySet,
     ) -> None:
         started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, n = divergence.in_units(units.scale), X.shape[0]
-        weight = X.weight
-        known = fixed_weights(self.fixed, X.shape[1], X.dtype)
-        require_fittable(known, self.n_components, C, inside)
+        inside, n, weight = divergence.in_units(units.scale), X.shape[0], X.weight
+        fixed = fixed_weights(self.fixed, X.shape[1], X.dtype)
+        require_fittable(fixed, self.n_components, C, inside)
         updates, shown, raised = updates_of(X, units, divergence, inside)
         updates.penalties = penalties
         shown = Samples(shown.completed(), None, shown.sample_weight)
         rng = generators(self.random_state)[0]
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.closed
-        first = initial_dictionary(self.init, shown, K, rng, ratios, known)
-        W = C.rescale_into(beside(known, first.astype(X.dtype, copy=False)))
+        first = initial_dictionary(self.init, shown, K, rng, ratios, fixed)
+        W = C.rescale_into(beside(fixed, first.astype(X.dtype, copy=False)))
         state = State(W, C, penalties=penalties)
         fitted = Fitted(state=state, divergence=divergence, units=units, features=features, raised=raised > 0)
         unit = divergence.loss_unit(units.scale) / weight
-        listeners, now = self._listeners(), None
-        seconds = 0.0
+        listeners, now, seconds = self._listeners(), None, 0.0
         try:
             for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, C.fixed):
                 reached = time.perf_counter()
@@ -257,8 +211,8 @@ class BatchNMF(NMF):
                     )
                 spent, seconds = reached - started - waited - seconds, reached - started - waited
                 fitted = replace(fitted, history=fitted.history.after(n if now.number else 0, spent, now.loss * unit))
-                told = fitted.history.samples, n * self.max_iter, now.number, seconds, now.loss * unit, now.W
-                wishes = [listener(Progress(*told)) for listener in listeners]  # all are called
+                reading = fitted.history.samples, n * self.max_iter, now.number, seconds, now.loss * unit, now.W
+                wishes = [listener(Progress(*reading)) for listener in listeners]  # every one is called
                 if any(wishes):
                     break
                 waited += time.perf_counter() - reached
@@ -270,7 +224,7 @@ class BatchNMF(NMF):
             warn_raised(divergence, raised)
 
     def _kept(self, fitted: Fitted, now: Iterate, weight: float, samples: Array | None) -> Factorised:
-        """Return an iterate as the result; learnt components are divided by their largest weights unless that costs."""
+        """Return an iterate as the result; without penalties, learnt components are divided by their maxima."""
         size = np.ones(len(now.W), dtype=now.W.dtype)
         if not fitted.state.penalties:
             size = np.maximum(now.W.max(axis=1), np.finfo(now.W.dtype).tiny)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,38 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
 from onmf.data import Batches, Rows, Source
-from onmf.data.columns import Features, choose
+from onmf.data.columns import choose
 from onmf.data.in_memory import is_stream
-from onmf.data.inputs import is_anndata, likeness, require_same_features
+from onmf.data.inputs import is_anndata
 from onmf.data.sinks import Origin
-from onmf.estimators.messages import UnsolvedWarning
-from onmf.insight.report.subject import Solved, Subject
-from onmf.learner import Learned
-from onmf.model.validation import require_finite_values
+from onmf.estimators.streaming import require_features
+from onmf.insight.features import changed_settings
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF
 
-TOLD_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
-
-
-def changed_settings(model: NMF) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, without those that are told apart or are no settings."""
-    usual = type(model)().get_params(deep=False)
-    return {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if name not in TOLD_APART and (np.ndim(value) > 0 or value != usual[name])
-    }
-
 
 def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") -> Origin:
-    """Return the model as files and AnnData objects that hold its coefficients tell of it."""
+    """Return the facts about a model that files and AnnData objects hold beside its coefficients."""
     names = getattr(model, "feature_names_in_", None)
     facts: dict[str, Any] = {
         "version": __version__,
@@ -103,73 +87,17 @@ def write_report(
     name: str = "X",
     show: Callable[[int, int | None], None] | None = None,
 ) -> Any:
-    """Write a page about the model and, if X is given, about how it fits X; return what the page says."""
+    """Write a page about the model and, if X is given, about how it fits X; return its contents."""
     from onmf.insight.report import page  # with a templating library, which nothing else needs
 
-    page.require_libraries()
     data = None if X is None else (as_source(model, X, name), name)
-    return page.write(subject_of(model), path, title, data, show)
+    return page.write(model, path, title, data, show)
 
 
 def as_source(model: NMF, X: Any, name: str) -> Source:
     """Return X as a source of samples that have the model's features."""
     if isinstance(X, Source) or is_stream(X):
         source = X if isinstance(X, Source) else Batches(X)
-        found, cure = Features.of(source.n_features, source.feature_names), likeness(source, model._spec)
-        require_same_features(found, model._fitted.features, name, cure=cure)
+        require_features(model, source, name)
         return source
     return Rows(model._validated(X, reset=False)[0])
-
-
-def subject_of(model: Any) -> Subject:
-    """Return what a report needs to know of a fitted model."""
-    fitted = model._fitted
-    online: dict[str, Any] = {"converged": getattr(model, "converged_", None)}
-    if isinstance(fitted, Learned):
-        coverage = fitted.coverage
-        online = {
-            "guarantee": getattr(model, "guarantee_", None),
-            "too_long_steps": fitted.advice(),
-            "skipped": fitted.skipped.count,
-            "reasons": fitted.skipped.reasons,
-            "changes": fitted.drift.changes,
-            "unknown": () if coverage is None else tuple(np.flatnonzero(~coverage.features).tolist()),
-            "blank": 0 if coverage is None else coverage.blank,
-        }
-    return Subject(
-        estimator=type(model).__name__,
-        settings={
-            name: f"matrix {np.shape(value)}" if np.ndim(value) > 1 else str(value)
-            for name, value in changed_settings(model).items()
-        },
-        W=model.components_,
-        fixed=fitted.state.C.fixed,
-        names=fitted.features.names,
-        source=model._spec,
-        divergence=model.divergence_,
-        method=model.method_.text() if hasattr(model, "method_") else "multiplicative updates",
-        history=model.history_,
-        passes=model.n_iter_,
-        solve=lambda X: _solve_for_report(model, X),
-        missing=model.missing,
-        implicit=model.implicit,
-        units=fitted.units,
-        usage=getattr(model, "usage_", None),
-        **online,
-    )
-
-
-def _solve_for_report(model: NMF, X: Any) -> Solved:
-    """Return coefficients, losses and sizes of sound samples."""
-    fitted = model._fitted
-    H, losses, sizes = np.empty((X.shape[0], model.n_components_)), np.empty(X.shape[0]), np.empty(X.shape[0])
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for rows, found, problem in model._inference().solved(X):
-            with threads.taken_from_blas():
-                losses[rows] = problem.loss(found, problem.fit(found))
-            H[rows], sizes[rows] = found, problem.scale
-    unit = fitted.divergence.loss_unit(fitted.units.scale)
-    require_finite_values(losses * unit, X, fitted.units.mean)
-    unsolved = sum(each.message.unsolved for each in said if isinstance(each.message, UnsolvedWarning))
-    return Solved(H * fitted.coefficient_unit, losses * unit, sizes * unit, unsolved)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_tensor
 from onmf.coefficients import precise
-from onmf.coefficients.losses import slopes
-from onmf.coefficients.problem import Problem
-from onmf.device.tensors import as_array, is_tensor
+from onmf.coefficients.problem import Problem, slopes
+from onmf.device.tensors import as_array
 from onmf.estimators.messages import warn_raised, warn_unsolved
 from onmf.learner import Fitted, Learned
 from onmf.learner.initialise import require_weighs_entries
@@ -35,26 +34,22 @@ class Inference:
     sets: Sets | None  # as the user gave them
     tol: float
     max_iter: int
-    device: str | None = None  # of PyTorch's; None: the compiled code of this package
-
-    @property
-    def dictionaries(self) -> DictionarySet:
-        """The set C that the dictionary lies in."""
-        return dataclasses.replace(self._both_sets[0], fixed=self.fitted.state.C.fixed)
-
-    @property
-    def box(self) -> Box | Simplex:
-        """The set H that coefficients lie in."""
-        return self._both_sets[1]
+    device: str | None = None  # a device of PyTorch; None: the compiled code of this package
 
     @cached_property
     def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
         return (self.sets or Sets()).where("simplex" if self.fitted.shares else "nonnegative")
 
     @property
+    def box(self) -> Box | Simplex:
+        """The set H that coefficients lie in."""
+        return self._both_sets[1]
+
+    @property
     def feasible(self) -> DictionarySet | DictionaryBox:
         """The part of C that the method keeps the dictionary in."""
-        fitted, C = self.fitted, self.dictionaries
+        fitted = self.fitted
+        C = dataclasses.replace(self._both_sets[0], fixed=fitted.state.C.fixed)
         if not isinstance(fitted, Learned):
             return C
         return fitted.method.feasible(fitted.inside, dataclasses.replace(fitted.state, C=C))
@@ -99,10 +94,10 @@ class Inference:
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             yield rows, losses
 
-    def held_out_losses(self, known: Samples, held: Samples) -> Array:
-        """Return d(x || hW) over the entries ``held`` of each sample, with h found from the ``known`` entries alone."""
-        losses = np.empty(len(known))
-        for rows, H, problem in self.solved(known):
+    def held_out_losses(self, seen: Samples, held: Samples) -> Array:
+        """Return d(x || hW) over the entries ``held`` of each sample, with h found from the entries ``seen`` alone."""
+        losses = np.empty(len(seen))
+        for rows, H, problem in self.solved(seen):
             part = held[rows] if problem.X.sparse else held[rows].densified()
             V, _ = self.fitted.units.inside(part, self.fitted.divergence)
             there = Problem(problem.divergence, V.astype(H.dtype), problem.W)

@@ -18,8 +18,8 @@ from onmf.model.units import FLOOR, DomainWarning
 EVERY = 1.0  # seconds between two lines of progress, at least
 
 NOTHING_IMPLICIT = (
-    'implicit="missing" speaks of what a sparse matrix does not store, but X is dense, so that all of it is taken for '
-    'known; set missing="nan" and write NaN where a value is missing, or pass a sparse matrix'
+    'implicit="missing" is about entries that a sparse matrix does not store, but X is dense, so that none is missing; '
+    'set missing="nan" and write NaN where a value is missing, or pass a sparse matrix'
 )
 
 
@@ -32,7 +32,7 @@ class UnsolvedWarning(ConvergenceWarning):
 
 
 def warn_dense(X: Any, missing: str | None, implicit: str, weights: Any, stacklevel: int) -> None:
-    """Warn that ``implicit="missing"`` marks nothing in a dense X, if nothing else marks what is missing."""
+    """Warn that ``implicit="missing"`` marks nothing in a dense X, unless something else marks missing entries."""
     if implicit == "missing" and missing is None and weights is None and not scipy.sparse.issparse(X):
         warnings.warn(f"{NOTHING_IMPLICIT}.", UserWarning, stacklevel=stacklevel)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
+from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
@@ -22,7 +23,7 @@ from onmf.data.in_memory import is_stream
 from onmf.data.inputs import likeness
 from onmf.data.pipes import ended_by_interrupts
 from onmf.device.choose_device import device_of
-from onmf.device.tensors import as_array, dtype_of, is_tensor, require_samples
+from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
@@ -32,7 +33,6 @@ from onmf.estimators.streaming import is_distributed, partitions_of
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
-from onmf.model.sets import Sets
 from onmf.model.settings import ONLINE
 from onmf.model.validation import DataError, require_valid_entries
 from onmf.persistence import model as model_file
@@ -42,19 +42,20 @@ from onmf.samples import Samples, as_samples, given_rows, weighted
 log = logging.getLogger("onmf")
 
 NAMES = [each.name for each in ONLINE]
-Weights = tuple[Any, Any]  # of samples, and of entries, as the user gave them
+Weights = tuple[Any, Any]  # sample_weight and weights, as the user gave them
 
 
 @dataclass
 class _Configured:
-    """The settings as the learner takes them, and what was learnt with them last."""
+    """The settings as the learner takes them, and the model that was learnt with them last."""
 
-    given: list[Any]  # the values that they were made of
+    given: list[Any]  # the values of the settings
     recipe: Recipe
     reading: Reading
     learned: Learned | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OnlineNMF(NMF):
     """Online nonnegative matrix factorization with general divergences: X (n, F) ~ H (n, K) @ W (K, F).
 
@@ -74,8 +75,8 @@ class OnlineNMF(NMF):
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
-        stochastic projected subgradient steps: the one with a theorem. "lefevre", "guan", "wang": earlier methods, for
-        is, squared_l2 and huber alone, to compare with.
+        stochastic projected subgradient steps, which the theorem is about. "lefevre", "guan", "wang": earlier methods,
+        for is, squared_l2 and huber alone, to compare with.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
         first batch sets the scale and the start.
@@ -96,12 +97,13 @@ class OnlineNMF(NMF):
     clip : (low, high) or None, default None
         Clip the data first: the paper's compact set V, in the data's units.
     missing : {None, "nan"}, default None
-        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they are an error.
+        "nan": entries that are NaN are missing, and everything is learnt from the others; None: they raise an error.
     implicit : {"zero", "missing"}, default "zero"
         Entries that a sparse X does not store: zeros, or missing, as in ratings.
     coefficients : {"nonnegative", "simplex"}, default "nonnegative"
-        "simplex": those of a sample sum to one, as the abundances of unmixing do. W is then in the data's units, with
-        no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the first.
+        "simplex": they sum to one in every sample, as the abundances of unmixing do. W is then in the data's units,
+        with no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the
+        first.
     l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
         Penalties on ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, with W <= 1. They are in
         internal units (X divided by the mean of the first batch), so that X times a constant gives the same W. l1 makes
@@ -120,8 +122,8 @@ class OnlineNMF(NMF):
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
         ``transform`` of a stream gives rows of NaN for them.
     shards : int or None, default None
-        Of data in partitions (dask arrays and data frames, ``onmf.distributed.partitioned``), how many pieces are
-        learnt from at the same time at most, whatever the number of workers; None: one per partition, up to 64.
+        How many pieces of partitioned data (dask arrays and data frames, ``onmf.distributed.partitioned``) are learnt
+        from at the same time at most, whatever the number of workers; None: one per partition, up to 64.
     device : {None, "auto", "cuda", "cuda:NUMBER", "cpu"}, default None
         Where to compute. None: on the processor, by compiled code. "cuda": on a GPU, by PyTorch (``onmf[gpu]``);
         "auto": on a GPU if there is one that can be used, else as None. "cpu": by PyTorch on the processor, to try what
@@ -140,9 +142,9 @@ class OnlineNMF(NMF):
         The dictionary W, entries in [0, 1]; every component's largest is 1 under the default methods. With
         ``coefficients="simplex"``, in the data's units.
     divergence_ : Divergence
-        The divergence in the data's units, with all parameters known.
+        The divergence in the data's units, with all its parameters.
     method_ : Method
-        The method in use, with all constants known: what "auto" has chosen.
+        The method in use, with all its constants: the one that "auto" has chosen.
     scale_ : float
         The internal unit: the mean of the first batch, or 1.
     delta_ : float
@@ -158,78 +160,29 @@ class OnlineNMF(NMF):
         What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
-        they had just before they were learnt from. ``loss(X)`` measures precisely.
+        they had just before they were learnt from. ``loss(X)`` gives the precise one.
     history_ : dict of arrays "samples", "seconds", "loss"
         After every batch: the samples and seconds so far, and the mean loss of its samples, each just before it was
-        learnt from. Of a long run every second, fourth, ... entry of the past is kept, some thousands in all.
+        learnt from. A long run keeps every second, fourth, ... entry of the past, some thousands in all.
     source_ : onmf.data.Spec
         How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
-    _learned: Learned | None = None
-    _unlearned: Skipped = Skipped()  # batches that were skipped before anything was learnt
-    _configuration: _Configured | None = None
+    method: Choice | str = "auto"
+    batch_size: int | None = None
+    max_passes: int = 1
+    shuffle: bool = True
+    scale: str = "mean"
+    reservoir: int = 0
+    on_error: str = "raise"
+    shards: int | None = None
+    device: str | None = None
 
-    def __init__(
-        self,
-        n_components: int = 40,
-        *,
-        divergence: Divergence | str = "kl",
-        method: Choice | str = "auto",
-        batch_size: int | None = None,
-        max_passes: int = 1,
-        shuffle: bool = True,
-        init: Any = "kmeans++",
-        fixed: Any = None,
-        scale: str = "mean",
-        clip: tuple[float, float] | None = None,
-        missing: str | None = None,
-        implicit: str = "zero",
-        coefficients: str = "nonnegative",
-        l1_coefficients: float = 0.0,
-        l2_coefficients: float = 0.0,
-        l1_dictionary: float = 0.0,
-        l2_dictionary: float = 0.0,
-        sets: Sets | None = None,
-        reservoir: int = 0,
-        transform_tol: float = 1e-4,
-        transform_max_iter: int = 5000,
-        on_error: str = "raise",
-        shards: int | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-        callbacks: Collection[Callable[[Progress], Any]] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.divergence = divergence
-        self.method = method
-        self.batch_size = batch_size
-        self.max_passes = max_passes
-        self.shuffle = shuffle
-        self.init = init
-        self.fixed = fixed
-        self.scale = scale
-        self.clip = clip
-        self.missing = missing
-        self.implicit = implicit
-        self.coefficients = coefficients
-        self.l1_coefficients = l1_coefficients
-        self.l2_coefficients = l2_coefficients
-        self.l1_dictionary = l1_dictionary
-        self.l2_dictionary = l2_dictionary
-        self.sets = sets
-        self.reservoir = reservoir
-        self.transform_tol = transform_tol
-        self.transform_max_iter = transform_max_iter
-        self.on_error = on_error
-        self.shards = shards
-        self.device = device
-        self.random_state = random_state
-        self.callbacks = callbacks
-        self.verbose = verbose
+    _learned: Learned | None = field(default=None, init=False)
+    _unlearned: Skipped = field(default=Skipped(), init=False)  # batches skipped before anything was learnt
+    _configuration: _Configured | None = field(default=None, init=False)
 
     method_ = FittedAttribute[Learned, methods.Method](lambda learned: learned.method)
     guarantee_ = FittedAttribute[Learned, str](learner.guarantee)
@@ -245,7 +198,7 @@ class OnlineNMF(NMF):
 
     @property
     def skipped_(self) -> list[str]:
-        """The reasons why the last hundred of them were left out."""
+        """Why the last hundred of them were left out."""
         return list(self._skipped.reasons)
 
     # Learning
@@ -261,10 +214,11 @@ class OnlineNMF(NMF):
         resume: bool = False,
         resume_from: OnlineNMF | str | Path | None = None,
     ) -> Self:
-        """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source``, iterator of batches.
+        """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source`` or iterator of batches.
 
-        Of an AnnData object it is ``adata.X``, with the names of the genes; pass a layer as ``adata.layers[...]``.
-        A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's workers, in rounds.
+        From an AnnData object it learns ``adata.X``, with the names of the genes; pass a layer as
+        ``adata.layers[...]``. A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's
+        workers, in rounds.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
@@ -284,7 +238,7 @@ class OnlineNMF(NMF):
     def _fit(
         self, X: Any, weights: Weights, configured: _Configured, keep: Checkpoint | None, resume: bool, resume_from: Any
     ) -> Self:
-        """Learn, and write checkpoints that nobody else writes."""
+        """Learn, and write checkpoints to a file that no other run writes."""
         recipe, reading, configured.learned = configured.recipe, configured.reading, None
         if keep is not None:
             reading = replace(reading, marked=True, verify=keep.verify)
@@ -302,21 +256,19 @@ class OnlineNMF(NMF):
         listeners = self._listeners()
         try:
             with ended_by_interrupts():
-                for learned, progress in self._course(recipe, source, reading, features, begun):
+                for learned, progress in self._run(recipe, source, reading, features, begun):
                     self._learned = learned
                     if progress is None:
                         continue
-                    if progress.raised:
-                        warn_raised(learned.divergence, progress.raised)
-                    wishes = [listener(progress) for listener in listeners]  # all are called, whatever the first says
+                    ended = self._notify(learned, progress, listeners)
                     if keep is not None and keep.write_if_due(settings, learned):
                         kept = learned
-                    if any(wishes):
+                    if ended:
                         break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
-            if learned is not None and learned.coverage and (gaps := learned.coverage.warning):
-                warnings.warn(gaps, UserWarning, stacklevel=3)
+            if learned is not None and learned.coverage and (warning := learned.coverage.warning):
+                warnings.warn(warning, UserWarning, stacklevel=3)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
@@ -328,42 +280,42 @@ class OnlineNMF(NMF):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
         """Learn from one more batch, or in one pass over data of Dask. An error leaves the model as it was."""
         configured, before = self._configured(), self._learned
-        known = before
-        if before is not None and configured.learned is not before:  # else the settings have made it what it is
-            known = learner.continued(configured.recipe, before)
+        begun = before
+        if before is not None and configured.learned is not before:  # else it was learnt with these settings
+            begun = learner.continued(configured.recipe, before)
         try:
             if type(X) is not np.ndarray and is_distributed(X):
-                self._learn_partitions(X, (sample_weight, weights), configured, known)
+                self._learn_partitions(X, (sample_weight, weights), configured, begun)
             else:
-                self._learn_batch(X, (sample_weight, weights), configured.recipe, known)
+                self._learn_batch(X, (sample_weight, weights), configured.recipe, begun)
         except Exception:
             self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
             raise
         configured.learned = self._learned
         return self
 
-    def _learn_partitions(self, X: Any, weights: Weights, configured: _Configured, known: Learned | None) -> None:
+    def _learn_partitions(self, X: Any, weights: Weights, configured: _Configured, begun: Learned | None) -> None:
         recipe, reading = configured.recipe, replace(configured.reading, max_passes=1, shuffle=False)
         data, features = self._source(X, weights, recipe.device)
-        if known is not None:
-            learner.require_features(known, features, "the model")
-            known = replace(known, position=None)
-        unlearned = self._unlearned if known is None else Skipped()
-        for learned, progress in self._course(recipe, data, reading, features, known):
+        if begun is not None:
+            learner.require_features(begun, features, "the model")
+            begun = replace(begun, position=None)
+        unlearned = self._unlearned if begun is None else Skipped()
+        for learned, progress in self._run(recipe, data, reading, features, begun):
             self._learned = replace(learned, position=None, skipped=unlearned + learned.skipped)
             if progress is not None:
-                self._tell(learned, progress)
+                self._notify(learned, progress, self._listeners())
 
-    def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, known: Learned | None) -> None:
-        rows = given_rows(weights[0])
+    def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> None:
+        rows, first = given_rows(weights[0]), begun is None
         try:
-            batch, features = self._batch(X, weights, recipe.device, known)
+            batch, features = self._batch(X, weights, recipe.device, begun)
         except ValueError as error:
-            if known is None or self.on_error == "raise":
+            if first or self.on_error == "raise":
                 raise
-            return self._skip(error)
+            self._skip(error)
+            return
         try:
-            begun = known
             if begun is None:
                 host = batch.on_host()
                 require_valid_entries(host, rows, features.names)
@@ -372,14 +324,15 @@ class OnlineNMF(NMF):
         except DataError as error:
             if self.on_error == "raise":
                 raise
-            return self._skip(error)
-        self._learned = learned if known else replace(learned, skipped=self._unlearned)
-        return self._tell(learned, progress)
+            self._skip(error)
+            return
+        self._learned = replace(learned, skipped=self._unlearned) if first else learned
+        self._notify(learned, progress, self._listeners())
 
-    def _course(
+    def _run(
         self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
     ) -> Iterator[tuple[Learned, Progress | None]]:
-        """Learn batch by batch or round by round."""
+        """Learn batch by batch or, from partitions, round by round."""
         given = reading, features, generators(self.random_state), begun
         if isinstance(data, Source):
             return learner.run(recipe, data, *given)
@@ -388,12 +341,12 @@ class OnlineNMF(NMF):
 
         return Driver(recipe, data, *given, self.shards).run()
 
-    def _tell(self, learned: Learned, progress: Progress) -> None:
+    def _notify(self, learned: Learned, progress: Progress, listeners: list[Callable[[Progress], Any]]) -> bool:
+        """Warn of raised entries and call every listener; tell whether one of them wishes to end the fit."""
         if progress.raised:
             warn_raised(learned.divergence, progress.raised)
-        if self.callbacks or self.verbose:
-            for listener in self._listeners():
-                listener(progress)
+        wishes = [listener(progress) for listener in listeners]  # every one is called
+        return any(wishes)
 
     # What cannot be learnt from
 
@@ -463,20 +416,20 @@ class OnlineNMF(NMF):
             require_valid_entries(X, given_rows(weights[0]), features.names)
         return Rows(X), features
 
-    def _batch(self, X: Any, weights: Weights, device: str | None, known: Learned | None) -> tuple[Samples, Features]:
-        """Return one batch as it is learnt from, a tensor on the device that was named, and its features."""
+    def _batch(self, X: Any, weights: Weights, device: str | None, begun: Learned | None) -> tuple[Samples, Features]:
+        """Return one batch to learn from, a tensor on the named device, and its features."""
         if is_tensor(X):
-            require_samples(X, device, None if known is None else known.state.W.shape[1])
+            require_samples(X, device, None if begun is None else begun.state.W.shape[1])
             if device is not None and self._stays(weights):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
                 return Samples(batch), Features(X.shape[1])
             X = as_array(X)
-        X, features = self._validated(X, reset=known is None)
+        X, features = self._validated(X, reset=begun is None)
         samples = weighted(X, *weights, self.implicit)
         return as_samples(samples, self.missing, self.implicit, learning=True), features
 
     def _stays(self, weights: Weights) -> bool:
-        """Tell whether data can be learnt from where they are: there is nothing to look at but their entries."""
+        """Tell whether data can stay on the device: no weights, missing or skipped entries need the host."""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
 
@@ -486,14 +439,14 @@ def _on_device(X: Any, device: str, dtype: Any) -> Source:
     from onmf.device.transfer import RowsOnDevice, moved
 
     there = moved(X, device)
-    there = there if is_tensor(X) else replace(there, given=X)  # which is there anyway
+    there = there if is_tensor(X) else replace(there, given=X)  # which the host holds anyway
     if not there.sound:
         require_valid_entries(as_array(X) if is_tensor(X) else X)
     return RowsOnDevice(there, dtype)
 
 
 def _learned_by(resume_from: Any, own: Divergence) -> Learned:
-    """Return what the model that ``resume_from`` names has learnt."""
+    """Return the learnt part of the model that ``resume_from`` names."""
     if isinstance(resume_from, (str, Path)):
         return model_file.read(resume_from, own)[1]
     learned = getattr(resume_from, "_learned", None)
@@ -506,12 +459,9 @@ def _learned_by(resume_from: Any, own: Divergence) -> Learned:
 def _resumed(
     recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features
 ) -> Learned:
-    """Return what was learnt, ready to continue with these settings in these data, or raise an error."""
+    """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
         learner.require_features(learned, features, "the model", likeness(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
-    if isinstance(source, Source):
-        learner.require_position(learned, source, features)
-    else:
-        learner.require_standing(learned, len(source), features)
+    learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)

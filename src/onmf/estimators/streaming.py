@@ -1,4 +1,4 @@
-"""A fitted model applied to data that do not fit into memory: sources, iterators of batches and partitions of Dask."""
+"""Apply a fitted model to data that do not fit into memory: sources, iterators of batches and partitions of Dask."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("onmf")
 
-STREAMED = 100  # rows read from a pipe at a time: whoever reads the other end waits for them too
+STREAMED = 100  # rows read from a pipe at a time: results wait for all of them
 
 OnBad = Callable[[ValueError], None]
 Solve = Callable[[Any, Any], Array]  # takes the numbers or names of rows, and the rows
@@ -55,7 +55,7 @@ def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
 
 
 def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
-    """Return what ``solve`` makes of the rows, and NaN for bad ones, which are found by halving."""
+    """Solve the rows; bad ones, which are found by halving, give rows of NaN."""
     try:
         return solve(rows, X)
     except DataError as error:
@@ -72,23 +72,25 @@ def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int
 # Sources and iterators of batches
 
 
+def require_features(model: NMF, data: Source | Partitions, name: str = "X") -> None:
+    """Raise an error if the data have other features than the model was learnt from."""
+    found = Features.of(data.n_features, data.feature_names)
+    require_same_features(found, model._fitted.features, name, cure=likeness(data, model._spec))
+
+
 def transform_source(model: NMF, source: Source) -> Iterator[Array]:
     """Return an iterator over the coefficients of a source's batches."""
-    found, cure = (
-        Features.of(source.n_features, source.feature_names),
-        likeness(source, getattr(model, "source_", None)),
-    )
-    require_same_features(found, model._fitted.features, "the source", cure=cure)
+    require_features(model, source, "the source")
     skip = model.on_error == "skip"
     parts = (H for _, H in model.served(source, usual_size(source), SkippedLog() if skip else None))
-    return _with_gaps_logged(parts) if skip else parts
+    return _log_gaps(parts) if skip else parts
 
 
 def transform_batches(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
     """Return an iterator over the coefficients of batches; under ``on_error="skip"`` NaN where a row is bad."""
     check_is_fitted(model)  # now, not when the first batch is asked for
     if model.on_error == "skip":
-        return _with_gaps_logged(_transform_each(model, batches))
+        return _log_gaps(_transform_each(model, batches))
     return map(model.transform, batches)
 
 
@@ -107,7 +109,7 @@ def _transform_each(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
         yield H
 
 
-def _with_gaps_logged(parts: Iterable[Array]) -> Iterator[Array]:
+def _log_gaps(parts: Iterable[Array]) -> Iterator[Array]:
     """Yield the parts, and log at the end how many rows are NaN."""
     rows = gaps = 0
     for H in parts:
@@ -120,9 +122,9 @@ def _with_gaps_logged(parts: Iterable[Array]) -> Iterator[Array]:
 def in_place(
     source: Source, size: int, on_bad: OnBad | None, solve: Solve, width: int, dtype: Any
 ) -> Iterator[tuple[Any, Array]]:
-    """Yield what ``solve`` makes of a source's rows, of ``width`` numbers each, with NaN in the place of bad rows."""
+    """Solve a source's rows, which gives ``width`` numbers each, and yield them with NaN in the place of bad rows."""
     expected = unread = filled = 0  # the next row; rows that could not be read, and those that are NaN for it
-    in_order, like = True, dtype  # have all rows come in order, and of what type are the results?
+    in_order = True  # so far
 
     def fault(error: SourceError) -> None:
         nonlocal unread
@@ -133,15 +135,15 @@ def in_place(
     def gap(stop: int) -> Iterator[tuple[Any, Array]]:
         for first in range(expected, stop, size):
             rows = np.arange(first, min(first + size, stop))
-            yield rows, np.full((len(rows), width), np.nan, like)
+            yield rows, np.full((len(rows), width), np.nan, dtype)
 
     for rows, batch in read_from(source, size, None, None if on_bad is None else fault, 0):
         found = solve_each(rows, as_floats(batch), on_bad, solve, width)
-        like = found.dtype
+        dtype = found.dtype
         in_order = in_order and _follow(rows, expected, unread - filled)
         if in_order and on_bad is not None and len(rows):
             yield from gap(int(rows[0]))
-            whole = np.full((int(rows[-1] - rows[0]) + 1, width), np.nan, like)
+            whole = np.full((int(rows[-1] - rows[0]) + 1, width), np.nan, dtype)
             whole[rows - rows[0]] = found
             filled += int(rows[-1]) + 1 - expected - len(rows)
             rows, found = np.arange(rows[0], rows[-1] + 1), whole
@@ -151,16 +153,16 @@ def in_place(
         yield from gap(expected + unread - filled)
 
 
-def _follow(rows: Any, expected: int, missing: int) -> bool:
-    """Tell whether these row numbers follow the expected one, leaving out no more than are known to be missing.
+def _follow(rows: Any, expected: int, unread: int) -> bool:
+    """Tell whether row numbers ascend from the expected one and leave out no more rows than could not be read.
 
-    More than that are left out where the rows come in another order.
+    They leave out more where the rows come in another order.
     """
     if not len(rows):
         return True
     if rows.dtype == object or rows[0] < expected or not (rows[1:] > rows[:-1]).all():
         return False
-    return bool(rows[-1] + 1 - expected - len(rows) <= missing)
+    return bool(rows[-1] + 1 - expected - len(rows) <= unread)
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Measured:
 
     samples: int
     usage: Array  # (K,), shares that sum to one
-    coherence: Array | None  # (K,); None if the data are not counts, of which a zero says that a feature is not there
+    coherence: Array | None  # (K,); None if the data are not counts, so that a zero does not mean that a word is absent
 
 
 def measured(
@@ -177,7 +179,7 @@ def measured(
 ) -> Measured:
     """Measure in one pass how much of the data each component carries, and whether its leading features co-occur.
 
-    ``topics`` are the features of each component to look for, ``show`` is told how many samples were read.
+    ``topics`` are the features of each component to look for, and ``show`` is called with how many samples were read.
     """
     found, sums, samples = Coherence(topics), np.zeros(model.n_components_), 0
     counts = model.implicit == "zero"
@@ -186,11 +188,9 @@ def measured(
         counts = counts and bool(X.sparse or (np.floor(X.values) == X.values).all())
         if counts:
             found.add(X.matrix)
-        full = (X.sum(axis=1) != 0).astype(
-            np.float64
-        )  # of a blank text nothing is fitted, but for the least h there is
+        filled = (X.sum(axis=1) != 0).astype(np.float64)  # the coefficients of a blank text are the least there are
         H = solve_rows(model, rows, X)
-        sums += Usage.of(H, model.components_, X.counted(full)).sums
+        sums += Usage.of(H, model.components_, X.counted(filled)).sums
         samples += len(rows)
         show(samples)
     if not samples:
@@ -216,7 +216,7 @@ def partitions_of(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Pa
 
 
 class Sent:
-    """A model as it is sent to workers: without callbacks, which may not be sent anywhere."""
+    """A model as it is sent to workers: without callbacks, which perhaps cannot be pickled."""
 
     def __init__(self, model: Any) -> None:
         self.model = copy.copy(model)
@@ -256,11 +256,14 @@ def map_partitions(
     weights: Any = None,
     coefficients: bool = False,
 ) -> Any:
-    """Return a dask array of what the function makes of samples or, if X holds those, of ``coefficients``."""
+    """Return a dask array: the function of every partition of samples or, if X holds those, of ``coefficients``."""
     from onmf.distributed.mapping import lazy_array  # Dask is there, but not for everybody
 
-    learnt = Features(model.n_components_) if coefficients else model._fitted.features
-    partitions = _alike(X, None, weights, model.implicit, learnt)
+    partitions = partitions_of(X, None, weights, model.implicit)
+    if coefficients:
+        require_same_features(Features(partitions.n_features), Features(model.n_components_))
+    else:
+        require_features(model, partitions)
     dtype = model.components_.dtype if partitions.dtype is None else partitions.dtype
     return lazy_array(partitions, function, width, dtype, what, model.on_error == "skip")
 
@@ -271,16 +274,10 @@ def loss_of_partitions(model: NMF, X: Any, sample_weight: Any, weights: Any) -> 
 
     from onmf.distributed.mapping import tasks_of
 
-    partitions = _alike(X, sample_weight, weights, model.implicit, model._fitted.features)
+    partitions = partitions_of(X, sample_weight, weights, model.implicit)
+    require_features(model, partitions)
     found = dask.compute(*tasks_of(partitions, Sent(model).loss, "loss"))
     total = math.fsum(weight for _, weight in found)
     if not total:
         raise ValueError("there are no samples to look at: all partitions are empty.")
     return math.fsum(value * (weight / total) for value, weight in found)
-
-
-def _alike(X: Any, sample_weight: Any, weights: Any, implicit: str, learnt: Features) -> Partitions:
-    """Return X as partitions whose features are those that were learnt."""
-    partitions = partitions_of(X, sample_weight, weights, implicit)
-    require_same_features(Features.of(partitions.n_features, partitions.feature_names), learnt)
-    return partitions

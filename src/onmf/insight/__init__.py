@@ -1,1 +1,1 @@
-"""What components and coefficients say: topics, separated sound, plots and reports. Nothing here knows an estimator."""
+"""The meaning of components and coefficients: topics, separated sound, plots and reports. It imports no estimator."""

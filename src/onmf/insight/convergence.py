@@ -1,4 +1,4 @@
-"""How the loss fell while a model was learning, as its ``history_`` tells; batches count by their samples."""
+"""How the loss fell while a model was learning, by its ``history_``; batches count by their samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 
-REMAINDER = 0.5  # of the samples of the batch before: a smaller one is what was left of a pass
+REMAINDER = 0.5  # of the samples of the batch before: a smaller batch is the end of a pass
 REACH = 0.15  # of the position, to both sides: the window of the running mean
 FALLS, CERTAIN = 0.08, 2.5  # of the loss, over the last half of the run, and standard errors of it
 FALLS_BRIEFLY = 0.15  # of the loss, from one batch to the next, in a run of few
@@ -17,8 +17,8 @@ FEW_BATCHES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """The course of a run: after every batch the samples and seconds so far, and the mean loss of the batch."""
+class LossCurve:
+    """The samples and seconds so far after every batch of a run, and the mean loss of the batch."""
 
     samples: Array
     seconds: Array
@@ -26,8 +26,8 @@ class Course:
     sizes: Array  # the samples of each batch
 
     @classmethod
-    def of(cls, history: Mapping[str, Array]) -> Course:
-        """Read ``history_``; what was left at the end of a pass, perhaps a single sample, joins the batch before it."""
+    def of(cls, history: Mapping[str, Array]) -> LossCurve:
+        """Read ``history_``; a small batch at the end of a pass, perhaps a single sample, joins the one before it."""
         samples, seconds, loss = (
             np.asarray(history[name], dtype=np.float64) for name in ("samples", "seconds", "loss")
         )
@@ -48,7 +48,7 @@ class Course:
 
     @property
     def still_falls(self) -> float | None:
-        """Return the share of the loss that was lost over the last half of the run, or None if that may be chance."""
+        """Return the share by which the loss fell over the last half of the run, or None if that may be chance."""
         loss, samples = self.loss, self.samples
         if len(loss) < 2 or not loss[-1] > 0:
             return None

@@ -1,4 +1,4 @@
-"""What the features of a model are to its user: words, numbers on an axis, pixels of a picture, frequencies of sound.
+"""The features of a model in the user's terms: words, numbers on an axis, pixels, frequencies; and its settings.
 
 A ``model`` here is anything with ``components_`` and, where it has them, ``feature_names_in_`` and ``source_``.
 """
@@ -16,7 +16,8 @@ from onmf.data import Spec
 
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
 QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
-DECIBELS = 60.0  # what is shown of powers, below the largest
+SHOWN_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
+DECIBELS = 60.0  # below the largest power: lower powers are not shown
 
 
 def components_of(model: Any) -> Array:
@@ -34,7 +35,7 @@ def names_of(model: Any) -> list[str] | None:
 
 
 def source_of(model: Any) -> Spec:
-    """Return what is known of the source that a model was learnt from; a matrix has an empty one."""
+    """Return how the source that a model was learnt from made its features; an empty Spec for a matrix."""
     found: Spec = getattr(model, "source_", None) or Spec()
     return found
 
@@ -75,8 +76,33 @@ def decibels(powers: Array, top: Any) -> Array:
     return 10 * np.log10(np.maximum(share, 10 ** (-DECIBELS / 10)))
 
 
+def divergence_text(model: Any) -> str:
+    """Write the divergence of a model as in ``beta:1.5``, without matrices."""
+    divergence = model.divergence_
+    numbers = [f"{value:.4g}" for value in divergence.parameters().values() if isinstance(value, float)]
+    return ":".join([divergence.name, *([",".join(numbers)] if numbers else [])])
+
+
+def changed_settings(model: Any) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, without callbacks and those that are shown apart."""
+    defaults = type(model)().get_params(deep=False)
+    return {
+        name: value
+        for name, value in model.get_params(deep=False).items()
+        if name not in SHOWN_APART and (np.ndim(value) > 0 or value != defaults[name])
+    }
+
+
 def directions(W: Array) -> Array:
     """Return the components, each of length 1; zeros stay zeros."""
     W = W.astype(np.float64)
     norms = np.linalg.norm(W, axis=1, keepdims=True)
     return np.divide(W, norms, out=np.zeros_like(W), where=norms > 0)
+
+
+def similarity(W: Array) -> Array:
+    """Return the cosines between components (K, K), and zero for each with itself."""
+    unit = directions(W)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, 0.0)
+    return cosines

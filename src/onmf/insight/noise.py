@@ -1,4 +1,4 @@
-"""The law of the noise: its variance grows as mean^power. Which power do residuals have, and which is assumed?"""
+"""The law of the noise, variance ~ mean^power: the power that residuals have, and the one a divergence assumes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from onmf.divergences import Divergence
 
 BINS, PER_BIN = 24, 60  # at most, and the entries other than zero that each has at least, where there are enough
 LEAST_BINS, LEAST_ENTRIES = 4, 100
-CUT_OFF = 0.005  # the share of zeros from which on a bin may hold noise that was cut off at zero
+CUT_OFF = 0.005  # of a bin: with this share of zeros, it may hold noise that was cut off at zero
 CLIPPED = 3.5  # robust standard deviations, beyond which a residual does not count in a robust variance
-UNCLEAR = 0.4  # the standard error of a power beyond which it tells nothing
+UNCLEAR = 0.4  # a power with a larger standard error tells nothing
 MAD = 1.4826  # times the median absolute residual: the standard deviation of a Gaussian
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -33,7 +33,7 @@ class Growth:
         return bool(self.error <= UNCLEAR)
 
     def law(self, power: float) -> Array:
-        """Return the variances that this power would have at the means, through the middle of those that are there."""
+        """Return the variances at the means under this power, with the mean logarithm of the measured ones."""
         means, variances = np.log(self.means), np.log(self.variances)
         return np.exp(variances.mean() + power * (means - means.mean()))
 
@@ -47,7 +47,7 @@ def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
     The power is the slope of a straight line through the logarithms of means and variances of bins. These hold equally
     many entries that are not zero: where there are hardly any, a residual is the fit itself and tells nothing of noise.
     If enough others remain, bins with zeros are no part of the line, since noise that was cut off at zero varies less.
-    ``robust`` bounds the influence of outliers. ``NOT_MEASURED`` if there are too few entries, or no residuals.
+    ``robust`` bounds the influence of outliers. Too few entries, or no residuals, give ``NOT_MEASURED``.
     """
     order = np.argsort(fits)
     filled = np.flatnonzero(values[order])
@@ -69,7 +69,7 @@ def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
 
 
 def assumed_power(divergence: Divergence) -> float | None:
-    """Return the p of the noise, variance ~ mean^p, that the divergence is the right loss for; None: of no power.
+    """Return the p of the noise, variance ~ mean^p, that the divergence is the right loss for; None if there is none.
 
     Near y = x a smooth d of degree q is (x - y)^2 y^(q - 2) up to a constant, as the log-likelihood of noise of the
     variance y^(2 - q); the others look at the size of a residual alone.

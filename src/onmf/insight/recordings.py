@@ -1,4 +1,4 @@
-"""Files of sound: recordings are read block by block, and their parts appear together once they are whole."""
+"""Files of sound: recordings are read block by block, and their parts appear together once all are complete."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STEPS = 2**23  # of 24 bits, from 0 to full scale
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write parts, and what their sum is then."""
+    """A way to write parts."""
 
     name: str  # of libsndfile
     subtype: str
-    told: str
+    precision: str  # of the parts and of their sum, in words
 
     def for_length(self, samples: int, channels: int) -> str:
         """Return the format of libsndfile: RF64, which has a larger header, where WAV cannot count the bytes."""
@@ -42,7 +42,7 @@ FORMATS = {
 
 
 class Recording:
-    """A file of sound: what its header says, and its samples in blocks (samples, channels)."""
+    """A file of sound: the facts of its header, and its samples in blocks (samples, channels)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Recording:
             raise SourceError(f"{path} has no samples; there is nothing to separate.")
 
     def blocks(self) -> Iterator[Array]:
-        """Yield blocks of numbers, full scale being one; fewer than the header announced are an error."""
+        """Yield blocks of numbers, full scale being one; fewer samples than the header announces raise an error."""
         found = 0
         with opened(self.path) as file:
             while found < self.samples:
@@ -91,7 +91,7 @@ class PartFiles(ExitStack):
             self.files.append(self.enter_context(file))
 
     def write(self, parts: Array) -> None:
-        """Append a block (parts, samples, channels), without what goes beyond the end of the recording."""
+        """Append a block (parts, samples, channels), cut off at the end of the recording."""
         parts = parts[:, : self.recording.samples - self.written]
         self.written += parts.shape[1]
         self.energy += np.square(parts).sum(axis=(1, 2))

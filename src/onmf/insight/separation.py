@@ -19,8 +19,8 @@ from onmf.insight.features import names_of, sample_rate
 from onmf.model.units import DomainWarning
 from onmf.model.validation import DataError
 
-NOTHING = 1e-280  # of a fit whose loudest component has a coefficient of one: shares of less cannot be told apart
-MOST_CHANNELS = 64  # more of them than samples are an array that lies on its side
+NOTHING = 1e-280  # a smaller fit, whose loudest component has a coefficient of one, has no shares
+MOST_CHANNELS = 64  # an array with more of them than samples has its samples in columns
 
 Groups = Sequence[Sequence[int]]
 
@@ -38,9 +38,10 @@ def separate(
 
     Their sum is the sound, to rounding. ``sound`` has the shape (samples,) or (samples, channels), and ``rate`` samples
     per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts components
-    together, those that it does not name into one more part; ``groups="fixed"`` gives the fixed components of a model
-    that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from arrays of
-    power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it, their ``hop``.
+    together, and the components that it does not name into one more part; ``groups="fixed"`` gives the fixed components
+    of a model that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from
+    arrays of power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it,
+    their ``hop``.
     """
     X = np.asarray(sound)
     if X.ndim not in (1, 2) or X.dtype.kind not in "buif":
@@ -89,35 +90,34 @@ class Separation:
             yield np.stack([part.add(spectra * mask[:, None]) for part, mask in zip(sums, masks, strict=True)])
 
     def _masks(self, spectra: Complex) -> Iterator[Array]:
-        """Return the share of each part in each frequency of each frame, in all channels alike; shares sum to one.
+        """Yield the share of each part in each frequency of each frame, in all channels alike; shares sum to one.
 
-        Where the model says nothing, as of silence, all components have the same share.
+        Where the model fits nothing, as in silence, all components have the same share.
         """
-        power = np.square(np.abs(spectra)).mean(axis=1)  # not that of their mean, in which channels may cancel
+        power = np.square(np.abs(spectra)).mean(axis=1)  # of all channels, which may cancel in their mean
         H = np.ones((len(power), len(self.W)))
         heard = power.any(axis=1)
         if heard.any():
             H[heard] = self._coefficients(power[heard])
             H /= np.where(H.max(axis=1, keepdims=True) > 0, H.max(axis=1, keepdims=True), 1)
         fit = H @ self.W
-        told = fit > NOTHING
         for group in self.groups:
             share = np.full_like(fit, len(group) / len(self.W))
-            yield np.divide(H[:, group] @ self.W[group], fit, out=share, where=told)
+            yield np.divide(H[:, group] @ self.W[group], fit, out=share, where=fit > NOTHING)
 
     def _coefficients(self, power: Array) -> Array:
-        """Return the coefficients of frames; ones where a model that skips what it cannot solve gives none."""
+        """Return the coefficients of frames; ones for a frame that the model skips."""
         source = Rows(power)
         source.feature_names = names_of(self.model)
         with warnings.catch_warnings():
-            # Powers of silence, of the ends and of what a codec has left out are raised; nobody hears their shares.
+            # Powers of silence, at the ends and where a codec has left them out are raised; nobody hears their shares.
             warnings.simplefilter("ignore", DomainWarning)
             H: Array = np.concatenate(list(self.model.transform(source)))
         return np.where(np.isnan(H), 1.0, H)
 
 
 def grouped(groups: Groups | str | None, number: int, fixed: int = 0) -> list[list[int]]:
-    """Return the components of each part; those that are in no group make one more."""
+    """Return the components of each part; components in no group make one more part."""
     if groups is None:
         return [[k] for k in range(number)]
     if isinstance(groups, str):
@@ -145,7 +145,7 @@ def fixed_components(model: Any) -> int:
 
 
 def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[int, int]:
-    """Return the window and hop of the model, or those that are given."""
+    """Return the window and hop of the model, or the given ones."""
     source, features = getattr(model, "source_", None), model.n_features_in_
     if source is not None and source.scheme == "audio":
         learnt = source.options["window"], source.options["hop"]
@@ -155,7 +155,7 @@ def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[in
         return learnt
     if window is None:
         raise ValueError(
-            "the model was not learnt from recordings, so that its window is not known; if its features are powers "
+            "the model was not learnt from recordings, so that it has no window; if its features are powers "
             f"under a Hann window, say how long that was: window={2 * features - 2} or {2 * features - 1}."
         )
     if window != int(window) or window < 2 or window // 2 + 1 != features:
@@ -167,7 +167,7 @@ def _window_and_hop(model: Any, window: int | None, hop: int | None) -> tuple[in
 
 
 def _require_rate(model: Any, rate: float, window: int) -> None:
-    """Raise an error for a sound whose frequencies are not those that the model's features are named after."""
+    """Raise an error for a sound whose frequencies are not the model's features."""
     if not (isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be the number of samples per second, got {rate!r}.")
     names = names_of(model)
@@ -183,7 +183,7 @@ def _require_rate(model: Any, rate: float, window: int) -> None:
     )
 
 
-BLOCK = 2**21  # numbers that a block of frames takes, or the sound of all that is made of it: 16 MiB
+BLOCK = 2**21  # numbers in a block of frames, or in the sound of all its parts: 16 MiB
 Complex = npt.NDArray[np.complex128]
 
 
@@ -212,7 +212,7 @@ class Frames:
     def spectra(self, blocks: Iterable[Array], parts: int = 1) -> Iterator[Complex]:
         """Yield spectra (frames, channels, frequencies) of a sound that comes in blocks (samples, channels).
 
-        They come a few at a time, so that what is made of them, in this many ``parts``, needs little memory.
+        They come a few at a time, so that their sound, in this many ``parts``, needs little memory.
         """
         waiting: Array | None = None
         most = 1
@@ -237,7 +237,7 @@ class Frames:
 
 
 class Overlapping:
-    """Adds up the sound of spectra that come block by block; what later frames add to waits for them."""
+    """The sound of spectra that come block by block; samples that later frames reach wait for them."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames, self.silent = frames, frames.before  # hops that come before the sound

@@ -1,12 +1,12 @@
-"""Components in words: their leading features, and how well these go together.
+"""Components in words: their leading features, and how often these occur together.
 
 With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of all that was fitted,
 features are ranked by
 
 - *weight*: p_kf;
 - *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all components. The mean share 1/F is
-  added since what is rare everywhere is many times next to nothing by chance alone: a feature as frequent as the mean
-  one has half its lift, a frequent one nearly all, a rare one nearly none;
+  added since a feature that is rare everywhere may have a large quotient by chance alone: a feature as frequent as the
+  mean one has half its lift, a frequent one nearly all, a rare one nearly none;
 - *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q, the largest p_jf of another
   component j; with a minus if p < q. Large for features that are both frequent in the component and absent elsewhere,
   as marker genes are (Dey, Hsiao and Stephens, PLoS Genetics 13(3), 2017). q is a tenth of 1/F at least.
@@ -19,28 +19,22 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, dense
 
 __all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
 
-LEAST = 0.1  # of the mean share of a feature: below, a next best component does not have it at all
+LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all
 
 
 def _specificity(P: Array, usage: Array) -> Array:
-    q = np.maximum(_next_best(P), LEAST / P.shape[1])
+    next_best = np.zeros_like(P)
+    if len(P) > 1:
+        second, first = np.partition(P, len(P) - 2, axis=0)[-2:]
+        next_best = np.where(np.arange(len(P))[:, None] == P.argmax(axis=0), second, first)
+    q = np.maximum(next_best, LEAST / P.shape[1])
     tiny = float(np.finfo(P.dtype).tiny)
     return np.sign(P - q) * (P * np.log(np.maximum(P, tiny) / q) + q - P)
-
-
-def _next_best(P: Array) -> Array:
-    """Return the largest entry of each column but for one's own; zero if there is no other."""
-    if len(P) == 1:
-        return np.zeros_like(P)
-    second, first = np.partition(P, len(P) - 2, axis=0)[-2:]
-    best = np.arange(len(P))[:, None] == P.argmax(axis=0)
-    return np.where(best, second, first)
 
 
 RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
@@ -51,7 +45,7 @@ RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def ranked(W: Array, usage: Array, by: str = "weight") -> Array:
-    """Return a number for every component and feature (K, F), the larger the more the feature tells of it."""
+    """Return the values (K, F) by which the features of every component are ranked."""
     if not isinstance(by, str) or by not in RANKINGS:
         raise ValueError(f"by must be one of {', '.join(RANKINGS)}, got {by!r}.")
     P = W.astype(np.float64)
@@ -77,7 +71,7 @@ def leading_features(values: Array, n: int, names: Sequence[str] | None = None) 
 
 
 class Coherence:
-    """Counts, batch by batch, in how many documents pairs of a topic's words meet."""
+    """Counts, batch by batch, of the documents in which pairs of a topic's words meet."""
 
     def __init__(self, topics: Sequence[Sequence[int]]) -> None:
         self.words = np.unique(np.concatenate([np.asarray(topic, dtype=np.intp) for topic in topics]))
@@ -87,8 +81,7 @@ class Coherence:
 
     def add(self, counts: Any) -> None:
         """Count documents, one per row of a sparse or dense matrix."""
-        some = counts[:, self.words]
-        there = np.asarray((some.toarray() if scipy.sparse.issparse(some) else some) > 0, dtype=np.float64)
+        there = np.asarray(dense(counts[:, self.words]) > 0, dtype=np.float64)
         for meet, places in zip(self._meet, self._places, strict=True):
             meet += there[:, places].T @ there[:, places]
         self.documents += len(there)

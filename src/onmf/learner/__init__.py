@@ -7,36 +7,33 @@ gives a new ``Learned`` and changes none.
 from onmf.learner.batching import Reading
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
-from onmf.learner.guarantee import guarantee
 from onmf.learner.initialise import begin, continued
-from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, Usage
-from onmf.learner.position import Opened, Position, Standing
-from onmf.learner.resume import require_features, require_position, require_standing
+from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, Usage, guarantee
+from onmf.learner.resume import OpenPartition, Position, RoundPosition, require_features, require_position
 from onmf.learner.run import run
-from onmf.learner.update import Progress, step, taught, told
+from onmf.learner.update import BatchUpdate, Progress, step, updated
 
 __all__ = [
+    "BatchUpdate",
     "Coverage",
     "Drift",
     "Fitted",
     "History",
     "Learned",
-    "Opened",
+    "OpenPartition",
     "Position",
     "Progress",
     "Reading",
     "Recipe",
+    "RoundPosition",
     "Skipped",
-    "Standing",
     "Usage",
     "begin",
     "continued",
     "guarantee",
     "require_features",
     "require_position",
-    "require_standing",
     "run",
     "step",
-    "taught",
-    "told",
+    "updated",
 ]

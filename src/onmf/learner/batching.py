@@ -1,4 +1,4 @@
-"""Read a source in batches, and tell where in a leg of it each batch begins."""
+"""Batches of a source, with the place in it where each begins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reading:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
-        """Return what the parameters of an estimator mean, checked."""
+        """Return how the parameters of an estimator say that data are read, checked."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
         if not isinstance(shuffle, (bool, np.bool_)):
@@ -51,8 +51,8 @@ class Reading:
         least = ON_DEVICE if device else 200
         size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
-        given = int(size), grows, passes, bool(shuffle), on_error == "skip", marked, missing, implicit, verify
-        return cls(*given, device)
+        skip_bad = on_error == "skip"
+        return cls(int(size), grows, passes, bool(shuffle), skip_bad, marked, missing, implicit, verify, device)
 
     def size_of(self, source: Source) -> int:
         """Return how many rows a source is asked for at a time."""
@@ -68,7 +68,7 @@ class Reading:
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
-# Row numbers or names, the batch, and how many rows come before it in the leg if that is known.
+# Row numbers or names, the batch, and how many rows come before it in the leg, unless that is lost.
 Cut = tuple[Any, Any, int | None]
 
 
@@ -80,14 +80,14 @@ def cuts(
     size: Callable[[int], int],
     begins: int = 0,
 ) -> Generator[Cut, None, None]:
-    """Yield the batches from the row at which one ``begins``; ``fault`` is told of samples that are left out.
+    """Yield the batches from the row at which one ``begins``; ``fault`` is called for samples that are left out.
 
-    ``size`` says how long the next one should be, told how many bytes a row takes. Where batches grow, they are made of
-    the same blocks wherever reading begins: only whole blocks are left out.
+    ``size`` says how long the next one should be, given how many bytes a row takes. Where batches grow, they are made
+    of the same blocks wherever reading begins: only whole blocks are left out.
     """
     block = reading.size_of(source)
     first = begins // block * block
-    lost = False  # has the source left out rows, so that places are no longer known?
+    lost = False  # has the source left out rows, so that places are lost?
 
     def lose(error: ValueError) -> None:
         nonlocal lost
@@ -96,10 +96,13 @@ def cuts(
 
     def wanted(batch: Any) -> int:
         if reading.grows and source.batch_size is None:
-            return size(_nominal_bytes(batch) if reading.device else _row_bytes(batch))
+            return size(_row_bytes(batch, reading.device))
         if (reading.skip_bad or source.weighted) and source.batch_size is None:
             return block  # rows that are left out do not make batches shorter
         return int(batch.shape[0])
+
+    def placed(rows: Any, places: Counts, batch: Any) -> Cut:
+        return rows, batch, None if places[0] == NOWHERE else int(places[0])
 
     cutter, begun = Cutter(wanted), False
     for rows, batch in read_from(source, block, order, lose if reading.skip_bad else None, first):
@@ -111,13 +114,9 @@ def cuts(
         cutter.add(rows, places, batch, skip=int(np.count_nonzero(places < begins)) if begins and not begun else 0)
         begun = True
         while (cut := cutter.cut()) is not None:
-            yield _placed(*cut)
+            yield placed(*cut)
     if (cut := cutter.rest()) is not None:
-        yield _placed(*cut)
-
-
-def _placed(rows: Any, places: Counts, batch: Any) -> Cut:
-    return rows, batch, None if places[0] == NOWHERE else int(places[0])
+        yield placed(*cut)
 
 
 def _learnable(
@@ -146,11 +145,9 @@ def _learnable(
     return rows, places, batch
 
 
-def _nominal_bytes(batch: Samples) -> int:
-    """Return the bytes of a row by its length alone: batches must not depend on whether data stay on the device."""
+def _row_bytes(batch: Samples, by_length: bool) -> int:
+    """Return the bytes of a row; ``by_length`` alone, as batches must not depend on whether data stay on a device."""
+    if not by_length:
+        return max(1, batch.nbytes // len(batch))
     sparse = batch.sparse or getattr(batch.matrix, "sparse", False)
     return max(1, int(batch.shape[1]) * int(batch.dtype.itemsize) // (16 if sparse else 1))
-
-
-def _row_bytes(batch: Samples) -> int:
-    return max(1, batch.nbytes // len(batch))

@@ -1,4 +1,4 @@
-"""What a model is made with, apart from the data, and which of these settings do not go together."""
+"""The settings of a model as the learner takes them, and which of them do not go together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from onmf import divergences, methods
 from onmf._support.checks import require_whole
 from onmf.device.choose_device import named
 from onmf.divergences import Divergence
-from onmf.learner.initial_dictionary import require_init
+from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
-from onmf.methods.reservoir import Reservoir
-from onmf.model.fixed import count, require_fixed
 from onmf.model.penalty import NO_PENALTIES, Penalties
-from onmf.model.sets import Box, DictionarySet, Sets, Simplex
+from onmf.model.sets import USUAL_SETS, Box, DictionarySet, Sets, Simplex, count, require_fixed, require_init
 from onmf.model.units import checked_clip
 
 
@@ -31,9 +29,9 @@ class Recipe:
     rescale: bool = True  # divide data by the mean of the first batch?
     clip: tuple[float, float] | None = None
     penalties: Penalties = NO_PENALTIES
-    sets: Sets = Sets()
+    sets: Sets = USUAL_SETS
     reservoir: int = 0
-    fixed: Any = None  # the first components (J, F), which are known, as the user gave them
+    fixed: Any = None  # the first components (J, F), which stay, as the user gave them
     coefficients: str = "nonnegative"
     device: str | None = None  # of PyTorch's; None: the compiled code of this package
 
@@ -44,12 +42,12 @@ class Recipe:
         require_init(self.init)
         require_fixed(self.fixed, self.n_components)
         if isinstance(self.H, Simplex):
-            self.H.free(self.n_components)  # refuses lower bounds that leave nothing
+            self.H.free(self.n_components)  # raises an error for lower bounds that leave nothing
         if self.device is not None:
             self._require_device()
 
     def _require_device(self) -> None:
-        """Refuse what only the processor does."""
+        """Raise an error for what only the processor does."""
         self.method.for_device()
         cure = "leave device out"
         if not self.divergence.separable:
@@ -61,7 +59,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """What the parameters of an estimator mean."""
+        """Return the parameters of an estimator as the learner takes them, checked."""
         if not isinstance(settings["scale"], str) or settings["scale"] not in ("mean", "none"):
             raise ValueError(f"scale must be 'mean' or 'none', got {settings['scale']!r}.")
         return cls(
@@ -72,7 +70,7 @@ class Recipe:
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),
             Penalties.of(settings),
-            Sets() if settings["sets"] is None else settings["sets"],
+            USUAL_SETS if settings["sets"] is None else settings["sets"],
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],
@@ -110,7 +108,7 @@ class Recipe:
 def require_served(
     method: Method, divergence: Divergence, recipe: Recipe, *, masked: bool = False, weighted: bool = False
 ) -> None:
-    """Refuse a divergence that the method cannot learn, weights or shares that it does not know, or a fit of zero."""
+    """Raise an error for a divergence, weights, coefficients or sets that the method cannot learn with."""
     if (weighted or masked) and not method.weighs:
         raise ValueError(
             f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "

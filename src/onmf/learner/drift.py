@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from onmf._support.checks import require_at_least, require_whole
 
-MEMORY = 32  # batches that the running mean is about, once there are so many
+MEMORY = 32  # batches that the running mean is about, once there are as many
 BEGINNING = 10  # batches before the first judgement: the dictionary is being found
 TOLERANCE = 0.02  # of the mean loss: what is less is no change, however certain
 SLACK, LIMIT = 0.5, 14.0  # deviations: what a batch may be above the mean for nothing, and what is a change in sum
@@ -28,7 +28,7 @@ LARGEST = 1e100  # losses beyond, or below its inverse, are taken for that
 
 @dataclass(frozen=True)
 class Drift:
-    """Where the test stands after the last batch."""
+    """The state of the test after the last batch."""
 
     batches: int = 0  # since the last change, or the start
     weight: float = 0.0  # samples that the mean is about
@@ -51,7 +51,7 @@ class Drift:
         return self.statistic >= 1
 
     def after(self, n: int, loss: float) -> Drift:
-        """With one more batch of n samples, whose mean loss was ``loss`` before they were learnt from.
+        """Return the state after one more batch of n samples, with their mean ``loss`` before they were learnt from.
 
         Batches without a loss, silent ones, say nothing of the others.
         """

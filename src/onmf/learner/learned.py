@@ -1,4 +1,4 @@
-"""What learning has produced: one immutable value, which an estimator holds and a model file stores."""
+"""What learning has produced, one immutable value, and what the paper's theorem promises for it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask, times
 from onmf._support.checks import MOST, is_number, require_whole
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner.drift import Drift
-from onmf.learner.position import Position, Standing
+from onmf.learner.resume import Position, RoundPosition
 from onmf.methods import Method
+from onmf.model.sets import DictionaryBox
 from onmf.model.state import State
 from onmf.model.units import Units
 from onmf.samples import Samples
 
 
 def proportions(H: Array, W: Array) -> Array:
-    """The share of every component in the fit of each sample (n, K): rows that sum to one, all alike where h is zero.
+    """Return the share of every component in the fit of each sample (n, K): rows sum to one, all alike where h is zero.
 
     Components have maximum 1, not sum 1, so that H alone does not tell: h_k sum_f W_kf is what component k contributes.
     A row of NaN stays one.
@@ -46,23 +47,23 @@ class Usage:
 
     @classmethod
     def of(cls, H: Array, W: Array, weights: Array | None = None) -> Usage:
-        """Of samples that all count by their weights alone; one of which nothing is fitted does not count."""
+        """Return the usage by samples that count by their weights alone; one without a fit does not count."""
         H, counts = H.astype(np.float64, copy=False), H.any(axis=1).astype(np.float64)
-        return cls((counts if weights is None else counts * weights) @ proportions(H, W))
+        return cls(times(counts, weights) @ proportions(H, W))
 
     def and_then(self, batch: Usage, before: int, n: int, horizon: float = np.inf) -> Usage:
-        """With a batch of n samples that comes after so many; after ``horizon`` samples the past weighs 1/e."""
+        """Return the usage with a batch of n samples after others; after ``horizon`` samples the past weighs 1/e."""
         kept = before / (before + n) * math.exp(-n / horizon)
         return Usage(self.sums * kept + batch.sums)
 
     @property
     def shares(self) -> Array:
-        """They sum to one; all are alike if nothing was ever fitted."""
+        """The shares of the components, which sum to one; all are alike if nothing was ever fitted."""
         total = float(self.sums.sum())
         return self.sums / total if total > 0 else np.full(len(self.sums), 1 / len(self.sums))
 
     def require_sound(self, n_components: int) -> None:
-        """Refuse what no run could have, as a damaged file may hold."""
+        """Raise an error for sums that no run could have, as a damaged file may hold."""
         if self.sums.shape != (n_components,) or self.sums.dtype != np.float64:
             raise ValueError("it does not say how much each component carries")
         if not np.isfinite(self.sums.sum()) or (self.sums < 0).any():
@@ -76,12 +77,12 @@ COLUMNS = ("samples", "seconds", "loss")
 
 @dataclass(frozen=True)
 class History:
-    """The course of the learning: (samples, seconds, mean loss) after every batch; of a long run, thinned."""
+    """Samples, seconds and mean loss after every batch; of a long run, thinned."""
 
     entries: tuple[tuple[int, float, float], ...] = ()
 
     def after(self, n: int, seconds: float, loss: float) -> History:
-        """With one more batch of n samples, which took so many seconds."""
+        """Return the history with one more batch of n samples, which took this many seconds."""
         entries = self.entries
         if len(entries) >= LONG_HISTORY:
             entries = entries[:1] + entries[2:-2:2] + entries[-2:]  # the first and the last two stay
@@ -89,21 +90,21 @@ class History:
 
     @property
     def samples(self) -> int:
-        """Learnt from so far, repetitions included."""
+        """The number of samples learnt from so far, repetitions included."""
         return self.entries[-1][0] if self.entries else 0
 
     @property
     def seconds(self) -> float:
-        """Spent learning so far."""
+        """The seconds spent learning so far."""
         return self.entries[-1][1] if self.entries else 0.0
 
     def columns(self) -> dict[str, Array]:
-        """Equally long arrays "samples", "seconds" and "loss"."""
+        """Return equally long arrays "samples", "seconds" and "loss"."""
         return {name: np.asarray(column) for name, column in zip(COLUMNS, zip(*self.entries, strict=True), strict=True)}
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Array]) -> History:
-        """What ``columns`` came from, checked."""
+        """Return the history that ``columns`` came from, checked."""
         samples, seconds, losses = (columns[name] for name in COLUMNS)
         alike = samples.shape == seconds.shape == losses.shape and samples.ndim == 1 and len(samples)
         if not alike or "".join(column.dtype.kind for column in (samples, seconds, losses)) != "iff":
@@ -129,11 +130,10 @@ class Skipped:
             raise ValueError(f"there are {len(self.reasons)} reasons why {self.count} samples or batches were skipped")
 
     def and_also(self, error: Exception) -> Skipped:
-        """With one more."""
+        """Return these and one more."""
         return self + Skipped(1, (str(error),))
 
     def __add__(self, other: Skipped) -> Skipped:
-        """Those of both, one after the other."""
         return Skipped(self.count + other.count, (*self.reasons, *other.reasons)[-KEPT_REASONS:])
 
 
@@ -146,25 +146,24 @@ class Coverage:
 
     @classmethod
     def of(cls, X: Samples) -> Coverage:
-        """Return that of one batch alone."""
+        """Return the coverage of one batch."""
         return cls(X.weight_sums(axis=0) > 0, int(np.count_nonzero(X.weight_sums(axis=1) == 0)))
 
     def __add__(self, other: Coverage) -> Coverage:
-        """Of both."""
         return Coverage(self.features | other.features, self.blank + other.blank)
 
     @property
     def warning(self) -> str | None:
-        """What to say of it, if anything."""
-        features, told = int(np.count_nonzero(~self.features)), []
+        """The sentence to warn the user with, if there is anything to warn of."""
+        features, parts = int(np.count_nonzero(~self.features)), []
         if features:
-            told.append(
-                f"{features} feature{'s are' if features > 1 else ' is'} unknown in every sample, so that nothing was "
+            parts.append(
+                f"{features} feature{'s are' if features > 1 else ' is'} missing in every sample, so that nothing was "
                 f"learnt of {'them' if features > 1 else 'it'}"
             )
         if self.blank:
-            told.append(f"nothing was known of {self.blank} sample{'s' * (self.blank > 1)}, which taught nothing")
-        return "; ".join(told) + "." if told else None
+            parts.append(f"{self.blank} sample{'s have' if self.blank > 1 else ' has'} no entries, and taught nothing")
+        return "; ".join(parts) + "." if parts else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +175,7 @@ class Fitted:
     units: Units
     features: Features
     history: History = History()
-    raised: bool = False  # has the user been told of entries outside the domain?
+    raised: bool = False  # has the user been warned of entries outside the domain?
     usage: Usage = Usage()  # how much of what was fitted each component carries
 
     @property
@@ -191,7 +190,7 @@ class Fitted:
 
     @property
     def coefficient_unit(self) -> float:
-        """What coefficients inside are multiplied by for the user: the scale, unless W takes it up."""
+        """The factor that turns internal coefficients into the user's: the scale, unless W takes it up."""
         return 1.0 if self.shares else self.units.scale
 
     @property
@@ -214,7 +213,7 @@ class Learned(Fitted):
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single component, or of the start: a run that ends far above has diverged
-    position: Position | Standing | None = None  # where the fit that it comes from stands in its data
+    position: Position | RoundPosition | None = None  # where the fit that it comes from stands in its data
     skipped: Skipped = Skipped()
     source: Spec | None = None  # how the features were made, where the data were opened by their name
     drift: Drift = Drift()
@@ -234,7 +233,7 @@ class Learned(Fitted):
         return float(np.sqrt(2 * n * mean) * np.sqrt(largest))
 
     def advice(self) -> str | None:
-        """What to try if the loss has gone up instead of down; None if it has not."""
+        """Return what to try if the loss has gone up instead of down; None if it has not."""
         step = self.method.shorter_step()
         late = float(np.median([loss for _, _, loss in self.history.entries[-10:]]))
         if step is None or late <= 2 * self.loss_to_beat or self.state.penalties.on_dictionary:  # which costs loss
@@ -245,7 +244,7 @@ class Learned(Fitted):
         )
 
     def require_sound(self) -> None:
-        """Refuse numbers that no run could have, as a damaged file may hold; a run need not check its own."""
+        """Raise an error for numbers that no run could have, as a damaged file may hold."""
         require_whole(0, passes=self.passes, pass_began=self.pass_began)
         if self.history.entries and self.pass_began >= self.history.samples:
             raise ValueError("its last pass begins after its last sample")
@@ -253,3 +252,47 @@ class Learned(Fitted):
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
         self.usage.require_sound(len(self.state.W))
         self.drift.require_sound()
+
+
+def guarantee(learned: Learned) -> str:
+    """Say in one sentence whether the paper's theorem covers a model, or what to change, or why it never does."""
+    method, divergence, state = learned.method, learned.divergence, learned.state
+    doubts = method.doubts(divergence, state)
+    if doubts is None:
+        return f"None: the paper's theorem is about method 'paper', and this model was learnt by {method.name!r}."
+    if not divergence.convex:
+        parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
+        name = f"{divergence.name}:{parameters}" if parameters else divergence.name
+        return f"None: the paper's theorem is about divergences that are convex in the fit (class D2); {name!r} is not."
+    if not divergence.smooth:
+        return (
+            f"None proved: the paper's proof for {divergence.name} takes d(x || hW) to be convex in W and h together, "
+            "which it is not."
+        )
+    doubts = [*doubts, *_of_the_run(learned)]
+    if doubts:
+        return f"Not covered by the paper's theorem yet: {'; '.join(doubts)}."
+    box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
+    where = "the box low <= W <= 1 within C" if box else "the set C"
+    penalised = " with its penalties" if state.penalties.on_dictionary else ""
+    return (
+        "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical "
+        f"points of the expected loss{penalised} on {where}, provided that the samples are independent draws from one "
+        "distribution with compact support."
+    )
+
+
+def _of_the_run(learned: Learned) -> list[str]:
+    doubts, clip = [], learned.units.clip
+    if learned.shares:
+        doubts.append("the dictionary must lie in a bounded set, and with coefficients='simplex' it has no upper bound")
+    if not learned.state.penalties.l2_coefficients:
+        doubts.append("the loss must be strongly convex in h, and l2_coefficients was 0 (l2_coefficients=1e-3)")
+    if learned.passes > 1:
+        doubts.append(f"samples must be independent, and there were {learned.passes} passes over the same")
+    if "kept" in learned.state.memory:
+        doubts.append("samples must be independent, and a reservoir shows some of them again")
+    x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
+    if learned.zeros and x.closed and not y.closed and (clip is None or clip[0] == 0):
+        doubts.append("data must be positive, and there were zeros (clip=(low, high))")
+    return doubts

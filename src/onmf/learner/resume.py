@@ -1,23 +1,224 @@
-"""What a run resumes: the legs of a pass that it has not read, and checks that the data are the same."""
+"""Where an interrupted fit stands in its data, and whether the data that it resumes with are the same."""
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
-from itertools import islice
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
+import scipy
 import xxhash
 
+from onmf._support.checks import require_whole
+from onmf._support.device_rows import on_host
 from onmf._support.wording import counted
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
-from onmf.learner.batching import Reading, cuts
-from onmf.learner.learned import Learned
-from onmf.learner.position import Files, Marks, Position, Standing
-from onmf.methods import Method
+from onmf.samples import Samples
 
+if TYPE_CHECKING:
+    from onmf.learner.learned import Learned
+
+Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognised
+DIGEST = re.compile("[0-9a-f]{32}")
+COUNTS = ("faults", "clock", "rows", "length", "began", "files_before")
 ENDS = 2**16  # bytes of either end of a file
+RESUME = "resume it with the same {}, or continue from it with resume_from (--from)."
+
+
+def _require_digest(text: Any) -> None:
+    if not isinstance(text, str) or not DIGEST.fullmatch(text):
+        raise ValueError(f"one of its digests is {text!r}")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The leg of a pass that a fit is in, how many of its batches were learnt from, and how it is shuffled.
+
+    A pass has one leg; where files were added while the run rested, it continues with a leg of the new ones.
+    """
+
+    kind: ClassVar[str] = "batches"
+    long: ClassVar[str] = "files"  # may be longer than the facts of a model file can be
+
+    passes: int
+    batches: int  # of this leg
+    generator: Mapping[str, Any]  # the state of the shuffling generator when the leg began
+    n_samples: int | None = None  # of the leg, if it says
+    mark: str | None = None  # a digest of all batches of this leg, by which they are recognised
+    last: str | None = None  # that of the last batch alone
+    faults: int = 0  # of the source, met and counted after that batch and before the next one
+    clock: int = 0  # samples that were learnt from before this leg
+    rows: int = 0  # samples in the batches of this leg
+    length: int = 0  # of the last batch
+    place: int | None = None  # rows of the leg before the last batch; None: the source has left out some
+    began: int = 0  # samples that were read and skipped before the first that were learnt from, in this leg
+    files: Files | None = None  # of the pass, in their order, up to and with those of this leg
+    files_before: int = 0  # this leg
+    past: tuple[Position, ...] = ()  # where the earlier legs of this pass ended
+
+    def __post_init__(self) -> None:
+        require_whole(1, passes=self.passes, batches=self.batches)
+        given = {name: getattr(self, name) for name in ("n_samples", "place") if getattr(self, name) is not None}
+        require_whole(0, **{name: getattr(self, name) for name in COUNTS}, **given)
+        for mark in (self.mark, self.last):
+            if mark is not None:
+                _require_digest(mark)
+        if self.length > self.rows:
+            raise ValueError(f"its last batch has {self.length} of {self.rows} samples")
+        if self.files is not None and self.files_before > len(self.files):
+            raise ValueError(f"{self.files_before} of {len(self.files)} files were read before")
+        ends = [leg.files_before for leg in (*self.past, self)]
+        if (self.files is None and self.past) or ends != sorted(ends):
+            raise ValueError(f"its legs begin after {ends} files")
+
+    def shuffling(self) -> np.random.Generator:
+        """Return the generator that shuffles this leg, as it was when the leg began."""
+        generator = np.random.default_rng(0)
+        generator.bit_generator.state = self.generator
+        return generator
+
+    @property
+    def repeats(self) -> bool:
+        """Were the samples of this leg learnt from before?"""
+        return self.passes > 1 and self.files_before == 0
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], long: Any) -> Self:
+        """Return the position that was stored as these facts and this list of files, checked."""
+        files = None if long is None else tuple((name, content) for name, content in long)
+        if not all(isinstance(text, str) for file in files or () for text in file):
+            raise ValueError("its list of files does not hold texts")
+        past = facts["past"]
+        if not isinstance(past, list) or not all(map(_is_leg, past)):
+            raise ValueError(f"the earlier legs of its pass are {past!r}")
+        past = tuple(cls(**{**leg, "past": ()}) for leg in past)
+        position = cls(**{**facts, "past": past}, files=files)
+        if files is None and position.files_before:
+            raise ValueError(f"{position.files_before} of no files were read before")
+        for each in (position, *past):
+            each.shuffling()  # raises an error for what is not the state of a generator
+        return position
+
+    def as_past(self) -> tuple[Position, ...]:
+        """Return the legs of the pass up to this one, for the leg that follows."""
+        return *self.past, replace(self, files=None, past=())
+
+
+def _is_leg(facts: Any) -> bool:
+    return isinstance(facts, dict) and not facts.get("past") and facts.get("files") is None
+
+
+class OpenPartition(NamedTuple):
+    """A partition that is learnt from."""
+
+    number: int
+    done: int  # of its rows, in the order in which they are learnt from
+    digest: str  # of all that it holds
+
+
+@dataclass(frozen=True)
+class RoundPosition:
+    """In which pass, after how many rounds, and how far in which partitions; nothing of the machines they are on."""
+
+    kind: ClassVar[str] = "rounds"
+    long: ClassVar[str] = "opened"
+
+    passes: int
+    seed: int  # of all shuffling
+    partitions: int  # in all
+    begun: int  # of them, in this pass
+    opened: tuple[OpenPartition, ...]  # those that have rows left or, where none has, the one that was opened last
+    mark: str  # a digest of the digests of all that were begun in this pass
+
+    def __post_init__(self) -> None:
+        require_whole(1, passes=self.passes, partitions=self.partitions)
+        require_whole(0, seed=self.seed, begun=self.begun)
+        for each in self.opened:
+            require_whole(0, number=each.number, done=each.done)
+            _require_digest(each.digest)
+        numbers = [each.number for each in self.opened]
+        twice = len(set(numbers)) < len(numbers)
+        if self.begun > self.partitions or twice or max(numbers, default=0) >= self.partitions:
+            raise ValueError(f"{self.begun} of {self.partitions} partitions were begun, and {numbers} are open")
+        if self.mark != "":
+            _require_digest(self.mark)
+
+    @property
+    def repeats(self) -> bool:
+        """Were its samples learnt from before?"""
+        return self.passes > 1
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], long: Any) -> Self:
+        """Return the position that was stored as these facts and this list of partitions, checked."""
+        return cls(**facts, opened=tuple(OpenPartition(*each) for each in long))
+
+
+def stored(position: Position | RoundPosition) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Return a position as arrays and facts of a model file."""
+    facts = asdict(position) | {"kind": position.kind}
+    long = facts.pop(position.long)
+    text = np.frombuffer(json.dumps(long).encode(), dtype=np.uint8)
+    return {} if long is None else {f"position.{position.long}": text}, facts
+
+
+def restored(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> Position | RoundPosition:
+    """Return the position that ``stored`` has made arrays and facts of, checked."""
+    kinds: dict[str, type[Position | RoundPosition]] = {kind.kind: kind for kind in (Position, RoundPosition)}
+    kind = kinds[facts["kind"]]
+    long = arrays.get(f"position.{kind.long}")
+    facts = {name: fact for name, fact in facts.items() if name != "kind"}
+    return kind.restored(facts, None if long is None else json.loads(long.tobytes()))
+
+
+class Marks:
+    """Digests of the batches of a leg, made while they are read: of the last one, and of all so far."""
+
+    def __init__(self, kept: bool) -> None:
+        self.kept = kept
+        self.all: str | None = None
+        self.last: str | None = None
+
+    def add(self, batch: Any) -> None:
+        """Add one more batch."""
+        if self.kept:
+            self.last = digest(batch)
+            self.all = xxhash.xxh3_128_hexdigest(((self.all or "") + self.last).encode())
+
+    def require(self, done: Position, alone: bool) -> None:
+        """Raise an error for data that are not those of the checkpoint, or come in another order.
+
+        ``alone``: only the last of its batches was read again, so that the marks of the others are the checkpoint's.
+        """
+        kept, found = (done.last, self.last) if alone else (done.mark, self.all)
+        if kept not in (None, found):
+            which = f"batch {done.batches} of pass {done.passes} differs from the one"
+            which = which if alone else f"the first {done.batches} batches of pass {done.passes} differ from those"
+            raise SourceError(
+                f"the data are not those of the checkpoint: {which} it has learnt from; "
+                "give the same data, or begin a new run."
+            )
+        if alone:
+            self.all = done.mark
+
+
+def digest(batch: Samples) -> str:
+    """Return a hash of a batch's shape, type, every entry and every weight."""
+    X = on_host(batch.matrix)
+    sparse = batch.sparse or scipy.sparse.issparse(X)
+    state = xxhash.xxh3_128(str((X.shape, X.dtype.str, sparse, batch.absent)).encode())
+    parts = (X.indptr, X.indices, X.data) if sparse else (X,)
+    for part in (*parts, batch.entry_weight, batch.sample_weight):
+        if part is not None:
+            state.update(np.ascontiguousarray(part).data)
+    return state.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -30,9 +231,9 @@ class Leg:
 
 
 def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg], Leg]:
-    """What is left of the pass that an earlier run was in, and the one leg that is every pass after it.
+    """Return what is left of the pass that an earlier run was in, and the one leg that is every pass after it.
 
-    New files come after those that the run knows, whatever their names, so that going on repeats nothing.
+    New files come after the old ones, whatever their names, so that resuming repeats nothing.
     """
     if source.files is None or not marked:
         return [Leg(source)], Leg(source)
@@ -40,17 +241,17 @@ def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg]
     if done is None or done.files is None:
         leg = Leg(source, tuple(now.items()))
         return [leg], leg
-    known = tuple(name for name, _ in done.files)
-    new = tuple(name for name in now if name not in set(known))
-    everything = tuple((name, now[name]) for name in known + new)
-    left = [Leg(source.of_files(known[done.files_before :]), done.files, done.files_before)]
+    old = tuple(name for name, _ in done.files)
+    new = tuple(name for name in now if name not in set(old))
+    everything = tuple((name, now[name]) for name in old + new)
+    left = [Leg(source.of_files(old[done.files_before :]), done.files, done.files_before)]
     if new:
-        left.append(Leg(source.of_files(new), everything, len(known)))
-    return left, Leg(source.of_files(known + new), everything)
+        left.append(Leg(source.of_files(new), everything, len(old)))
+    return left, Leg(source.of_files(old + new), everything)
 
 
 def fingerprints(source: Source) -> dict[str, str]:
-    """The files of a source, and by what they are recognised: their lengths in bytes, their beginnings and ends."""
+    """Return by what the files of a source are recognised: their lengths in bytes, their beginnings and ends."""
     return {name: _fingerprint(path) for name, path in (source.files or {}).items()}
 
 
@@ -61,48 +262,39 @@ def _fingerprint(path: Path) -> str:
         return f"{length}:{xxhash.xxh3_64_hexdigest(beginning + file.read(ENDS))}"
 
 
-def require_position(learned: Learned, source: Source, features: Features) -> None:
-    """Refuse to go on in data other than those that this model was learning from."""
-    position = _interrupted(learned)
-    if not isinstance(position, Position):
+def require_position(learned: Learned, data: Source | int, features: Features) -> None:
+    """Raise an error unless the data are those that this model was learning from; a number stands for partitions."""
+    position = learned.position
+    if position is None:
         raise ValueError(
-            "this run was learnt with Dask, in partitions; resume it with the same partitions (--dask), or go on from "
-            "it with resume_from (--from)."
+            "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
+            "to continue learning it from these data, use resume_from (--from)."
         )
     require_features(learned, features, "the checkpoint")
-    _require_files(position, source)
-    n_samples = legs(source, position, marked=True)[0][0].source.n_samples
+    if isinstance(data, int):
+        if isinstance(position, Position):
+            raise ValueError(f"this run was learnt without Dask; {RESUME.format('data (without --dask)')}")
+        if position.partitions != data:
+            raise ValueError(
+                f"the data have {counted(data, 'partition')}, those of the checkpoint {position.partitions}; give the "
+                "same data in the same partitions."
+            )
+        return
+    if isinstance(position, RoundPosition):
+        raise ValueError(f"this run was learnt with Dask, in partitions; {RESUME.format('partitions (--dask)')}")
+    now = fingerprints(data)
+    for name, fingerprint in position.files or ():  # new files are welcome
+        if name not in now:
+            raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
+        if now[name] != fingerprint:
+            raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")
+    n_samples = legs(data, position, marked=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
 
 
-def require_standing(learned: Learned, partitions: int, features: Features) -> None:
-    """The same of data in so many partitions."""
-    standing = _interrupted(learned)
-    if not isinstance(standing, Standing):
-        raise ValueError(
-            "this run was learnt without Dask; resume it with the same data (without --dask), or go on from it with "
-            "resume_from (--from)."
-        )
-    require_features(learned, features, "the checkpoint")
-    if standing.partitions != partitions:
-        raise ValueError(
-            f"the data have {counted(partitions, 'partition')}, those of the checkpoint {standing.partitions}; give "
-            "the same data in the same partitions."
-        )
-
-
-def _interrupted(learned: Learned) -> Position | Standing:
-    if learned.position is None:
-        raise ValueError(
-            "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
-            "to go on learning it from these data, use resume_from (--from)."
-        )
-    return learned.position
-
-
 def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:
-    """Refuse data that have other features than those that this model has learnt from."""
+    """Raise an error for data that have other features than those that this model has learnt from."""
     F = learned.state.W.shape[1]
     if features.number != F:
         raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}{cure}.")
@@ -110,40 +302,3 @@ def require_features(learned: Learned, features: Features, whose: str, cure: str
         pairs = zip(features.names or (), learned.features.names or (), strict=True)
         theirs, ours = next((one, other) for one, other in pairs if one != other)
         raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}{cure}.")
-
-
-def _require_files(position: Position, source: Source) -> None:
-    """Refuse a folder in which a file has vanished or changed; new ones are welcome."""
-    now = fingerprints(source)
-    for name, known in position.files or ():
-        if name not in now:
-            raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
-        if now[name] != known:
-            raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")
-
-
-def require_same_past(method: Method, source: Source, reading: Reading, done: Position) -> None:
-    """Refuse to go on if a file of an earlier leg no longer gives the batches that it gave then, in any entry."""
-    names = [name for name, _ in done.files or ()]
-    ends = [leg.files_before for leg in (*done.past, done)]
-    for leg, first, last in zip(done.past, ends, ends[1:], strict=False):
-        read, marks = 0, Marks(reading.marked)
-
-        def size(row_bytes: int, leg: Position = leg) -> int:
-            seen = leg.clock + read  # noqa: B023 - as it is when the next batch is cut
-            first = seen <= leg.began and not reading.device
-            return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
-
-        files = source.of_files(names[first:last])
-        order = leg.shuffling() if reading.shuffle and files.any_order else None
-        count = 0
-        for rows, batch, _ in islice(cuts(files, reading, order, _known, size), leg.batches):
-            count, read = count + 1, read + len(rows)
-            marks.add(batch)
-        if count < leg.batches:
-            raise SourceError(f"{names[first]} and the files after it end after {count} batches, not {leg.batches}.")
-        marks.require(leg, alone=False)
-
-
-def _known(_: ValueError) -> None:
-    """Samples that cannot be read were counted then."""

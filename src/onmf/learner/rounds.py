@@ -23,10 +23,11 @@ import numpy as np
 from onmf._support import threads
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
+from onmf.learner.algorithm import HostEngine
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.learned import History, Learned, Skipped
-from onmf.learner.update import News, as_begun, faults_of_batch, inside, learnt, unlearnable
+from onmf.learner.update import BatchFacts, all_finite, faults_of_batch, inside, learn_batch, masked_like, unlearnable
 from onmf.methods import Method, exchange
 from onmf.model.sets import Simplex
 from onmf.model.state import State, Sums
@@ -61,14 +62,14 @@ class RoundStart:
 
     def received(self) -> RoundStart:
         """Return the start with its arrays aligned, as they may not be once they have come over a wire."""
-        return replace(self, learned=replace(self.learned, state=self.learned.state.aligned()))
+        return replace(self, learned=replace(self.learned, state=self.learned.state.copy()))
 
 
 @dataclass(frozen=True)
 class RoundResult:
     """What a shard has found, or several together, or what the round has made of the model."""
 
-    news: News | None = None  # None: nothing could be learnt from
+    facts: BatchFacts | None = None  # None: nothing could be learnt from
     sums: Sums | None = None  # of shards
     state: State | None = None  # after the round
     parameters: Mapping[str, float] = field(default_factory=dict)  # of the divergence, in sums each times the samples
@@ -78,9 +79,9 @@ class RoundResult:
 
     def __add__(self, other: RoundResult) -> RoundResult:
         both = other if self.sums is None else self
-        if self.sums and self.news and other.sums and other.news:
+        if self.sums and self.facts and other.sums and other.facts:
             parameters = {name: value + other.parameters[name] for name, value in self.parameters.items()}
-            both = RoundResult(self.news + other.news, self.sums + other.sums, parameters=parameters)
+            both = RoundResult(self.facts + other.facts, self.sums + other.sums, parameters=parameters)
         seconds, ended = max(self.seconds, other.seconds), max(self.ended, other.ended)
         return replace(both, faults=self.faults + other.faults, seconds=seconds, ended=ended)
 
@@ -119,21 +120,18 @@ def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
 def exchange_due(start: RoundStart, n: int) -> bool:
     """Tell whether to try an exchange of components before the n samples of the round: shards have them in common."""
     state, method = start.learned.state, start.learned.method
-    able = method.exchanges(start.learned.inside) > 0 and not isinstance(start.recipe.H, Simplex)
-    wanted = able and start.shards > 1 and not start.repeated
+    can_exchange = method.exchanges(start.learned.inside) > 0 and not isinstance(start.recipe.H, Simplex)
+    wanted = can_exchange and start.shards > 1 and not start.repeated
     return wanted and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
 
 
 def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
     learned, method = start.learned, start.learned.method
-    X, _, _ = inside(learned, as_begun(learned, batch[: exchange.taking_part(len(learned.state.W))]))
-    X = X[np.flatnonzero(X.sum(axis=1) != 0)]
-    counts = None if X.sample_weight is None else X.sample_weight.astype(learned.state.W.dtype, copy=False)
-    X = Samples(X.matrix, X.entry_weight, counts, X.absent)
+    X, _ = inside(learned, masked_like(learned, batch[: exchange.taking_part(len(learned.state.W))]))
     with threads.taken_from_blas(), faults_of_batch(None):
-        begun = learned.state.copy(method.layout)
-        state = exchange.exchanged(method, learned.inside, begun, X, start.recipe.H)
+        engine = HostEngine(method, learned.inside, learned.state, X, box=start.recipe.H)  # without empty samples
+        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, start.recipe.H)
     state = replace(state, W=np.ascontiguousarray(state.W))
     return replace(start, learned=replace(learned, state=state))
 
@@ -142,16 +140,16 @@ def learn_shard(start: RoundStart, batch: Any, rows: Any) -> RoundResult:
     """Learn from the samples of one shard; a shard that is alone learns plainly, and ends the round."""
     started, learned = time.perf_counter(), start.learned
     try:
-        lesson = learnt(start.recipe, learned, batch, rows, repeated=start.repeated, shards=start.shards)
+        update = learn_batch(start.recipe, learned, batch, rows, repeated=start.repeated, shards=start.shards)
     except DataError as error:
         return RoundResult(faults=(error,), seconds=time.perf_counter() - started, ended=time.time())
-    result = RoundResult(lesson.news, state=lesson.state)
+    result = RoundResult(update.facts, state=update.state)
     if learned.method.adapts and learned.adaptive:  # parameters that follow the residuals
-        given = lesson.divergence.parameters().items()
+        given = update.divergence.parameters().items()
         result = replace(result, parameters={name: value for name, value in given if isinstance(value, float)})
     if start.shards > 1:
         with threads.taken_from_blas():
-            sums = learned.method.summary(learned.inside, learned.state.on_shard(start.shards), lesson.state)
+            sums = learned.method.summary(learned.inside, learned.state.on_shard(start.shards), update.state)
         parameters = {name: sums.samples * value for name, value in result.parameters.items()}
         result = replace(result, sums=sums, state=None, parameters=parameters)
     return replace(result, seconds=time.perf_counter() - started, ended=time.time())
@@ -165,9 +163,9 @@ def finish_round(start: RoundStart, found: RoundResult) -> RoundResult:
     parameters = {name: value / samples for name, value in found.parameters.items()} if samples else {}
     with threads.taken_from_blas():
         state = start.learned.method.merged(adapted(start.learned, parameters), start.learned.state, found.sums)
-    if not all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values())):
+    if not all_finite(state):
         error = unlearnable("makes the dictionary infinite or NaN", None)
-        return replace(found, news=None, sums=None, faults=(*found.faults, error))
+        return replace(found, facts=None, sums=None, faults=(*found.faults, error))
     return replace(found, sums=None, state=state, parameters=parameters)
 
 

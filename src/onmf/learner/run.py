@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from onmf.learner.batching import Reading, cuts
 from onmf.learner.config import Recipe
 from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped
-from onmf.learner.position import Marks, Position
-from onmf.learner.resume import Leg, legs, require_same_past
+from onmf.learner.resume import Leg, Marks, Position, legs
 from onmf.learner.update import Progress, step
+from onmf.methods import Method
 from onmf.model.validation import DataError, require_valid_entries
 
 
@@ -29,10 +30,11 @@ def run(
     generators: tuple[np.random.Generator, np.random.Generator],
     learned: Learned | None = None,
 ) -> Iterator[tuple[Learned, Progress | None]]:
-    """Learn from all batches of a source: what was learnt after each, and what to tell of it.
+    """Learn from all batches of a source: yield what was learnt after each, and what to report of it.
 
-    ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data, go on
-    from there: the end is that of a run that was never interrupted, bit for bit. Without a position, the data are new.
+    ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data,
+    continue from there: the end is that of a run that was never interrupted, bit for bit. Without a position, the data
+    are new.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
@@ -40,34 +42,34 @@ def run(
     done = _position(learned)
     if done is not None:
         shuffling = done.shuffling()
-    skipped, tell = Skipped(), SkippedLog()  # before anything is learnt
-    known_faults = done.faults if done else 0
+    skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
+    old_faults = done.faults if done else 0
     passing_over = False  # batches that an earlier run has learnt from
-    news = False  # since the last time that anything was handed out
+    unreported = False  # was anything skipped since the last time that something was yielded?
     asked = 0  # samples that batches on a device have been asked for
 
     def leave_out(error: Exception, position: Position | None) -> None:
-        nonlocal learned, skipped, news
-        tell(error)
+        nonlocal learned, skipped, unreported
+        log_skipped(error)
         if learned is None:
             skipped = skipped.and_also(error)
         else:
             learned = replace(learned, skipped=learned.skipped.and_also(error), position=position)
-            news = True
+            unreported = True
 
     def fault(error: ValueError) -> None:
-        """Samples between two batches that the source could not read: counted, unless an earlier run has."""
-        nonlocal known_faults
+        """Count samples between two batches that the source could not read, unless an earlier run has."""
+        nonlocal old_faults
         if passing_over:
             return
-        if known_faults:
-            known_faults -= 1
+        if old_faults:
+            old_faults -= 1
             return
         position = _position(learned)
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
     def size(row_bytes: int) -> int:
-        """Of the next batch."""
+        """Return how many samples the next batch should have."""
         nonlocal asked
         if reading.device:  # where it may be read before this one is learnt from: nothing but rows may decide
             wanted = reading.next_size(asked, row_bytes)
@@ -79,7 +81,7 @@ def run(
 
     left, whole = legs(source, done, reading.marked)
     if reading.verify and learned is not None and done is not None:
-        require_same_past(learned.method, source, reading, done)
+        _require_same_past(learned.method, source, reading, done)
     total = _total(left, whole, reading, learned)
     met = done is not None  # any batch, now or in an earlier run?
     began = done.began if done else 0
@@ -89,14 +91,13 @@ def run(
             order = shuffling if reading.shuffle and leg.source.any_order else None
             # Samples that were read in earlier legs and passes, and in the batches of this leg.
             clock = done.clock if done else learned.history.samples if learned else 0
-            known, begins, count, read = done.batches if done else 0, 0, 0, 0
+            learnt, begins, count, read = done.batches if done else 0, 0, 0, 0
             earlier = _position(learned) if leg.before else None
             past = done.past if done else earlier.as_past() if earlier else ()
-            sought = False
-            if done is not None and done.place is not None and leg.source.seeks and not reading.verify:
-                sought = True  # only the last batch is read again
-                begins, count, read = done.place, known - 1, done.rows - done.length
-            passing_over = known > 0
+            sought = done is not None and done.place is not None and leg.source.seeks and not reading.verify
+            if done is not None and done.place is not None and sought:  # only the last batch is read again
+                begins, count, read = done.place, learnt - 1, done.rows - done.length
+            passing_over = learnt > 0
             marks, asked = Marks(reading.marked), clock + read
             batches = cuts(leg.source, reading, order, fault, size, begins)
             if recipe.device is not None and leg.source.rewinds and not (leg.source.resident or reading.skip_bad):
@@ -111,16 +112,13 @@ def run(
                     count += 1
                     read += len(rows)
                     marks.add(batch)
-                    if done is not None and count <= known:
-                        if count == known:
+                    if done is not None and count <= learnt:
+                        if count == learnt:
                             marks.require(done, sought)
                             passing_over = False
                         continue
                     position = Position(
-                        number,
-                        count,
-                        before,
-                        leg.source.n_samples,
+                        *(number, count, before, leg.source.n_samples),
                         mark=marks.all,
                         last=marks.last,
                         clock=clock,
@@ -133,24 +131,23 @@ def run(
                         past=past,
                     )
                     try:
-                        if learned is None:
+                        model = learned
+                        if model is None:
                             first = batch.on_host()
                             require_valid_entries(first, rows, features.names)
-                            begun = begin(recipe, first, features, drawing, source.n_samples, rows)
-                            begun = replace(begun, skipped=skipped, source=source.spec)
-                        else:
-                            begun = learned
-                        learned, progress = step(recipe, begun, batch, rows, position, total)
+                            model = begin(recipe, first, features, drawing, source.n_samples, rows)
+                            model = replace(model, skipped=skipped, source=source.spec)
+                        learned, progress = step(recipe, model, batch, rows, position, total)
                     except DataError as error:
                         if not reading.skip_bad:
                             raise
                         leave_out(error, position)
                         continue
                     yield learned, progress
-                    news = False
-            if count < known:
+                    unreported = False
+            if count < learnt:
                 raise SourceError(
-                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {known}."
+                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {learnt}."
                 )
             if not count and number > 1 and not leg.before:
                 raise SourceError(
@@ -158,24 +155,47 @@ def run(
                 )
             done, began = None, 0
         left = [whole]
-    if learned is None or not (met or news):
+    if learned is None or not (met or unreported):
         reason = skipped.reasons[-1] if skipped.count else "There are no batches."
         raise DataError(f"No batch could be learnt from. {reason}")
-    if news:
+    if unreported:
         yield learned, None
 
 
 def _position(learned: Learned | None) -> Position | None:
-    """Where it stands in batches, if it does."""
+    """Return where a fit stands in its batches, if it does."""
     position = learned.position if learned else None
     return position if isinstance(position, Position) else None
 
 
 def _total(left: list[Leg], whole: Leg, reading: Reading, learned: Learned | None) -> int | None:
-    """The samples learnt from when all passes are over, and of the data that the model knew before; None: not known."""
+    """Return how many samples will have been learnt from after all passes, earlier data included, if that is known."""
     done = _position(learned)
     before = done.clock if done else learned.history.samples if learned else 0
     remaining = reading.max_passes - (done.passes if done else 1)
     rows = [leg.source.n_samples for leg in (*left, whole)]
-    known = [n for n in rows if n is not None]
-    return before + sum(known[:-1]) + remaining * known[-1] if len(known) == len(rows) else None
+    counts = [n for n in rows if n is not None]
+    return before + sum(counts[:-1]) + remaining * counts[-1] if len(counts) == len(rows) else None
+
+
+def _require_same_past(method: Method, source: Source, reading: Reading, done: Position) -> None:
+    """Raise an error if a file of an earlier leg no longer gives the batches that it gave then, in any entry."""
+    names = [name for name, _ in done.files or ()]
+    ends = [leg.files_before for leg in (*done.past, done)]
+    for leg, first, last in zip(done.past, ends, ends[1:], strict=False):
+        read, count, marks = 0, 0, Marks(reading.marked)
+
+        def size(row_bytes: int, leg: Position = leg) -> int:
+            seen = leg.clock + read  # noqa: B023 - as it is when the next batch is cut
+            first = seen <= leg.began and not reading.device
+            return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
+
+        files = source.of_files(names[first:last])
+        order = leg.shuffling() if reading.shuffle and files.any_order else None
+        batches = cuts(files, reading, order, lambda _: None, size)  # what cannot be read was counted then
+        for rows, batch, _ in islice(batches, leg.batches):
+            count, read = count + 1, read + len(rows)
+            marks.add(batch)
+        if count < leg.batches:
+            raise SourceError(f"{names[first]} and the files after it end after {count} batches, not {leg.batches}.")
+        marks.require(leg, alone=False)

@@ -1,8 +1,9 @@
-"""What one batch of samples makes of a model, and what is told of it."""
+"""What one batch of samples makes of a model, and what is reported of it."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +17,12 @@ from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.learner.algorithm import learn
+from onmf.learner.algorithm import HostEngine, learn
 from onmf.learner.config import Recipe, require_served
-from onmf.learner.engine import HostEngine
 from onmf.learner.learned import Coverage, Learned, Usage
-from onmf.learner.position import Position, Standing
-from onmf.model.sets import Sets
-from onmf.model.state import BatchResult, State
+from onmf.learner.resume import Position, RoundPosition
+from onmf.model.sets import USUAL_SETS
+from onmf.model.state import State
 from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
 from onmf.samples import Samples
 
@@ -30,8 +30,8 @@ FEW = 256  # samples on a device that tell what any dictionary should beat
 
 
 @dataclass(frozen=True)
-class News:
-    """What samples have shown besides the dictionary; that of several shards adds up."""
+class BatchFacts:
+    """What samples have shown besides the dictionary; the facts of several shards add up."""
 
     samples: int
     loss: float  # the mean of theirs, each just before it was learnt from, in internal units
@@ -41,10 +41,10 @@ class News:
     zeros: bool = False  # were there any in the data?
     coverage: Coverage | None = None  # of masked data
 
-    def __add__(self, other: News) -> News:
+    def __add__(self, other: BatchFacts) -> BatchFacts:
         weight = self.weight + other.weight
         share = other.weight / weight if weight else 0.0
-        return News(
+        return BatchFacts(
             self.samples + other.samples,
             (1 - share) * self.loss + share * other.loss,
             weight,
@@ -56,17 +56,17 @@ class News:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What a model becomes by a batch."""
+class BatchUpdate:
+    """What a batch, or a round of batches, makes of a model."""
 
     state: State
     divergence: Divergence  # as it was or, if it is left to the data, adapted to the residuals; in internal units
-    news: News
-    H: Array | None  # coefficients of the batch as they were found while learning, in the data's units; not on a device
-    loss_to_beat: float  # of a model that has learnt nothing yet: what any dictionary should beat, in the data's units
+    facts: BatchFacts
+    H: Array | None = None  # coefficients of the batch as they were found while learning, in the data's units
+    loss_to_beat: float | None = None  # what any dictionary should beat, in the data's units; of the first batch alone
 
 
-def learnt(
+def learn_batch(
     recipe: Recipe,
     learned: Learned,
     batch: Samples,
@@ -74,130 +74,83 @@ def learnt(
     *,
     repeated: bool = False,
     shards: int = 1,
-) -> Lesson:
+) -> BatchUpdate:
     """Learn from one batch, one of as many as ``shards`` learn from at the same time, each by itself.
 
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
-    if recipe.device is not None:
-        return _learnt_on_device(recipe, learned, batch, rows, repeated, shards)
-    divergence, units, method = learned.divergence, learned.units, learned.method
-    require_valid_entries(batch, rows, learned.features.names)
-    batch = as_begun(learned, batch)
+    units, method = learned.units, learned.method
+    if recipe.device is None:
+        require_valid_entries(batch, rows, learned.features.names)
+    if learned.masked or batch.masked:
+        batch = masked_like(learned, batch.on_host())
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
-    internal, X, raised = inside(learned, batch, rows)
-    K = len(learned.state.W)
-    with threads.taken_from_blas(internal.values.size * K * K), faults_of_batch(rows):
-        engine = HostEngine(
-            method.on_shard(shards),
-            learned.inside,
-            learned.state.on_shard(shards),
-            internal,
-            box=recipe.H,
-            reservoir=recipe.remembered,
-            adapt=method.adapts and learned.adaptive,
-            repeated=repeated,
-            exchanges=shards == 1,
-        )
-        result = learn(engine)
-    unit = divergence.loss_unit(units.scale)
-    state = result.state
-    finite = all(np.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
-    require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
-    H = result.H * result.state.W.dtype.type(learned.coefficient_unit)
-    require_finite_values(H, X, units.mean, rows)
-    if recipe.sets == Sets() and not recipe.shares:  # a bound of the user's own is meant
-        require_unbounded(result.H, recipe.H.high, X, units.scale, rows)
-    to_beat = learned.loss_to_beat
-    if not learned.history.entries and shards == 1:
-        to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
-    news = News(
-        len(X),
-        result.loss,
-        X.weight,
-        Usage.of(result.H, result.state.W, X.sample_weight),
-        raised,
-        batch.has_zeros,
-        Coverage.of(batch) if learned.masked else None,
-    )
-    return Lesson(result.state, result.divergence, news, H, to_beat)
-
-
-def _learnt_on_device(
-    recipe: Recipe, learned: Learned, batch: Samples, rows: Any, repeated: bool, shards: int
-) -> Lesson:
-    """Learn from one batch with PyTorch; what is checked of coefficients is looked at there first."""
-    # PyTorch is there, but not for everybody.
-    from onmf.device.engine import DeviceEngine, engine_of, with_enough_memory
-    from onmf.device.transfer import chunks_of
-
-    device, units, method, weights = str(recipe.device), learned.units, learned.method, batch.sample_weight
-    if learned.masked or batch.masked:
-        batch = as_begun(learned, batch.on_host())
-    if weights is not None:
-        require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
-    samples = chunks_of(batch, device, units, learned.divergence, learned.state.W.dtype)
-    if not samples.rows.sound:
-        require_valid_entries(batch.on_host(), rows, learned.features.names)
-
-    def learning(smaller: int) -> tuple[DeviceEngine, BatchResult]:
-        engine = engine_of(method)(
-            method.on_shard(shards),
-            learned.inside,
-            learned.state.on_shard(shards),
-            samples,
-            weights=weights,
-            box=recipe.H,
-            adapt=method.adapts and learned.adaptive,
-            repeated=repeated,
-            exchanges=shards == 1,
-            smaller=smaller,
-        )
-        return engine, learn(engine)
-
-    with faults_of_batch(rows):
-        engine, result = with_enough_memory(learning, device)
+    start = method.on_shard(shards), learned.inside, learned.state.on_shard(shards)
+    options: dict[str, Any] = {"box": recipe.H, "adapt": method.adapts and learned.adaptive, "repeated": repeated}
+    options["exchanges"] = shards == 1  # all shards have their components in common
+    first = shards == 1 and not learned.history.entries
     unit = learned.divergence.loss_unit(units.scale)
-    require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
-    largest = engine.largest
-    if not np.isfinite(largest) or (recipe.sets == Sets() and largest >= 0.5 * recipe.H.high):
-        given, H = batch.on_host(), result.H.cpu().numpy()
-        require_finite_values(H, given, units.mean, rows)
-        require_unbounded(H, recipe.H.high, given, units.scale, rows)
-    to_beat = learned.loss_to_beat
-    if not learned.history.entries and shards == 1:
-        some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified().astype(learned.state.W.dtype)
-        internal, _ = units.inside(some, learned.divergence, rows)
-        to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit
-    weight = len(samples) if weights is None else float(weights.sum(dtype=np.float64))
-    covered = Coverage.of(batch) if learned.masked else None
-    raised, zeros = int(engine.samples.raised), samples.rows.zeros
-    news = News(len(samples), result.loss, weight, Usage(engine.usage), raised, zeros, covered)
-    return Lesson(result.state, result.divergence, news, None, to_beat)
+    H: Array | None = None
+    if recipe.device is None:
+        internal, raised = inside(learned, batch, rows)
+        with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
+            result = learn(HostEngine(*start, internal, reservoir=recipe.remembered, **options))
+        state = result.state
+        finite = all_finite(state)
+        _require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
+        H = result.H * state.W.dtype.type(learned.coefficient_unit)
+        require_finite_values(H, batch, units.mean, rows)
+        if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
+            require_unbounded(result.H, recipe.H.high, batch, units.scale, rows)
+        usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), batch.has_zeros
+    else:
+        # PyTorch is there, but not for everybody.
+        from onmf.device.engine import learn_on_device
+        from onmf.device.transfer import chunks_of
+
+        samples = chunks_of(batch, recipe.device, units, learned.divergence, learned.state.W.dtype)
+        if not samples.rows.sound:
+            require_valid_entries(batch.on_host(), rows, learned.features.names)
+        with faults_of_batch(rows):
+            engine, result = learn_on_device(learn, *start, samples, batch.sample_weight, options)
+        _require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
+        if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * recipe.H.high):
+            given, found = batch.on_host(), result.H.cpu().numpy()
+            require_finite_values(found, given, units.mean, rows)
+            require_unbounded(found, recipe.H.high, given, units.scale, rows)
+        if first:
+            some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified()
+            internal, _ = units.inside(some.astype(learned.state.W.dtype), learned.divergence, rows)
+        usage, raised, zeros = Usage(engine.usage), int(engine.samples.raised), samples.rows.zeros
+    to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit if first else None
+    coverage = Coverage.of(batch) if learned.masked else None
+    facts = BatchFacts(len(batch), result.loss, batch.weight, usage, raised, zeros, coverage)
+    return BatchUpdate(result.state, result.divergence, facts, H, to_beat)
 
 
-def inside(learned: Learned, batch: Samples, rows: Any = None) -> tuple[Samples, Samples, int]:
-    """Return samples in internal units, in the data's as the method stores them, and how many entries were raised."""
-    X = learned.method.stored(learned.divergence, batch)
-    internal, raised = learned.units.inside(X.astype(learned.state.W.dtype), learned.divergence, rows)
-    return internal, X, raised
+def inside(learned: Learned, batch: Samples, rows: Any = None) -> tuple[Samples, int]:
+    """Return samples in internal units as the method stores them, and how many entries were raised."""
+    X = learned.method.stored(learned.divergence, batch).astype(learned.state.W.dtype)
+    return learned.units.inside(X, learned.divergence, rows)
 
 
-def as_begun(learned: Learned, batch: Samples) -> Samples:
+def masked_like(learned: Learned, batch: Samples) -> Samples:
     """Return the batch as the model's statistics need it: with weights of its entries, if it was begun with them."""
     if batch.masked and not learned.masked:
         raise ValueError(
             "this model was begun on data without missing values or weights of entries; begin a new model with them, "
             "from its first batch on."
         )
-    if batch.masked or not learned.masked:
-        return batch
-    X = batch.densified()
-    return Samples(X.matrix, np.ones_like(X.matrix), X.sample_weight, "missing")
+    return batch.as_masked() if learned.masked else batch
 
 
-def require_finite(finite: bool, loss: float, rows: Any) -> None:
+def all_finite(state: State) -> bool:
+    """Return whether dictionary and statistics are made of finite numbers."""
+    return all(math.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
+
+
+def _require_finite(finite: bool, loss: float, rows: Any) -> None:
     """Raise an error for a state that is no longer made of finite numbers, or a loss, in the data's units, that is not.
 
     A loss that is finite inside may be beyond the range of numbers in the data's units.
@@ -209,7 +162,7 @@ def require_finite(finite: bool, loss: float, rows: Any) -> None:
 
 
 def unlearnable(why: str, rows: Any) -> DataError:
-    """Return what to raise of a batch that cannot be learnt from; ``rows`` are the numbers of its samples."""
+    """Return the error for a batch that cannot be learnt from; ``rows`` are the numbers of its samples."""
     where = "" if rows is None or not len(rows) else f", rows {min(rows)} to {max(rows)},"
     if where and rows.dtype == object:  # names have no order
         where = f", rows {rows[0]} to {rows[-1]},"
@@ -220,7 +173,7 @@ def unlearnable(why: str, rows: Any) -> DataError:
 
 
 def rank_one_loss(divergence: Divergence, X: Samples) -> float:
-    """Return the mean loss of fits that are all multiples of the mean sample: what any dictionary should beat.
+    """Return the mean loss of fits that are all multiples of the mean sample, which any dictionary should beat.
 
     It is at least a millionth of that of fits twice too large: what is below is rounding.
     """
@@ -232,7 +185,7 @@ def rank_one_loss(divergence: Divergence, X: Samples) -> float:
 
 @contextmanager
 def faults_of_batch(rows: Any) -> Iterator[None]:
-    """Whatever the numbers of a batch do to the arithmetic is an error of this batch."""
+    """Turn errors of the arithmetic into an error of the batch with these rows."""
     try:
         yield
     except DataError:
@@ -254,7 +207,7 @@ log = logging.getLogger("onmf")
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told after every batch."""
+    """What a callback is given after every batch."""
 
     samples: int  # learnt from so far
     total: int | None  # samples in all passes, if known
@@ -279,54 +232,45 @@ def step(
     position: Position | None = None,
     total: int | None = None,
 ) -> tuple[Learned, Progress]:
-    """Learn from one batch; also what to tell of it.
+    """Learn from one batch; return the model after it, and what to report.
 
     ``rows`` are the numbers of its samples, for messages; ``position`` is where a fit stands after it.
     """
     started = time.perf_counter()
-    lesson = learnt(recipe, learned, batch, rows, repeated=position is not None and position.repeats)
-    seconds = time.perf_counter() - started
-    after = taught(learned, lesson.state, lesson.divergence, lesson.news, seconds, position, lesson.loss_to_beat)
-    return after, told(learned, after, lesson.news, total, rows, lesson.H)
+    update = learn_batch(recipe, learned, batch, rows, repeated=position is not None and position.repeats)
+    return updated(learned, update, time.perf_counter() - started, position, total, rows)
 
 
-def taught(
+def updated(
     learned: Learned,
-    state: State,
-    divergence: Divergence,
-    news: News,
+    update: BatchUpdate,
     seconds: float,
-    position: Position | Standing | None,
-    loss_to_beat: float | None = None,
-) -> Learned:
-    """What was learnt, with what samples have made of it; ``divergence`` is in internal units."""
-    units, method, history = learned.units, learned.method, learned.history
+    position: Position | RoundPosition | None,
+    total: int | None,
+    rows: Any = None,
+) -> tuple[Learned, Progress]:
+    """Return the model after an update, and what to report of it."""
+    units, method, history, facts = learned.units, learned.method, learned.history, update.facts
     passes = learned.passes if position is None else position.passes
-    began = history.samples if passes > learned.passes else learned.pass_began
-    adapted = method.adapts and learned.adaptive
     unit = learned.divergence.loss_unit(units.scale)
-    loss = news.loss * unit if news.loss else 0.0  # the unit may be infinite where all is fitted exactly
-    return replace(
+    loss = facts.loss * unit if facts.loss else 0.0  # the unit may be infinite where all is fitted exactly
+    after = replace(
         learned,
-        state=state,
-        divergence=divergence.in_units(1 / units.scale) if adapted else learned.divergence,
-        history=history.after(news.samples, seconds, loss),
+        state=update.state,
+        history=history.after(facts.samples, seconds, loss),
         position=position,
-        loss_to_beat=learned.loss_to_beat if loss_to_beat is None else loss_to_beat,
         passes=passes,
-        pass_began=began,
-        raised=learned.raised or news.raised > 0,
-        zeros=learned.zeros or news.zeros,
-        drift=learned.drift.after(news.samples, news.loss),
-        coverage=learned.coverage and news.coverage and learned.coverage + news.coverage,
-        usage=learned.usage.and_then(news.usage, history.samples, news.samples, method.horizon),
+        pass_began=history.samples if passes > learned.passes else learned.pass_began,
+        raised=learned.raised or facts.raised > 0,
+        zeros=learned.zeros or facts.zeros,
+        drift=learned.drift.after(facts.samples, facts.loss),
+        coverage=learned.coverage and facts.coverage and learned.coverage + facts.coverage,
+        usage=learned.usage.and_then(facts.usage, history.samples, facts.samples, method.horizon),
     )
-
-
-def told(
-    before: Learned, after: Learned, news: News, total: int | None, rows: Any = None, H: Array | None = None
-) -> Progress:
-    """What to tell of samples that have made ``after`` of ``before``."""
+    if method.adapts and learned.adaptive:
+        after = replace(after, divergence=update.divergence.in_units(1 / units.scale))
+    if update.loss_to_beat is not None:
+        after = replace(after, loss_to_beat=update.loss_to_beat)
     with np.errstate(over="ignore"):
         W = after.W
     if not np.isfinite(W.sum(dtype=np.float64)):  # in the data's units, where the coefficients are shares
@@ -337,11 +281,11 @@ def told(
             "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
             *(samples, drift.changes),
         )
-    return Progress(
-        *(samples, total, after.state.steps, seconds, loss, W, H),
-        raised=0 if before.raised else news.raised,
+    return after, Progress(
+        *(samples, total, after.state.steps, seconds, loss, W, update.H),
+        raised=0 if learned.raised else facts.raised,
         skipped=after.skipped.count,
         drift=drift.statistic,
         drifted=drift.changed,
-        new=news.samples,
+        new=facts.samples,
     )

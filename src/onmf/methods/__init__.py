@@ -10,14 +10,13 @@ for _module in pkgutil.iter_modules(__path__):
     if not _module.ispkg:
         importlib.import_module(f"{__name__}.{_module.name}")
 
-from onmf.methods.adaptive import Adaptive  # noqa: E402
 from onmf.methods.auto import Auto  # noqa: E402
 from onmf.methods.em import EM  # noqa: E402
 from onmf.methods.guan import Guan  # noqa: E402
 from onmf.methods.lefevre import Lefevre  # noqa: E402
 from onmf.methods.paper import Paper  # noqa: E402
 from onmf.methods.sparse_surrogate import SparseSurrogate  # noqa: E402
-from onmf.methods.steps import Canonical  # noqa: E402
+from onmf.methods.steps import Adaptive, Canonical  # noqa: E402
 from onmf.methods.surrogate import Surrogate  # noqa: E402
 from onmf.methods.wang import Wang  # noqa: E402
 

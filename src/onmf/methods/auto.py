@@ -19,8 +19,8 @@ VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvatur
 @dataclass(frozen=True, repr=False)
 class Auto(Choice, name="auto"):
     """The surrogate; its sparse form or em where these apply and less than 15 % of the first batch's entries are not
-    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Of samples
-    that are known in part, the surrogate always: it comes nearer to what is missing.
+    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Where
+    entries are missing, the surrogate always: it comes nearer to them.
 
     Where PyTorch computes, em below 8 %. The constants are those that all of them have.
     """
@@ -38,7 +38,7 @@ class Auto(Choice, name="auto"):
         self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
     ) -> Method:
         few = FEW_ON_DEVICE if on_device else FEW_ENTRIES
-        if divergence.alpha_order is None or batch.masked or batch.density >= few:
+        if divergence.alpha_order is None or not batch.mostly_zeros(few):
             return self._made(Surrogate).chosen(divergence, K, batch, n_samples)
         if on_device:  # where there is no sparse surrogate
             return self._made(EM)
@@ -46,7 +46,7 @@ class Auto(Choice, name="auto"):
         return self._made(SparseSurrogate if curved else EM)
 
     def for_shares(self) -> Choice:
-        """The surrogate: the others make multiplicative steps, which do not keep a sum."""
+        """Return the surrogate: the others make multiplicative steps, which do not keep a sum."""
         return self._made(Surrogate)
 
     def continued(self, before: Method) -> Method:

@@ -1,4 +1,4 @@
-"""What a method is: how a chunk of samples with its coefficients changes the dictionary; and how one is found by name.
+"""What a method is: how a chunk of samples with its coefficients changes the dictionary, and how chunks are weighed.
 
 A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
 ``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.
@@ -6,25 +6,79 @@ A method is one frozen dataclass in one file of this folder, and its fields are 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import lru_cache
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.checks import require_whole
+from onmf._support.checks import is_number, require_whole
 from onmf._support.registry import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.schedules import Growing
+from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
 from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
 PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
+SAMPLES = 1000  # whose weight forgetting bounds from below
+
+
+@dataclass(frozen=True)
+class Growing:
+    """Chunks of a share of the samples seen, within bounds.
+
+    At first the dictionary learns most from being updated often. Later its error is that of an average over far more
+    samples than a chunk has, and updating it for every few of them is time lost.
+    """
+
+    first: int
+    share: float
+    most: int
+
+    def __call__(self, samples: float) -> int:
+        """Return the size of the next chunk after this many samples."""
+        return int(min(max(self.first, self.share * samples), self.most))
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """rho = ((1 + delay) / (t + delay))^exponent with t = samples / chunk: the weight of a chunk of new samples.
+
+    n samples weigh 1 - (1 - rho)^(n / chunk), as if they had come in chunks of this size: what is remembered of the
+    past, measured in samples, depends neither on how a stream is cut nor on chunks that grow. sum rho = inf and
+    sum rho^2 < inf for exponents in (1/2, 1]. ``forgetting``, for streams that drift, is a floor under the weight of
+    1,000 samples, whatever the method and its chunks: after m thousand samples the past weighs (1 - forgetting)^m.
+    """
+
+    exponent: float = 0.6
+    delay: float = 2.0
+    forgetting: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not is_number(self.exponent) or not 0.5 < self.exponent <= 1:
+            raise ValueError(f"the exponent of the averaging must lie in (1/2, 1], got {self.exponent!r}.")
+        if not is_number(self.forgetting) or not 0 <= self.forgetting < 1:
+            raise ValueError(f"forgetting must lie in [0, 1), got {self.forgetting!r}.")
+
+    def __call__(self, samples: float, n: float, chunk: int) -> float:
+        """Return the weight of the last n of ``samples``."""
+        if samples <= max(chunk, n):
+            return n / samples  # before the first chunk is full: the plain mean
+        t = samples / chunk
+        rho = ((1 + self.delay) / (t + self.delay)) ** self.exponent
+        rho = rho if n == chunk else 1 - (1 - rho) ** (n / chunk)
+        return float(max(rho, 1 - (1 - self.forgetting) ** (n / SAMPLES)) if self.forgetting else rho)
+
+
+# Made once, checks included: it is asked for at every step.
+averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponent, forgetting=forgetting))
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,14 +92,14 @@ class Choice(Constants, kind="method"):
     def chosen(
         self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
     ) -> Method:
-        """The method for a dictionary of K components, by the first batch and the length of the data, if known."""
+        """Return the method for K components, by the first batch and the length of the data, if known."""
 
     def for_shares(self) -> Choice:
-        """The choice where the coefficients of a sample sum to one: the same, unless a rule has to pick otherwise."""
+        """Return the choice where the coefficients of a sample sum to one."""
         return self
 
     def for_device(self) -> Choice:
-        """The choice where PyTorch computes: the same, if it is there."""
+        """Return the choice where PyTorch computes, or raise an error if there is none."""
         if self.on_device:
             return self
         raise ValueError(
@@ -54,7 +108,7 @@ class Choice(Constants, kind="method"):
 
     @abstractmethod
     def continued(self, before: Method) -> Method:
-        """The method for a model that has learnt with ``before``: the same with constants as they are now."""
+        """Return the method for a model that has learnt with ``before``: the same with constants as they are now."""
 
 
 class Method(Choice):
@@ -63,9 +117,9 @@ class Method(Choice):
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
-    keeps_fixed: ClassVar[bool] = False  # does it leave the first components alone if C says that they are known?
+    keeps_fixed: ClassVar[bool] = False  # does it leave the fixed components of C alone?
     fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
-    weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be unknown?
+    weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
     not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
 
@@ -80,14 +134,14 @@ class Method(Choice):
     # What it serves
 
     def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        """Why the method cannot serve a divergence with such penalties, and what to use instead; None if it can.
+        """Return why the method cannot serve a divergence with such penalties, and what to use instead; None if it can.
 
         ``masked`` says that entries may be missing or weigh differently.
         """
         return self.coefficients(divergence, masked).why_not(divergence, self.penalty(penalties), masked)
 
     def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
-        """Why the method cannot learn with coefficients on the simplex, and what to use instead; None if it can."""
+        """Return why the method cannot keep coefficients on the simplex, and what to use instead; None if it can."""
         return (
             f"method {self.name!r} cannot keep coefficients on the simplex: it changes the units of components and "
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
@@ -112,13 +166,13 @@ class Method(Choice):
         return self
 
     def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """The batch, dense or sparse, as the method learns from it fastest."""
+        """Return the batch, dense or sparse, as the method learns from it fastest."""
         return batch.densified()
 
     # Chunks
 
     def chunk(self, clock: float, left: int) -> int:
-        """How many of the ``left`` samples of a batch are the next chunk, after so many samples.
+        """Return how many of the ``left`` samples of a batch are the next chunk, after this many samples.
 
         Chunks without a fixed size share out the rest of the batch evenly: a short one at its end would cost an update
         as well.
@@ -127,7 +181,7 @@ class Method(Choice):
         return min(size, left) if self.tau is not None else -(-left // max(1, round(left / size)))
 
     def usual_chunk(self, clock: float) -> int:
-        """The size of a chunk after so many samples, in a batch that is large enough."""
+        """Return the size of a chunk after this many samples, in a batch that is large enough."""
         if self.tau is not None or self.growing is None:
             return int(self.tau or 1)
         return self.growing(clock)
@@ -136,47 +190,47 @@ class Method(Choice):
 
     @abstractmethod
     def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        """The solver of the coefficient step while learning."""
+        """Return the solver of the coefficient step while learning."""
 
     def penalty(self, penalties: Penalties) -> Penalty:
-        """The penalty on the coefficients: the user's, and what the method adds."""
+        """Return the penalty on the coefficients: the user's, and what the method adds."""
         return penalties.of_coefficients
 
     def visits(self, clock: float) -> int:
-        """How often the chunk after so many samples is looked at before the next one."""
+        """Return how often the chunk after this many samples is looked at before the next one."""
         return 1
 
     @property
     def horizon(self) -> float:
-        """For how many samples the past is remembered where it is forgotten; else infinite."""
+        """The number of samples after which what was learnt before weighs 1/e; infinite where nothing is forgotten."""
         return np.inf
 
     def effort(self, clock: float) -> int:
-        """How many times its usual iterations the coefficient solver may take for the chunk after so many samples."""
+        """Return how many times its usual iterations the coefficient solver may take after this many samples."""
         return 1
 
     @property
     def penalised_effort(self) -> int:
-        """How many times that with penalties, of which a start in haste knows little."""
+        """The factor of that effort with penalties, for methods whose coefficients are found in haste."""
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
-        """The weight of n new samples, the last of ``clock``, in what is averaged: by default, all count alike."""
+        """Return the weight of n new samples, the last of ``clock``, in averages: by default, all count alike."""
         return n / clock
 
     # The dictionary step
 
     @abstractmethod
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """The state before the first sample, with W brought into C."""
+        """Return the state before the first sample, with W brought into C."""
 
     def first_look(self, problem: Problem, state: State) -> State:
-        """The state after a look at the whole first batch, which is then learnt from, and from which units come too."""
+        """Return the state after a look at the whole first batch, which is then learnt from."""
         return state
 
     @abstractmethod
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
-        """The next state, by a chunk of samples with coefficients H and fits Y: nothing else in the library learns.
+        """Return the next state, by a chunk of samples with coefficients H and fits Y: nothing else learns.
 
         The first ``new`` samples are seen for the first time. The old state's memory may be overwritten, unless
         ``visits`` may be more than one.
@@ -190,26 +244,26 @@ class Method(Choice):
         return 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
-        """The state with another dictionary, whose coefficients are T h where they were h."""
+        """Return the state with another dictionary, whose coefficients are T h where they were h."""
         raise ValueError(f"method {self.name!r} cannot exchange components.")
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
-        """The set that W stays in."""
+        """Return the set that W stays in."""
         return state.C
 
     def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
-        """Statistics of the shapes and types that belong to this state, to compare those in a file with."""
+        """Return statistics of the shapes and types that belong to this state, to compare those in a file with."""
         return dict(self.start(divergence, state.W, state.C, masked).memory)
 
     def require_sound(self, divergence: Divergence, state: State) -> None:
-        """Refuse statistics that the method could not have made, as a damaged file may hold."""
+        """Raise an error for statistics that the method could not have made, as a damaged file may hold."""
 
     def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
-        """What the paper's theorem assumes of the method and this run does not have; None: it says nothing of it."""
+        """Return which assumptions of the paper's theorem the run does not meet; None: it is not about this method."""
         return None
 
     def shorter_step(self) -> str | None:
-        """The method with a gentler step, as text, to try where the loss rises; None if it has no step."""
+        """Return the method with a shorter step, as text, to try where the loss rises; None if it has no step."""
         return None
 
     # What shards have learnt
@@ -217,19 +271,72 @@ class Method(Choice):
     chunks_per_round: ClassVar[int] = 33  # of a shard: fewer cost more messages, more let the shards drift apart
 
     def on_shard(self, shards: int) -> Method:
-        """The method of one of so many shards: the same, unless it forgets by the samples that all of them see."""
+        """Return the method of one of these shards: the same, unless it forgets by the samples that all of them see."""
         return self
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
-        """What was learnt between two states, as sums that add up over shards."""
+        """Return what was learnt between two states, as sums that add up over shards."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
-        """The state that follows ``before`` by what all shards have learnt; W is minimised anew."""
+        """Return the state that follows ``before`` by what all shards have learnt; W is minimised anew."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
 
 
-def why_not_on_dictionary(method: Method, penalties: Penalties) -> str | None:
-    """What a method says that gives its components a size of its own, so that no penalty can change it."""
-    reason = f"method {method.name!r} takes no l1_dictionary or l2_dictionary: it fixes the size of its components"
-    return f"{reason}; use method 'auto'." if penalties.on_dictionary else None
+class AveragingMethod(Method):
+    """A method that averages statistics over the samples, and can forget old ones and learn on shards."""
+
+    forgetting: float
+    max_iter: int | None
+
+    skips_empty: ClassVar[bool] = True
+    keeps_fixed: ClassVar[bool] = True
+    not_additive: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_iter is not None:
+            require_whole(1, max_iter=self.max_iter)
+        Averaging(forgetting=self.forgetting)  # checks it
+
+    @property
+    def horizon(self) -> float:
+        return -SAMPLES / math.log1p(-self.forgetting) if self.forgetting else math.inf
+
+    @property
+    def penalised_effort(self) -> int:
+        return PENALISED_EFFORT if self.max_iter is None else 1
+
+    def on_shard(self, shards: int) -> Self:
+        """Return a method that forgets as fast as one stream would, all shards together."""
+        forgetting = min(1 - (1 - self.forgetting) ** shards, 1 - 1e-9)
+        return self.with_constants(forgetting=forgetting) if self.forgetting else self
+
+
+class SpecialisedMethod(Method):
+    """A method for one divergence that gives its components a size of its own, so that no penalty can change it."""
+
+    keeps_fixed: ClassVar[bool] = True
+    weighs: ClassVar[bool] = False
+    only: ClassVar[str]  # the name of the divergence
+
+    @abstractmethod
+    def serves(self, divergence: Divergence) -> bool:
+        """Tell whether it can learn this divergence."""
+
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
+        if not self.serves(divergence):
+            only = f"supports only the divergence {self.only!r}, not {divergence.name!r}"
+            return f"method {self.name!r} {only}; use method 'auto'."
+        reason = super().why_not(divergence, penalties, masked)
+        if reason is None and penalties.on_dictionary:
+            size = "it fixes the size of its components"
+            return f"method {self.name!r} takes no l1_dictionary or l2_dictionary: {size}; use method 'auto'."
+        return reason
+
+
+def component_sizes(W: Array, C: DictionarySet) -> Array:
+    """Return what components are divided by to have unit sum: their sums, or one if they are fixed."""
+    sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
+    sums[: C.fixed] = 1
+    return sums

@@ -7,7 +7,7 @@ cannot rise. P and N are made for one block of samples at a time and never exist
 loss of the state that it starts from on its way.
 
 With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every component
-is given the size that costs least (``methods.scales``): the objective, loss and penalties, falls.
+is given the size that costs least (``model.penalty``): the objective, loss and penalties, falls.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
-from onmf.coefficients.losses import losses, multiplicative_parts
 from onmf.coefficients.multiplicative import penalised_factor
-from onmf.coefficients.problem import Problem, component_sums
+from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
-from onmf.methods.penalised import resized
-from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.model.penalty import NO_PENALTIES, Penalties, resized
 from onmf.model.units import Units
 from onmf.samples import Samples
 
@@ -52,7 +50,7 @@ class Iterate:
 
 
 def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, fixed: int = 0) -> Iterator[Iterate]:
-    """The states from the start (number 0) to the last, which has converged or is number ``max_iter``.
+    """Yield the states from the start (number 0) to the last, which has converged or is number ``max_iter``.
 
     The first ``fixed`` components stay: the majorant is a sum over weights, so that others step as they would.
     Converged means that the objective has fallen by less than ``tol`` of itself over ten iterations.
@@ -68,14 +66,14 @@ def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, f
         yield Iterate(number, H, W, loss, converged)
         if converged:
             return
-        known = W[:fixed]
+        start = W[:fixed]
         H, W = after
         if learning:
-            W[:fixed] = known
+            W[:fixed] = start
 
 
 def updates_of(X: Samples, units: Units, divergence: Divergence, inside: Divergence) -> tuple[Updates, Samples, int]:
-    """The updates that suit the samples, the samples that the start looks at, and how many entries were raised.
+    """Return the updates that suit the samples, the samples that the start looks at, and how many entries were raised.
 
     Sparse data under a divergence that needs all entries are densified block by block, in every iteration again.
     """
@@ -99,7 +97,7 @@ def updates_of(X: Samples, units: Units, divergence: Divergence, inside: Diverge
 
 
 def _some_rows(X: Samples) -> Counts:
-    """Rows of a sparse matrix that have entries: evenly spaced, as many as the start may densify."""
+    """Return rows of a sparse matrix that have entries: evenly spaced, as many as the start may densify."""
     filled = np.flatnonzero(np.diff(X.matrix.indptr))
     return filled[:: -(-len(filled) // FIRST)]
 
@@ -123,21 +121,30 @@ class Updates(ABC):
         self.divergence, self.rows, self.blocks, self.sample_weight = divergence, rows, blocks, sample_weight
 
     def start(self, W: Array) -> Array:
-        """Coefficients to begin with: the same for all components, such that the fit has the sample's mass."""
-        return np.concatenate([_uniform_start(self.rows(block), W) for block in self.blocks])
+        """Return the same coefficient for all components of a sample, such that the fit has the mass of its entries."""
+        return np.concatenate([self._uniform(self.rows(block), W) for block in self.blocks])
+
+    def _uniform(self, X: Samples, W: Array) -> Array:
+        totals = X.sum(axis=1)
+        if X.masked:
+            mass = np.asarray(X.entry_weights @ W.sum(axis=0))
+            sizes = np.divide(totals, mass, out=np.zeros_like(totals), where=mass > 0)
+        else:
+            sizes = totals / (float(component_sums(W).sum()) or 1.0)
+        return np.repeat(sizes[:, None], len(W), axis=1)
 
     def _counted(self, h: Array, rows: slice) -> Array:
-        """The coefficients of some samples as the dictionary's sums count them."""
+        """Return coefficients of some samples, each times the weight of its sample."""
         return h if self.sample_weight is None else h * self.sample_weight[rows, None].astype(h.dtype)
 
     def _summed(self, losses: Array, rows: slice) -> float:
-        """The losses of some samples, each as often as it counts."""
+        """Return the sum of losses of some samples, each times the weight of its sample."""
         if self.sample_weight is None:
             return float(losses.sum(dtype=np.float64))
         return float(self.sample_weight[rows] @ losses)
 
     def objective(self, loss: float, H: Array, W: Array) -> float:
-        """The summed loss with the penalties."""
+        """Return the summed loss with the penalties."""
         if not self.penalties:
             return loss
         penalty, l1 = self.penalties.of_coefficients, np.full((1, 1), self.penalties.l1_coefficients)
@@ -145,7 +152,7 @@ class Updates(ABC):
         return loss + of_coefficients + self._count(H) * self.penalties.of_dictionary(W)
 
     def _count(self, H: Array) -> float:
-        """How many samples these count for."""
+        """Return how many samples these count for."""
         return len(H) if self.sample_weight is None else float(self.sample_weight.sum())
 
     def _coefficients_factor(self, h: Array, above: Array, below: Array) -> Array:
@@ -155,7 +162,7 @@ class Updates(ABC):
         return penalised_factor(self.divergence, above, below, h, penalty.l1, penalty.l2)
 
     def _updated(self, H: Array, W: Array, above: Array, below: Array) -> tuple[Array, Array]:
-        """H and W after the update of W, of which above and below are sums over the samples."""
+        """Return H and W after the update of W; above and below are sums over the samples."""
         penalties, n = self.penalties, self._count(H)
         if not penalties:
             return H, W * self.divergence.multiplicative_factor(_ratio(above, below))
@@ -168,7 +175,7 @@ class Updates(ABC):
         return H * s, np.minimum(wanted / s[:, None], 1)
 
     def _pull(self, n: float, W: Array, wanted: Array, above: Array, below: Array) -> Callable[[Array], Array]:
-        """At least how strongly the majorant's derivative wants weights that are at a bound of s to be larger.
+        """Return at least how strongly the majorant's derivative pulls at weights that are at a bound of s.
 
         At v it is c (N (v/w)^a - P (w/v)^b), where a and b are such that the factor is the power 1 / (a + b) of P / N.
         As long as that is negative, its own derivative is c (a + b) P / w at most.
@@ -189,7 +196,7 @@ class Updates(ABC):
 
     @abstractmethod
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
-        """The summed loss before the iteration, and H and W after it; W does not change unless ``dictionary``."""
+        """Return the summed loss before the iteration, and H and W after it; W changes only with ``dictionary``."""
 
 
 class DenseUpdates(Updates):
@@ -214,13 +221,13 @@ class DenseUpdates(Updates):
         self.constant = None if masked else self._constant()
 
     def _constant(self) -> float | None:
-        """None: the loss is computed as a whole."""
+        """Return the part of the loss that never changes; None where the loss is computed as a whole."""
         if self.sample_weight is not None:
             return None
         return sum(threads.each(lambda block: self.divergence.loss_of_samples(self.rows(block).matrix), self.blocks))
 
     def exact_loss(self, H: Array, W: Array) -> float:
-        """The loss to the last digit."""
+        """Return the loss to the last digit."""
 
         def block(some: slice) -> float:
             X = self.rows(some).densified()
@@ -229,7 +236,7 @@ class DenseUpdates(Updates):
         return sum(threads.each(block, self.blocks))
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
-        """Groups of blocks are shared out among the threads, each with sums of its own."""
+        """Share groups of blocks out among the threads, each with sums of its own."""
         new = H.copy()
         groups = threads.by_work(len(self.blocks), len(H) / len(self.blocks) * W.size, 1e6)
         found = threads.each(lambda group: self._group(new, W, self.blocks[group], dictionary), groups)
@@ -243,11 +250,11 @@ class DenseUpdates(Updates):
         return loss, *(self._updated(new, W, above, below) if dictionary else (new, W))
 
     def _denominator(self, below: Array, W: Array) -> Array:
-        """H'N, of what the groups' sums add up to."""
+        """Return H'N, given the sum over all groups."""
         return below
 
     def _group(self, H: Array, W: Array, blocks: list[slice], dictionary: bool) -> tuple[float, Array, Array]:
-        """The loss of some blocks before the step, but for the constant, and their sums H'P and H'N after it."""
+        """Return the loss of some blocks before the step, but for the constant, and their sums H'P and H'N after it."""
         divergence, Wt, mass = self.divergence, W.T, W.sum(axis=1)
         loss, above, below = 0.0, np.zeros_like(W), np.zeros((len(W), 1), dtype=W.dtype)
         for block in blocks:
@@ -315,7 +322,7 @@ class StoredUpdates(Updates):
         self.columns = places.tocsc().T
 
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
-        """Rows for the coefficients, features for the dictionary."""
+        """Go over the rows for the coefficients, and over the features for the dictionary."""
         problem = Problem(self.divergence, self.X, W)
         fused = not (self.X.masked or self.penalties)
         new, Y, P, N = self._by_kernel(problem, H) if fused else self._by_products(problem, H, dictionary)
@@ -331,8 +338,8 @@ class StoredUpdates(Updates):
         return loss, new, np.asfortranarray((problem.Wt * factor).T)
 
     def _by_kernel(self, problem: Problem, H: Array) -> tuple[Array, Array, Array, None]:
-        """The coefficients after one step, the fits before it and (x / y)^alpha after it."""
-        from onmf.coefficients.kernels import multiplicative_iteration
+        """Return the coefficients after one step, the fits before it and (x / y)^alpha after it."""
+        from onmf.coefficients.kernels.multiplicative import multiplicative_iteration
 
         X, (n, K) = self.X.matrix, H.shape
         new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
@@ -343,7 +350,7 @@ class StoredUpdates(Updates):
         return new, Y, P, None
 
     def _by_products(self, problem: Problem, H: Array, parts: bool) -> tuple[Array, Array, Array, Array | None]:
-        """The same by sparse products, with the P and N of the new fits if ``parts`` are asked for."""
+        """Do as ``_by_kernel`` by sparse products, with the P and N of the new fits if ``parts`` are asked for."""
         least = LEAST_FIT[H.itemsize]
         Y = np.maximum(problem.fit(H), least)
         P, N = _parts(self.divergence, self.X, Y)
@@ -352,8 +359,8 @@ class StoredUpdates(Updates):
         return new, Y, *(_parts(self.divergence, self.X, np.maximum(problem.fit(new), least)) if parts else (P, N))
 
     def _gathered(self, entries: Array, H: Array) -> Array:
-        """E'H (F, K) of a sparse matrix E with these ``entries``."""
-        from onmf.coefficients.kernels import gather
+        """Return E'H (F, K) of a sparse matrix E with these ``entries``."""
+        from onmf.coefficients.kernels.multiplicative import gather
 
         sums = np.empty((self.columns.shape[0], H.shape[1]), dtype=H.dtype)
         features = threads.by_work(len(sums), self.columns.nnz / len(sums) * H.shape[1], 1e5)
@@ -362,28 +369,20 @@ class StoredUpdates(Updates):
 
 
 def _parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:
-    """P and N by the weights of the entries; N = None stands for ones."""
+    """Return P and N by the weights of the entries; N = None stands for ones."""
     P, N = multiplicative_parts(divergence, X, Y)
     return P, X.weighed(np.ones_like(P)) if N is None and X.masked else N
 
 
-def _uniform_start(X: Samples, W: Array) -> Array:
-    """The same coefficient for all components, such that the fit has the mass of the sample's entries."""
-    if not X.masked:
-        return np.repeat(X.sum(axis=1)[:, None] / (float(component_sums(W).sum()) or 1.0), len(W), axis=1)
-    mass, totals = np.asarray(X.entry_weights @ W.sum(axis=0)), X.sum(axis=1)
-    return np.repeat(np.divide(totals, mass, out=np.zeros_like(totals), where=mass > 0)[:, None], len(W), axis=1)
-
-
 def _fit(H: Array, W: Array) -> Array:
-    """HW, kept away from zero."""
+    """Return HW, kept away from zero."""
     Y = H @ W
     np.maximum(Y, LEAST_FIT[Y.itemsize], out=Y)
     return Y
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """above / below, and one where there is nothing below: what has no weight is left alone."""
+    """Return above / below, and one where there is nothing below: what has no weight is left alone."""
     quotient = np.ones_like(above)
     np.divide(above, below, out=quotient, where=below > np.finfo(above.dtype).tiny)
     return quotient

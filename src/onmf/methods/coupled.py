@@ -6,7 +6,7 @@ The loss is quadratic in W, so that averages of h'h and h'x are all it takes (Ma
 
 Component by component, w_k moves down its gradient divided by S_kk d, where d_f = sum_g |A_fg| makes diag(d) - A
 positive semidefinite: no such step raises f. Penalties are added to the gradient and to what it is divided by; W then
-stays below 1, and its units are those that cost least (``scales``).
+stays below 1, and its units are those that cost least (``model.penalty``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
-from onmf.methods.penalised import carried, falling, resized
+from onmf.model.penalty import carried, falling, resized
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 
@@ -25,7 +25,7 @@ SWEEPS = 5
 
 
 def start(W: Array, C: DictionarySet) -> State:
-    """Empty statistics."""
+    """Return empty statistics."""
     K, F = W.shape
     shapes = {"S": (K, K), "R": (K, F), "mass": (K,), "log_unit": (K,)}
     return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
@@ -42,7 +42,7 @@ def update(A: Array, state: State, problem: Problem, H: Array, rho: float) -> St
 def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Array) -> State:
     S, R, W, penalties = memory["S"], memory["R"], W.copy(), state.penalties
     A = A.astype(W.dtype, copy=False)
-    bounded = bool(penalties) and np.isfinite(state.C.high)  # where it has a price how large components are
+    bounded = bool(penalties) and np.isfinite(state.C.high)  # where penalties depend on the size of components
     d, high = np.abs(A).sum(axis=1), 1.0 if bounded else np.inf
     for _ in range(SWEEPS):
         for k in range(state.C.fixed, len(W)):
@@ -60,13 +60,13 @@ def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Ar
 
 
 def _in_units(memory: dict[str, Array], s: Array) -> dict[str, Array]:
-    """The statistics of W / s instead of W."""
+    """Return the statistics of W / s instead of W."""
     new = {"S": memory["S"] * np.outer(s, s), "R": memory["R"] * s[:, None], "mass": memory["mass"] * s}
     return memory | new | {"log_unit": memory["log_unit"] + np.log(s)}
 
 
 def _resized(A: Array, state: State, memory: dict[str, Array], W: Array) -> tuple[Array, Array]:
-    """The change of units that the penalties make best, and W after it."""
+    """Return the change of units that is best for the penalties, and W after it."""
     S, penalties, bounded = memory["S"], state.penalties, W >= 1
     slope = (S @ W - memory["R"]) @ A + penalties.slope(W)
     pull = np.where(bounded, np.maximum(-slope, 0), 0).sum(axis=1)
@@ -76,7 +76,7 @@ def _resized(A: Array, state: State, memory: dict[str, Array], W: Array) -> tupl
 
 
 def summary(before: State, after: State) -> Sums:
-    """n times the averages and n W, in the units that the components had before."""
+    """Return n times the averages and n W, in the units that the components had before."""
     n, memory = after.samples - before.samples, after.memory
     s = np.exp(memory["log_unit"] - before.memory["log_unit"])
     arrays = {"S": n * memory["S"] / np.outer(s, s), "R": n * memory["R"] / s[:, None], "mass": n * memory["mass"] / s}
@@ -84,7 +84,7 @@ def summary(before: State, after: State) -> Sums:
 
 
 def merged(A: Array, before: State, sums: Sums) -> State:
-    """W minimised anew from the averages over all shards."""
+    """Return the state with W minimised anew from the averages over all shards."""
     arrays = {name: array / sums.samples for name, array in sums.arrays.items()}
     W, unit, fixed = arrays.pop("W"), arrays.pop("unit"), before.C.fixed
     memory = dict(before.memory) | arrays

@@ -21,18 +21,14 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.checks import require_whole
 from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.base import PENALISED_EFFORT, Method
-from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
-from onmf.methods.penalised import divided
-from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
-from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.methods.base import AveragingMethod, Growing, averaging
+from onmf.model.penalty import NO_PENALTIES, Penalties, carried, falling, resized
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
-from onmf.samples import FEW_ENTRIES, Samples
+from onmf.samples import Samples
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
@@ -40,10 +36,16 @@ STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
 EXCHANGE = 1e-3  # cost of a merger: components that are dead or coincide
 WORK = 8e4  # weights that a thread divides at a time
+FLOOR = 0.01  # of a feature's mean that every component keeps
+RARE = 0.3  # of a typical entry, shared by all samples so far, that a feature may have had unseen
+ENOUGH_EVIDENCE = 20_000.0  # samples after which that floor falls
+MEANS = ("size", "entries")  # statistics that are plain means over all samples
+NEWTON_STEPS = 6
+STRONGEST = 1e30  # pull of l2, relative to the other terms: beyond, its square is out of range
 
 
 @dataclass(frozen=True, repr=False)
-class Accumulating(Method):
+class Accumulating(AveragingMethod):
     """What em and the sparse surrogate share: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
 
     tau: int | None = None
@@ -52,24 +54,7 @@ class Accumulating(Method):
 
     growing: ClassVar[Growing]
     layout: ClassVar[Literal["C", "F"]] = "F"
-    skips_empty: ClassVar[bool] = True
-    keeps_fixed: ClassVar[bool] = True
-    not_additive: ClassVar[str] = ""
     chunks_per_round: ClassVar[int] = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_iter is not None:
-            require_whole(1, max_iter=self.max_iter)
-        Averaging(forgetting=self.forgetting)
-
-    @property
-    def horizon(self) -> float:
-        return remembered(self.forgetting)
-
-    @property
-    def penalised_effort(self) -> int:
-        return PENALISED_EFFORT if self.max_iter is None else 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         return averaging(EXPONENT, self.forgetting)(clock, n, self.tau or self.growing.first)
@@ -93,21 +78,18 @@ class Accumulating(Method):
             return 1
         weight = self._next_weight(clock, self.tau or self.growing.first)
         wanted = 1 if weight >= LIGHT else 2 if weight >= VERY_LIGHT else 4
-        return -(-wanted // self.visits(clock))  # a later visit goes on where the last one has stopped
+        return -(-wanted // self.visits(clock))  # a later visit continues where the last one has stopped
 
     def _next_weight(self, clock: float, n: int) -> float:
-        """That of the next n samples."""
+        """Return the weight of the next n samples."""
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
     def exchanges(self, divergence: Divergence) -> float:
-        """Bolder exchanges raised the loss on text: averages of many small steps take long to come round again."""
+        """Return next to nothing: bolder exchanges raised the loss on text, from which averages recover slowly."""
         return EXCHANGE
 
-    def on_shard(self, shards: int) -> Method:
-        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
-
     def _start(self, W: Array, C: DictionarySet, masked: bool) -> State:
-        """Empty statistics. A component of zeros, which no multiplicative step can leave, begins flat."""
+        """Return empty statistics. A component of zeros, which no multiplicative step can leave, begins flat."""
         W = C.rescale_into(np.where(W.any(axis=1, keepdims=True), W, np.ones_like(W)))
         K, F = W.shape
         shapes: dict[str, tuple[int, ...]] = {
@@ -116,7 +98,7 @@ class Accumulating(Method):
             "entries": (2,),
             "evidence": (1,),
             "log_unit": (K,),
-            "squares": (K,),  # avg h^2, by which l2_coefficients prices a change of units
+            "squares": (K,),  # avg h^2, which l2_coefficients needs for a change of units
         }
         return State(W, C, memory={name: np.zeros(shape, dtype=W.dtype) for name, shape in shapes.items()})
 
@@ -136,11 +118,11 @@ class EM(Accumulating, name="em"):
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
 
     def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """Few entries as CSR; sparse data as they are, and dense data with many entries too."""
-        return batch if batch.sparse or batch.masked or batch.density >= FEW_ENTRIES else batch.sparsified()
+        """Return dense data with few entries as CSR, and other data as they are."""
+        return batch.sparsified() if not batch.sparse and batch.mostly_zeros() else batch
 
     def visits(self, clock: float) -> int:
-        """Several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
+        """Return several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
         return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
@@ -151,7 +133,7 @@ class EM(Accumulating, name="em"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.coefficients.kernels import accumulate
+        from onmf.coefficients.kernels.multiplicative import accumulate
 
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.counted(H), ratios(problem, Y)
@@ -180,8 +162,8 @@ class EM(Accumulating, name="em"):
         news: Callable[[slice], Array],
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
-        """W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, and both in units of W <= 1."""
-        from onmf.coefficients.kernels import divide
+        """Return W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, in units of W <= 1."""
+        from onmf.coefficients.kernels.multiplicative import divide
 
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
@@ -192,9 +174,13 @@ class EM(Accumulating, name="em"):
             divisor = (divisor + order * penalties.l1_dictionary).astype(D.dtype)
 
         def block(f: slice) -> Array:
+            if D.ndim == 2:  # every feature has a divisor of its own; one without entries stays
+                keep, gain = weights
+                N_new[f] = keep * N[f] + gain * news(f) * (Wt[f] if order == 1 else Wt[f] ** order)
+                W_new[f] = np.where(tiny < D[f], (N_new[f] / np.maximum(D[f], tiny)) ** (1 / order), Wt[f])
+                np.maximum(W_new[f], low[f, None], out=W_new[f])
+                return np.asarray(W_new[f].max(axis=0))
             largest = np.empty_like(D, shape=N.shape[1])
-            if D.ndim == 2:
-                return _divided_by_own(N[f], news(f), Wt[f], D[f], low[f], N_new[f], W_new[f], largest, *weights, order)
             divide(N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
             return largest
 
@@ -224,7 +210,7 @@ class EM(Accumulating, name="em"):
         return replace(state, W=W, memory=dict(state.memory) | {"N": N, "D": D, "squares": squares})
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
-        """N and D in the units that the components had before; size and entries as what the new samples have added."""
+        """Return N and D in the units that the components had before, and the size and entries of the new samples."""
         n, memory, arrays = after.samples - before.samples, after.memory, evidence_between(before, after)
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         arrays |= {"N": n * memory["N"] / unit ** (1 - order_of(divergence)), "D": n * memory["D"] / unit}
@@ -242,28 +228,24 @@ class EM(Accumulating, name="em"):
             memory["squares"] = memory["squares"] * np.square(unit)
             memory["log_unit"] = memory["log_unit"] + np.log(unit)
         nothing = np.zeros_like(memory["N"])
-
-        def news(f: slice) -> Array:
-            return nothing[f]
-
-        W, memory = self._divided(divergence, before, before.W, memory, news, (1.0, 0.0))
+        W, memory = self._divided(divergence, before, before.W, memory, lambda f: nothing[f], (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
 
 def visits_worth(weight: float) -> int:
-    """How often samples that weigh so much are looked at."""
+    """Return how often samples of this weight are looked at."""
     return max(1, min(MOST_VISITS, round(VISITS * weight)))
 
 
 def order_of(divergence: Divergence) -> float:
-    """Its alpha."""
+    """Return the alpha of a divergence."""
     if divergence.alpha_order is None:
         raise ValueError(f"em cannot learn {divergence.name}.")
     return divergence.alpha_order
 
 
 def ratios(problem: Problem, Y: Array) -> Array:
-    """(x / y)^alpha by the weights of the entries, where fits are."""
+    """Return (x / y)^alpha by the weights of the entries, where fits are."""
     ratio, order = problem.X.values / Y, order_of(problem.divergence)
     if order != 1:
         ratio **= order
@@ -271,33 +253,99 @@ def ratios(problem: Problem, Y: Array) -> Array:
 
 
 def coefficient_sums(X: Samples, counted: Array) -> Array:
-    """sum_n h_nk by the weights of the samples: (K,), or over the samples that have a feature: (F, K)."""
+    """Return sum_n h_nk by the weights of the samples: (K,), or over the samples that have a feature: (F, K)."""
     return np.asarray(X.entry_weights.T @ counted) if X.masked else counted.sum(axis=0)
 
 
 def square_sums(X: Samples, counted: Array) -> Array:
-    """sum_n h_nk^2 by the weights of the samples, which are in ``counted`` already."""
+    """Return sum_n h_nk^2 by the weights of the samples, which are in ``counted`` already."""
     squares = np.square(counted)
     return (squares if X.sample_weight is None else squares / X.sample_weight[:, None]).sum(axis=0)
 
 
-def _divided_by_own(
-    N: Array,
-    news: Array,
+def divided(
+    penalties: Penalties,
+    order: float,
     Wt: Array,
+    N: Array,
     D: Array,
     low: Array,
-    N_new: Array,
-    W_new: Array,
-    largest: Array,
-    keep: float,
-    gain: float,
-    order: float,
-) -> Array:
-    """``kernels.divide`` where every feature has a divisor of its own; a feature of which nothing is known stays."""
-    tiny = float(np.finfo(N.dtype).tiny)
-    N_new[...] = keep * N + gain * news * (Wt if order == 1 else Wt**order)
-    W_new[...] = np.where(tiny < D, (N_new / np.maximum(D, tiny)) ** (1 / order), Wt)
-    np.maximum(W_new, low[:, None], out=W_new)
-    largest[...] = W_new.max(axis=0)
-    return largest
+    averages: tuple[Array, Array],
+    fixed: int,
+) -> tuple[Array, Array]:
+    """Return W and its change of units s, from the roots w of D w^order = N; all (F, K). D holds l1 already."""
+    l2 = penalties.l2_dictionary
+    Wt = np.maximum(_shrunk(Wt, D, order, l2), low[:, None])
+    bounded = Wt >= 1
+    pull = np.where(bounded, np.maximum((N - D) / order - l2, 0), 0).sum(axis=0)
+    stiffness = np.where(bounded, N + l2, 0).sum(axis=0)
+    W = np.minimum(Wt.T, 1)
+    s = resized(penalties, W, averages, falling(pull, stiffness), fixed)
+    return np.ascontiguousarray(carried(W, s).T), s
+
+
+def _shrunk(W: Array, D: Array, order: float, l2: float) -> Array:
+    """Turn the roots w of D w^order = N into those of D w^order + order l2 w^(1 + order) = N, by Newton's steps.
+
+    In t, the logarithm of how much a root changes, order t + log(1 + order l2 w e^t / D) is convex, grows, and is not
+    negative at t = 0: all steps go down, and none too far.
+    """
+    if not l2:
+        return W
+    z, t = np.minimum(order * min(l2, STRONGEST) * (W / D), STRONGEST), np.zeros_like(W)
+    for _ in range(NEWTON_STEPS):
+        pull = z * np.exp(t)
+        t -= (order * t + np.log1p(pull)) / (order + pull / (1 + pull))
+    return W * np.exp(t)
+
+
+# The floor under the weights
+
+
+def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
+    """Return what the floor is made of, with the chunk X, whose first ``new`` samples are seen for the first time.
+
+    Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
+    """
+    memory, n, weights = state.memory, float(X.weight), X.sample_weight
+    newly = float(new) if weights is None or not new else float(weights[:new].sum())
+    products, dtype = X.counted_like(X.weighed(X.values)), memory["size"].dtype
+    entries = products.data if X.sparse else products
+    size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
+    nonzeros = float(X.values.size if X.sparse else np.count_nonzero(X.values))
+    if X.masked or weights is not None:
+        counts = X.per_sample((X.values != 0).astype(X.dtype))
+        nonzeros = float(counts.sum() if weights is None else weights @ counts)
+    totals = {"size": size, "entries": np.array([entries.sum(), nonzeros], dtype)}
+    share = n / (state.samples + n)
+    means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
+    return means | {"evidence": memory["evidence"] + newly}
+
+
+def floor(memory: dict[str, Array]) -> Array:
+    """Return what no weight of a feature falls below: a little mass for features that are rare or not seen yet."""
+    tiny = float(np.finfo(memory["size"].dtype).tiny)
+    typical = float(memory["entries"][0] / max(memory["entries"][1], tiny))  # the mean of the non-zeros
+    evidence = max(float(memory["evidence"][0]), 1.0)
+    share = FLOOR * min(1.0, ENOUGH_EVIDENCE / evidence)
+    if memory["D"].ndim == 1:
+        return (share * memory["size"] + RARE * typical / evidence) / max(float(memory["D"].sum()), tiny)
+    mass = memory["D"].sum(axis=1)
+    # What is added for rarity is not divided by the sums of a feature of which few entries were seen.
+    return share * memory["size"] / np.maximum(mass, tiny) + RARE * typical / evidence / max(float(mass.max()), tiny)
+
+
+def evidence_between(before: State, after: State) -> dict[str, Array]:
+    """Return what the samples between two states have added."""
+    arrays: dict[str, Array] = {
+        name: after.samples * after.memory[name] - before.samples * before.memory[name] for name in MEANS
+    }
+    return arrays | {"evidence": after.memory["evidence"] - before.memory["evidence"]}
+
+
+def evidence_merged(before: State, sums: Sums) -> dict[str, Array]:
+    """Return the memory with what all shards have added."""
+    memory, n = dict(before.memory), sums.samples
+    for name in MEANS:
+        memory[name] = (before.samples * memory[name] + sums.arrays[name]) / (before.samples + n)
+    return memory | {"evidence": memory["evidence"] + sums.arrays["evidence"]}

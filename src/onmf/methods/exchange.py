@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.losses import model
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, model
 from onmf.divergences import Divergence
 from onmf.methods.base import Method
 from onmf.model.penalty import Penalties
@@ -40,10 +39,10 @@ BACKGROUND = 0.03  # of the mean component in the new one, where the fit must no
 
 
 def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
-    """Does the clock pass a power of two while a chunk is learnt from?
+    """Tell whether the clock passes a power of two while a chunk is learnt from.
 
-    Or, where the past is forgotten, a quarter of what is remembered: a stream that has drifted may need all of its
-    components elsewhere, and would wait for as long again as it has lasted.
+    Where the past is forgotten, a quarter of what is remembered will do, too: a stream that has drifted may need all of
+    its components elsewhere, and would wait for as long again as it has lasted.
     """
     if before < max(SEEN * K, FIRST):
         return False
@@ -52,13 +51,13 @@ def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
 
 
 def taking_part(K: int) -> int:
-    """How many samples an exchange of K components is made of and judged by."""
+    """Return how many samples an exchange of K components is made of and judged by."""
     return min(max(2 * FEWEST, PER_COMPONENT * K), MOST)
 
 
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
     """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
-    judges = _OnHost(method, divergence, state, X.densified() if X.masked else X, box)
+    judges = JudgesOnHost(method, divergence, state, X.densified() if X.masked else X, box)
     found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, judges, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
 
@@ -70,22 +69,23 @@ class Judges(ABC):
 
     @abstractmethod
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
-        """Coefficients of some in a dictionary, their objectives, and these relative to the samples' scales."""
+        """Return coefficients of some in a dictionary, their objectives, and these relative to the samples' scales."""
 
     @abstractmethod
     def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
-        """S = avg h h' and Q = W W' (K, K), in the metric of curvatures c_nf that are about a product of r_n and
-        d_f.
-        """
+        """Return S = avg h h' and Q = W W' (K, K), in the metric of curvatures that are about products r_n d_f."""
 
     @abstractmethod
     def lacking(self, rows: slice, H: Any, W: Array, worst: int) -> Array | None:
-        """u of the g u, g >= 0, nearest to x - y of some in the metric of the curvatures, from the worst-fitted of them
-        on; None if no fit is too small anywhere.
+        """Return u of the g u, g >= 0, nearest to x - y of some samples in the metric of the curvatures.
+
+        It starts from the worst-fitted of them; None if no fit is too small anywhere.
         """
 
 
-class _OnHost(Judges):
+class JudgesOnHost(Judges):
+    """Samples X in internal units that lie in the host's memory."""
+
     def __init__(self, method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> None:
         self.divergence, self.X, self.box, self.number = divergence, X, box, len(X)
         usual = method.coefficients(divergence, X.masked)
@@ -98,16 +98,43 @@ class _OnHost(Judges):
         return H, objective, objective / problem.scale
 
     def grams(self, H: Array, W: Array) -> tuple[Array, Array]:
-        return _grams(self.divergence, self.X, H, W)
+        divergence, X = self.divergence, self.X
+        r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
+        if X.sparse and not divergence.quadratic:  # curvature is at the non-zeros alone: sums, not logs
+            C = X.with_values(model(divergence, X, Problem(divergence, X, W).fit(H))[1])
+            r, d = C.sum(axis=1)[:, None], C.mean(axis=0) / C.mean()
+        elif X.masked or not divergence.quadratic:
+            curvatures = np.broadcast_to(model(divergence, X, H @ W)[1], X.shape)
+            if X.masked:  # a missing entry says nothing of the curvature that it would have
+                curvatures = np.where(X.entry_weights > 0, curvatures, 1.0)
+            logs = np.log(np.maximum(curvatures, float(np.finfo(H.dtype).tiny)))
+            r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
+        return (H * r).T @ H / len(H), (W * d) @ W.T
 
     def lacking(self, rows: slice, H: Array, W: Array, worst: int) -> Array | None:
-        return _lacking(self.divergence, self.X[rows], H[rows], W, worst)
+        divergence, X, H = self.divergence, self.X[rows], H[rows]
+        seen = np.flatnonzero(X.sum(axis=0))  # where there are no entries, no fit is too small
+        X = X.densified()
+        present = None if X.entry_weight is None else X.entry_weight[:, seen]
+        slope, C = model(divergence, Samples(np.ascontiguousarray(X.matrix[:, seen]), present), H @ W[:, seen])
+        C = C if C.shape == slope.shape else np.repeat(C, len(seen), axis=1)
+        tiny = float(np.finfo(X.dtype).tiny)
+        u = np.maximum(-slope[worst] / (C[worst] + tiny * X.masked), 0)
+        for _ in range(ROUNDS):
+            g = np.maximum(-slope @ u, 0) / (C @ np.square(u) + tiny)
+            u = np.maximum(-slope.T @ g, 0) / (C.T @ np.square(g) + tiny)
+            if not u.any():
+                return None
+            u /= u.max()
+        new = np.zeros_like(W[0])
+        new[seen] = u
+        return with_background(divergence, new, W)
 
 
 def proposed(
     bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Judges, weights: Array | None = None
 ) -> tuple[Array, Array] | None:
-    """A dictionary with a component exchanged and the matrix T with which coefficients h become T h, if it is better.
+    """Return a dictionary with a component exchanged, and T with which coefficients h become T h, if it is better.
 
     ``bar`` is what the merger may cost (``Method.exchanges``).
     """
@@ -133,28 +160,8 @@ def proposed(
     return (changed, mixing) if better else None
 
 
-def _lacking(divergence: Divergence, X: Samples, H: Array, W: Array, worst: int) -> Array | None:
-    """``Judges.lacking``."""
-    seen = np.flatnonzero(X.sum(axis=0))  # where there are no entries, no fit is too small
-    X = X.densified()
-    present = None if X.entry_weight is None else X.entry_weight[:, seen]
-    slope, C = model(divergence, Samples(np.ascontiguousarray(X.matrix[:, seen]), present), H @ W[:, seen])
-    C = C if C.shape == slope.shape else np.repeat(C, len(seen), axis=1)
-    tiny = float(np.finfo(X.dtype).tiny)
-    u = np.maximum(-slope[worst] / (C[worst] + tiny * X.masked), 0)
-    for _ in range(ROUNDS):
-        g = np.maximum(-slope @ u, 0) / (C @ np.square(u) + tiny)
-        u = np.maximum(-slope.T @ g, 0) / (C.T @ np.square(g) + tiny)
-        if not u.any():
-            return None
-        u /= u.max()
-    new = np.zeros_like(W[0])
-    new[seen] = u
-    return with_background(divergence, new, W)
-
-
 def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
-    """A new component with a little of the mean one where the fit must not be zero, and a largest weight of one."""
+    """Return a component of largest weight one, with a little of the mean one where the fit must not be zero."""
     if not divergence.domain.y.closed:
         profile = W.mean(axis=0)
         new = new + BACKGROUND * new.mean() / profile.mean() * profile
@@ -184,18 +191,3 @@ def _cheapest_merger(S: Array, Q: Array, W: Array, fixed: int) -> tuple[list[int
     T[pair] = 0
     T[pair[0], pair] = size * (Q @ v) / max(float(v @ Q @ v), tiny)
     return pair, float(cost.min()), merged / size, T
-
-
-def _grams(divergence: Divergence, X: Samples, H: Array, W: Array) -> tuple[Array, Array]:
-    """``Judges.grams``."""
-    r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
-    if X.sparse and not divergence.quadratic:  # curvature is at the non-zeros alone: sums, not logs
-        C = X.with_values(model(divergence, X, Problem(divergence, X, W).fit(H))[1])
-        r, d = C.sum(axis=1)[:, None], C.mean(axis=0) / C.mean()
-    elif X.masked or not divergence.quadratic:
-        curvatures = np.broadcast_to(model(divergence, X, H @ W)[1], X.shape)
-        if X.masked:  # a missing entry says nothing of the curvature that it would have
-            curvatures = np.where(X.entry_weights > 0, curvatures, 1.0)
-        logs = np.log(np.maximum(curvatures, float(np.finfo(H.dtype).tiny)))
-        r, d = np.exp(logs.mean(axis=1, keepdims=True)), np.exp(logs.mean(axis=0) - logs.mean())
-    return (H * r).T @ H / len(H), (W * d) @ W.T

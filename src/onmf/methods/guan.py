@@ -18,14 +18,13 @@ from onmf.coefficients import CoefficientSolver, precise
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.methods.base import SpecialisedMethod, component_sizes
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 
 
 @dataclass(frozen=True, repr=False)
-class Guan(Method, name="guan"):
+class Guan(SpecialisedMethod, name="guan"):
     """``steps`` steps per tau samples, drawn from a ``buffer`` of the last ones by ``seed`` and the step's number."""
 
     tau: int = 10
@@ -34,9 +33,8 @@ class Guan(Method, name="guan"):
     steps: int = 50
     seed: int = 0
 
-    weighs: ClassVar[bool] = False
+    only: ClassVar[str] = "squared_l2"
     skips_empty: ClassVar[bool] = True
-    keeps_fixed: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
     not_additive: ClassVar[str] = "it keeps samples"
@@ -49,40 +47,36 @@ class Guan(Method, name="guan"):
         if self.theta == 0:
             raise ValueError("theta must be greater than 0: steps of no length learn nothing.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        if divergence.quadratic and divergence.metric is None:
-            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
-        return f"method 'guan' supports only the divergence 'squared_l2', not {divergence.name!r}; use method 'auto'."
+    def serves(self, divergence: Divergence) -> bool:
+        return divergence.quadratic and divergence.metric is None
 
     def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return precise(divergence)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """An empty buffer; components of unit sum, but for those that are known."""
-        sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
-        sums[: C.fixed] = 1
-        W = C.project(W / sums)
+        """Return an empty buffer, and components of unit sum, but for the fixed ones."""
+        W = C.project(W / component_sizes(W, C))
         K, F = W.shape
         return State(W, C, memory={"X": np.zeros((self.buffer, F), W.dtype), "H": np.zeros((self.buffer, K), W.dtype)})
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
-        """The oldest samples give way; then the steps and their average."""
-        from onmf.coefficients.kernels import averaged_steps
+        """Let the oldest samples give way, make the steps, and average them."""
+        from onmf.coefficients.kernels.dictionary import averaged_steps
 
         n = len(H)
         memory = {
             name: np.concatenate([state.memory[name], rows])[-self.buffer :]
             for name, rows in (("X", problem.X.matrix), ("H", H))
         }
-        known = min(int(state.samples + n), self.buffer)
-        X, H = (memory[name][-known:] for name in ("X", "H"))
+        filled = min(int(state.samples + n), self.buffer)
+        X, H = (memory[name][-filled:] for name in ("X", "H"))
         J = state.C.fixed
-        if J:  # the components that are learnt fit what the known ones leave
+        if J:  # the components that are learnt fit what the fixed ones leave
             X, H = X - H[:, :J] @ state.W[:J], np.ascontiguousarray(H[:, J:])
         # ||grad|| = ||h|| ||hW - x|| <= ||h|| (||h||_1 + ||x||) on the simplex, whose diameter is sqrt(2 K).
         largest = np.sqrt(np.square(H).sum(axis=1)) * (H.sum(axis=1) + np.sqrt(np.square(X).sum(axis=1)))
         bound = float(np.sqrt(np.mean(np.square(largest, dtype=np.float64))))
         length = self.theta * np.sqrt(2.0 * (len(state.W) - J)) / max(bound, TINY)
-        drawn = np.random.default_rng([self.seed, state.steps]).integers(known, size=self.steps)
+        drawn = np.random.default_rng([self.seed, state.steps]).integers(filled, size=self.steps)
         W = np.concatenate([state.W[:J], averaged_steps(state.W[J:], X, H, drawn, length)])
         return state.after(n, state.C.project(W), memory)

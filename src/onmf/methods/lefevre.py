@@ -18,15 +18,14 @@ from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import NO_PENALTIES, Penalties
+from onmf.methods.base import Method, SpecialisedMethod, component_sizes
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 from onmf.samples import Samples
 
 
 @dataclass(frozen=True, repr=False)
-class Lefevre(Method, name="lefevre"):
+class Lefevre(SpecialisedMethod, name="lefevre"):
     """Mini-batches of tau samples (or the batch, if it is smaller), ``max_iter`` multiplicative coefficient steps.
 
     The past weighs r after N samples; None takes N from the length of the data that ``fit`` is given.
@@ -37,8 +36,7 @@ class Lefevre(Method, name="lefevre"):
     N: float | None = None
     max_iter: int = 100
 
-    keeps_fixed: ClassVar[bool] = True
-    weighs: ClassVar[bool] = False
+    only: ClassVar[str] = "is"
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B")
 
     def __post_init__(self) -> None:
@@ -49,10 +47,8 @@ class Lefevre(Method, name="lefevre"):
         if self.N is not None and (not is_number(self.N) or not 1 <= self.N < np.inf):
             raise ValueError(f"N must be at least 1 and finite, got {self.N!r}.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        if divergence.sees_ratios:
-            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
-        return f"method 'lefevre' supports only the divergence 'is', not {divergence.name!r}; use method 'auto'."
+    def serves(self, divergence: Divergence) -> bool:
+        return divergence.sees_ratios
 
     def chosen(
         self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
@@ -72,8 +68,8 @@ class Lefevre(Method, name="lefevre"):
         return Multiplicative(max_iter=self.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """No past yet; components of unit sum, but for those that are known."""
-        W = C.project(W / _sums(W, C))
+        """Return components of unit sum, but for the fixed ones, and no past yet."""
+        W = C.project(W / component_sizes(W, C))
         return State(W, C, memory={"A": np.zeros_like(W), "B": np.zeros_like(W)})
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
@@ -84,12 +80,5 @@ class Lefevre(Method, name="lefevre"):
         B = rho * memory["B"] + H.T @ inverse
         W = np.where(B > 0, np.sqrt(A / np.maximum(B, TINY)), state.W)
         W[: state.C.fixed] = state.W[: state.C.fixed]
-        s = _sums(W, state.C)
+        s = component_sizes(W, state.C)
         return state.after(len(H), state.C.project(W / s), {"A": A / s, "B": B * s})
-
-
-def _sums(W: Array, C: DictionarySet) -> Array:
-    """What the components are divided by: their sums, or one if they are known."""
-    s = np.maximum(W.sum(axis=1, keepdims=True), TINY)
-    s[: C.fixed] = 1
-    return s

@@ -15,9 +15,8 @@ from onmf._support.registry import UnknownNameError
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.adaptive import Adaptive
 from onmf.methods.base import Method
-from onmf.methods.steps import Slopes, Step
+from onmf.methods.steps import Adaptive, Slopes, Step
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet, Simplex
 from onmf.model.state import State
@@ -73,17 +72,17 @@ class Paper(Method, name="paper"):
 
     @classmethod
     def make(cls, constants: Mapping[str, Any]) -> Self:
-        """The step's own constants may stand among the method's: ``paper:step=canonical,a=200``."""
+        """Make the method; constants of the step may stand among its own: ``paper:step=canonical,a=200``."""
         given = constants.get("step", cls.step)
         if not isinstance(given, (str, Step)):
             raise ValueError(f"step must be one of {', '.join(Step.names())}, got {given!r}.")
         step = Step.get(given)
-        known = [*cls.constant_names(), *step.constant_names()]
-        for name in constants.keys() - known:
+        names = [*cls.constant_names(), *step.constant_names()]
+        for name in constants.keys() - names:
             for other in Step.names():
                 if name in Step.find(other).constant_names():
                     raise ValueError(f"{name} is a constant of step={other}; write paper:step={other},{name}=...")
-        cls.require_fixed(constants, known)
+        cls.require_known(constants, names)
         own = {name: value for name, value in constants.items() if name in cls.constant_names()}
         more = {name: value for name, value in constants.items() if name not in own}
         return cls(**own | {"step": replace(step, **more)})
@@ -120,14 +119,14 @@ class Paper(Method, name="paper"):
     # The dictionary step
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """W_0 may be any element of C; one outside is brought in by a change of units."""
+        """Return W_0, any element of C; one outside is brought in by a change of units."""
         return State(C.rescale_into(W), C)
 
     def first_look(self, problem: Problem, state: State) -> State:
         return self._step.first_look(problem, state, self._solve)
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
-        """W - eta G, projected onto C: the step says how long eta is."""
+        """Return the state with W - eta G, projected onto C: the step says how long eta is."""
         return self._step.after(Slopes.of(problem, H), state, self.tau, self._solve)
 
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
@@ -140,7 +139,7 @@ class Paper(Method, name="paper"):
         self._step.require_sound(state)
 
     def doubts(self, divergence: Divergence, state: State) -> list[str]:
-        """Only a second-order solver in double precision comes as near to exact coefficients as a computer can."""
+        """Return the step's doubts, and whether coefficients are nearly exact: by a second-order solver, in doubles."""
         solver, usual = self.coefficients(divergence), coefficients.precise(divergence)
         limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
         near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64

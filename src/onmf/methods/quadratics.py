@@ -14,15 +14,17 @@ their squares, are averaged alike; the last stays zero without penalties, which 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients.problem import packed_diagonal
 from onmf.divergences import Divergence
-from onmf.methods.penalised import swept
-from onmf.model.penalty import Penalties
+from onmf.model.penalty import Penalties, carried, falling, resized
 from onmf.model.sets import DictionarySet
+from onmf.samples import Samples
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the components per update
 CACHE = 600_000  # bytes
@@ -32,8 +34,10 @@ AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as 
 
 
 def empty(divergence: Divergence, W: Array, max_memory: float, masked: bool) -> dict[str, Array]:
-    """Zeros, as the first chunk's weight is one: S where features share their A, else A or, where two copies of it
-    exceed ``max_memory`` bytes, S and the diagonals a.
+    """Return zeros, as the first chunk's weight is one.
+
+    They are S where features share their A, else A or, where two copies of it exceed ``max_memory`` bytes, S and the
+    diagonals a.
     """
     K, F = W.shape
     shapes: dict[str, tuple[int, ...]] = {"b": (K, F), "size": (F,)}
@@ -53,7 +57,7 @@ def empty(divergence: Divergence, W: Array, max_memory: float, masked: bool) -> 
 
 
 def blocks(memory: Mapping[str, Array]) -> list[slice]:
-    """As many features at a time as have their matrices in a core's cache while they are averaged and swept."""
+    """Return blocks of as many features as have their matrices in a core's cache while they are averaged and swept."""
     F, size = memory["b"].shape[1], 256
     if "A" in memory:
         size = max(16, min(256, 1 << int(np.log2(max(CACHE / (memory["A"].nbytes // F), 1)))))
@@ -61,13 +65,13 @@ def blocks(memory: Mapping[str, Array]) -> list[slice]:
 
 
 def matrices(memory: Mapping[str, Array], f: slice) -> Array:
-    """The packed matrices of some features, which must be a block of ``blocks``: a view (packed, features)."""
+    """Return the packed matrices of some features, a block of ``blocks``, as a view (packed, features)."""
     packed = memory["A"].size // memory["b"].shape[1]
     return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
 
 
 def ratio(a: Array, S: Array) -> Array:
-    """r with diag(r_f) S diag(r_f) having the diagonal a_f; a is (K, B)."""
+    """Return r for which diag(r_f) S diag(r_f) has the diagonal a_f; a is (K, B)."""
     tiny = float(np.finfo(S.dtype).tiny)
     return np.sqrt(a / np.maximum(np.diag(S), tiny)[:, None]) + tiny
 
@@ -84,11 +88,12 @@ def update(
     C: DictionarySet,
     penalties: Penalties,
 ) -> tuple[Array, Array] | None:
-    """The features f: their statistics in place in the memory, A and b, their weights in place in V.
+    """Update the features f: their statistics in place in the memory, A and b, their weights in place in V.
 
-    Those of the fixed components, whose unit is one, stay. With penalties, what ``priced.swept`` finds.
+    Weights of fixed components, whose unit is one, stay. With penalties, return what ``swept`` finds.
     """
-    from onmf.coefficients.kernels import blend, pack, sweep
+    from onmf.coefficients.kernels.dictionary import blend, sweep
+    from onmf.coefficients.kernels.gram import pack
 
     unit = memory["unit"]
     blend(memory["b"], b, f.start, *weights)
@@ -112,8 +117,56 @@ def update(
     return None
 
 
+def swept(
+    penalties: Penalties,
+    C: DictionarySet,
+    unit: Array,
+    f: slice,
+    A: Array,
+    b: Array,
+    V: Array,
+    low: Array,
+    sweeps: int,
+) -> tuple[Array, Array]:
+    """Sweep with penalties over low <= V / u <= high at the features f, in place; A is packed, (P, B), or (K, K).
+
+    In V = u W the penalty on the dictionary is l1 / u_k per unit of V_k, with the curvature l2 / u_k^2. Return the pull
+    and the stiffness of the weights that are at their bound of 1, per component, in units of V.
+    """
+    from onmf.coefficients.kernels.dictionary import packed_product, sweep
+
+    K, shared = len(unit), A.shape == (len(unit), len(unit))
+    curvature = (penalties.l2_dictionary / np.square(unit)).astype(A.dtype)
+    A = A.copy()
+    if shared:
+        A[np.diag_indices(K)] += curvature
+    else:
+        A[packed_diagonal(K)] += curvature[:, None]
+    b = b - (penalties.l1_dictionary / unit).astype(b.dtype)[:, None]
+    sweep(A, b, V, low, unit, C.high, f.start, sweeps, C.fixed)
+    v = np.ascontiguousarray(V[:, f])
+    slope = (A @ v if shared else packed_product(A, v)) - b
+    diagonal = np.diag(A)[:, None] if shared else A[packed_diagonal(K)]
+    bounded = v >= unit[:, None] * V.dtype.type(C.high)
+    return np.where(bounded, np.maximum(-slope, 0), 0).sum(axis=1), np.where(bounded, diagonal, 0).sum(axis=1)
+
+
+def settled(
+    penalties: Penalties, C: DictionarySet, V: Array, memory: dict[str, Array], found: list[tuple[Array, Array]]
+) -> tuple[Array, Array]:
+    """Return W and the units that V is best measured in, given what ``swept`` has found in all features."""
+    unit = memory["unit"]
+    if np.isinf(C.high):  # coefficients sum to one, and no unit changes
+        return V / unit[:, None], unit
+    pull, stiffness = (np.sum(parts, axis=0) for parts in zip(*found, strict=True))
+    W = V / unit[:, None]
+    averages = unit * memory["mass"], np.square(unit) * memory["squares"]
+    s = resized(penalties, W, averages, falling(unit * pull, np.square(unit) * stiffness), C.fixed)
+    return carried(W, s), unit * s
+
+
 def sweeps(memory: dict[str, Array], n: float) -> int:
-    """How many a chunk of n samples is worth: about as many as take the time of its coefficients, within bounds.
+    """Return how many sweeps a chunk of n samples is worth: as many as take the time of its coefficients.
 
     A sweep costs F K^2; the coefficients cost n F K^2, at the speed of BLAS, or n K^3 where all features share one
     matrix.
@@ -136,7 +189,7 @@ def units(V: Array, before: Array, C: DictionarySet) -> Array:
 
 
 def rebase(memory: dict[str, Array]) -> None:
-    """Units far from one become nearly one, in place, the statistics taking them up.
+    """Make units far from one nearly one, in place; the statistics take them up.
 
     While no sample uses a component, its weights go where the residuals are, divided by next to nothing: without this,
     the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
@@ -154,7 +207,7 @@ def distant(unit: Array) -> Array:
 
 
 def change_units(memory: dict[str, Array], s: Array) -> None:
-    """The statistics of V / s instead of V: powers of two, an entry of s per component."""
+    """Make statistics of V those of V / s, in place; s holds powers of two, one per component."""
     if (s == 1).all():
         return
     memory["unit"] = memory["unit"] / s
@@ -173,7 +226,7 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
 
 
 def recombined(memory: Mapping[str, Array], T: Array) -> dict[str, Array]:
-    """The statistics of coefficients T h, the units being as they were."""
+    """Return the statistics of coefficients T h, in the same units."""
     unit = memory["unit"]
     T = T * unit / unit[:, None]
     new = dict(memory) | {"b": T @ memory["b"], "mass": T @ memory["mass"], "squares": np.square(T) @ memory["squares"]}
@@ -191,3 +244,49 @@ def recombined(memory: Mapping[str, Array], T: Array) -> dict[str, Array]:
             full[:, upper[0], upper[1]] = full[:, upper[1], upper[0]] = packed.T
             packed[...] = (T @ full @ T.T)[:, upper[0], upper[1]].T
     return new
+
+
+@dataclass(frozen=True)
+class Floor:
+    """low_f = share * (typical size of feature f) / (sum of the mean coefficients), below which no weight falls.
+
+    It comes from the data, not from W: a fraction of W would shrink with it, and rare features would die. The typical
+    size is the running mean and a little of the mean over all features, or the geometric mean where zeros are outside
+    the domain.
+    """
+
+    share: float = 0.0
+    geometric: bool = False
+
+    def statistic(self, X: Samples) -> Array:
+        """Return what is averaged, summed over a chunk by the weights of the samples."""
+        if X.sparse:
+            matrix = X.counted_like(X.values)  # its own sum is slower
+            return np.bincount(matrix.indices, matrix.data, X.shape[1]).astype(X.dtype, copy=False)
+        sizes = np.log(X.matrix) if self.geometric else X.matrix
+        return sizes.sum(axis=0) if X.sample_weight is None else X.sample_weight @ sizes
+
+    def of_masked(self, X: Samples, before: Array) -> Array:
+        """Return the mean of each feature's entries, or its size before where all are missing."""
+        X = X.with_sample_weights_in_entries()
+        sizes = X.with_values(np.log(X.values)) if self.geometric else X
+        weight = X.weight_sums(axis=0)
+        return np.divide(sizes.sum(axis=0), weight, out=before.copy(), where=weight > 0)
+
+    def low(self, average: Array, mass: float) -> Array:
+        """Return low_f from the running average of the statistic."""
+        if not self.share:
+            return np.zeros_like(average)
+        size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
+        return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
+
+
+def floor_of(divergence: Divergence, masked: bool) -> Floor:
+    """Return the floor for a divergence: none where a fit of zero is admitted, geometric where zeros in data are not.
+
+    Masked samples always have one: a component with next to nothing at the entries of a sample could be given any
+    coefficient for a little gain there, and would fill the rest with it.
+    """
+    if not divergence.domain.x.closed:
+        return Floor(1e-4, geometric=True)
+    return Floor(0.0 if divergence.domain.y.closed and not masked else 1e-3)

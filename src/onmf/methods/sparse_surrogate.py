@@ -27,11 +27,10 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.em import Accumulating, coefficient_sums, order_of, ratios, square_sums, visits_worth
-from onmf.methods.floors import evidence_between, evidence_merged, evidence_with, floor
-from onmf.methods.penalised import carried, falling, resized
-from onmf.methods.schedules import Growing
-from onmf.model.penalty import Penalties
+from onmf.methods import em
+from onmf.methods.base import Growing
+from onmf.methods.em import Accumulating, order_of
+from onmf.model.penalty import Penalties, carried, falling, resized
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import Samples
@@ -60,15 +59,15 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         return batch.sparsified()
 
     def visits(self, clock: float) -> int:
-        """Once 200 samples weigh little, Newton's step needs no second look at more of them."""
-        return visits_worth(self._next_weight(clock, self.tau or self.growing.first))
+        """Return one once 200 samples weigh little: Newton's step then needs no second look at more of them."""
+        return em.visits_worth(self._next_weight(clock, self.tau or self.growing.first))
 
     def _damping(self, clock: float) -> float:
-        """Caution while samples weigh much: the models are then of few, at a fit that is still far off."""
+        """Return more while samples weigh much: the models are then of few, at a fit that is still far off."""
         return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """A, b and D are statistics of V = unit W; ``log_unit`` tells how V itself has been rescaled."""
+        """Return empty statistics: A, b and D are those of V = unit W, ``log_unit`` says how V has been rescaled."""
         state = self._start(W, C, masked)
         memory, (K, F) = dict(state.memory), W.shape
         memory["A"] = np.zeros((F, K * (K + 1) // 2), dtype=W.dtype)
@@ -79,14 +78,13 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
         X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
-        counted, ratio, n = X.counted(H), ratios(problem, Y), X.weight
-        if X.sample_weight is not None:  # slopes have the weights by h, of which curvatures have two
-            Y = Y * X.spread(X.sample_weight)
+        counted, ratio, n = X.counted(H), em.ratios(problem, Y), X.weight
+        Y = X.counted_entries(Y)  # slopes have the weights by h, of which curvatures have two
         rho = self.weight(problem.divergence, state.clock + n, n)
-        memory = dict(state.memory) | evidence_with(state, X, new)
+        memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]
-        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * coefficient_sums(X, counted)
-        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * square_sums(X, counted)
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * em.coefficient_sums(X, counted)
+        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * em.square_sums(X, counted)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         places = scipy.sparse.csr_matrix((np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape)
         news = places.tocsc().T, (1 + order) * ratio, order * ratio / Y, counted
@@ -102,19 +100,19 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         news: News,
         numbers: tuple[float, float, float],
     ) -> tuple[Array, dict[str, Array]]:
-        """The averaged models' minimum near W, in units of its largest weights, and the memory with these models."""
-        from onmf.coefficients.kernels import curved_step
+        """Return the averaged models' minimum near W, in units of its largest weights, and the memory with them."""
+        from onmf.coefficients.kernels.dictionary import curved_step
 
         C, penalties = state.C, state.penalties
         A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))
         F, K = b.shape
-        Wt, low = np.ascontiguousarray(W.T), floor(memory)
+        Wt, low = np.ascontiguousarray(W.T), em.floor(memory)
         A_new, b_new, Wt_new = np.empty_like(A), np.empty_like(b), np.empty_like(b)
         arrays = *news, A, b, Wt, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
-        prices = order * penalties.l1_dictionary, order * penalties.l2_dictionary, 1.0 if penalties else np.inf
-        threads.each(lambda f: curved_step(*arrays, *numbers, *prices, SWEEPS, f.start, f.stop, C.fixed), features)
+        penalty = order * penalties.l1_dictionary, order * penalties.l2_dictionary, 1.0 if penalties else np.inf
+        threads.each(lambda f: curved_step(*arrays, *numbers, *penalty, SWEEPS, f.start, f.stop, C.fixed), features)
         if penalties:
             bounded = self._bounded(order, penalties, A_new, b_new, D, Wt_new)
             largest = resized(penalties, Wt_new.T, (D, memory["squares"]), falling(*bounded), C.fixed)
@@ -131,7 +129,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def _bounded(
         self, order: float, penalties: Penalties, A: Array, b: Array, D: Array, Wt: Array
     ) -> tuple[Array, Array]:
-        """The pull and the stiffness of the weights at their bound of 1, per component (``scales``)."""
+        """Return the pull and the stiffness of the weights at their bound of 1, per component."""
         pull, stiffness = np.zeros_like(D), np.zeros_like(D)
         features = np.flatnonzero((Wt >= 1).any(axis=1))
         for part in threads.blocks(len(features), BLOCK):
@@ -154,8 +152,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         return replace(state, W=W, memory=memory | new)
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
-        """A, b, D and V in the units that V had before; size and entries as what the new samples have added."""
-        sums, n, memory = evidence_between(before, after), after.samples - before.samples, after.memory
+        """Return A, b, D and V in the units that V had before, and the size and entries of the new samples."""
+        sums, n, memory = em.evidence_between(before, after), after.samples - before.samples, after.memory
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         A, b, D, squares = (memory[name] for name in AVERAGES)
         averages: dict[str, Array] = {"A": A / products(unit), "b": b / unit, "D": D / unit}
@@ -166,7 +164,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         if not sums.samples:
             return before
-        n, memory = sums.samples, evidence_merged(before, sums)
+        n, memory = sums.samples, em.evidence_merged(before, sums)
         memory |= {name: sums.arrays[name] / n for name in AVERAGES}
         memory["unit"] = np.ones_like(memory["unit"])  # the models are V's already
         V = sums.arrays["V"] / n
@@ -185,13 +183,13 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
 
 def unpacked(A: Array, K: int) -> Array:
-    """The symmetric matrices of packed ones (F, P): (F, K, K)."""
+    """Return the symmetric matrices (F, K, K) of packed ones (F, P)."""
     (j, k), full = np.triu_indices(K), np.empty((len(A), K, K), dtype=A.dtype)
     full[:, j, k] = full[:, k, j] = A
     return full
 
 
 def products(unit: Array) -> Array:
-    """u_j u_k for j <= k, packed."""
+    """Return u_j u_k for j <= k, packed."""
     j, k = np.triu_indices(len(unit))
     return unit[j] * unit[k]

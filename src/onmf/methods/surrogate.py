@@ -15,8 +15,9 @@ A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, whic
 average of A_f w - g_f h with the chunk's own such A_f, so that the model still has the slope of the loss.
 
 W stays in [0, 1] by a change of units, W = V / u with a unit u_k per component, its largest weight; the statistics are
-those of V, and hardly ever need rescaling. With penalties, ``priced`` finds W and its units; where coefficients sum to
-one, W has no bound, and all units stay one. Where the features are coupled (Mahalanobis), ``coupled`` takes over.
+those of V, and hardly ever need rescaling. With penalties, ``quadratics.settled`` finds W and its units; where
+coefficients sum to one, W has no bound, and all units stay one. Where the features are coupled (Mahalanobis),
+``coupled`` takes over.
 """
 
 from __future__ import annotations
@@ -28,29 +29,26 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf._support.checks import require_at_least, require_whole
+from onmf._support.checks import require_at_least
 from onmf.coefficients import CoefficientSolver, Ratios, precise
-from onmf.coefficients.losses import model
-from onmf.coefficients.problem import Problem, takes_sparse
+from onmf.coefficients.problem import Problem, model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
-from onmf.methods import penalised as priced
-from onmf.methods.base import PENALISED_EFFORT, Method
-from onmf.methods.floors import Floor, floor_of
-from onmf.methods.schedules import Averaging, Growing, averaging, forgotten_by_all, remembered
+from onmf.methods.base import AveragingMethod, Growing, Method, averaging
+from onmf.methods.quadratics import Floor, floor_of
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import FEW_ENTRIES, Samples
 
 DENSE, SPARSE = Growing(30, 0.01, 300), Growing(200, 0.1, 1600)  # chunks
 SPARSE_EXPONENT = 1.0  # of the weights
-HIGHEST = 1.05  # of a feature's mean that one component may contribute on average, where samples are known in part
+HIGHEST = 1.05  # of a feature's mean that one component may contribute on average, where entries are missing
 
 Swept: TypeAlias = tuple[Array, Array] | None
 
 
 @dataclass(frozen=True, repr=False)
-class Surrogate(Method, name="surrogate"):
+class Surrogate(AveragingMethod, name="surrogate"):
     """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
 
     ``forgetting`` is a floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data
@@ -68,23 +66,17 @@ class Surrogate(Method, name="surrogate"):
     max_iter: int | None = None
     sparse: bool | None = None
 
-    skips_empty: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
-    keeps_fixed: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
     masked_on_device: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
-    not_additive: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(0, max_memory=self.max_memory, **({} if self.tol is None else {"tol": self.tol}))
-        if self.max_iter is not None:
-            require_whole(1, max_iter=self.max_iter)
         if not isinstance(self.sparse, bool | None):
             raise ValueError(f"sparse must be True, False or None, got {self.sparse!r}.")
-        Averaging(forgetting=self.forgetting)
 
     @property
     def growing(self) -> Growing:  # type: ignore[override]
@@ -93,31 +85,23 @@ class Surrogate(Method, name="surrogate"):
     def chosen(
         self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
     ) -> Method:
-        known = self.sparse is not None or not (_takes_sparse(divergence) or batch.masked)
-        return self if known else replace(self, sparse=batch.density < FEW_ENTRIES)
+        undecided = self.sparse is None and (_takes_sparse(divergence) or batch.masked)
+        return replace(self, sparse=batch.density < FEW_ENTRIES) if undecided else self
 
     def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
         return None
 
     def continued(self, before: Method) -> Method:
-        """What the first batch has decided stays, if nothing else is asked for."""
+        """Keep what the first batch has decided, if nothing else is asked for."""
         super().continued(before)
         return self if self.sparse is not None else replace(self, sparse=getattr(before, "sparse", None))
-
-    @property
-    def horizon(self) -> float:
-        return remembered(self.forgetting)
-
-    @property
-    def penalised_effort(self) -> int:
-        return PENALISED_EFFORT if self.max_iter is None else 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
         return averaging(exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
     def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """Under squared l2 sparse data stay sparse, and dense data with few entries become so."""
+        """Keep sparse data sparse under squared l2, and make dense data with few entries so."""
         if batch.masked:
             return batch if takes_sparse(divergence, masked=True) else batch.densified()
         if not _takes_sparse(divergence):
@@ -125,7 +109,7 @@ class Surrogate(Method, name="surrogate"):
         return batch.sparsified() if not batch.sparse and batch.density < FEW_ENTRIES else batch
 
     def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        """Few steps: what is left to gain in h, the next samples gain in W."""
+        """Return a solver that makes few steps: what is left to gain in h, the next samples gain in W."""
         if divergence.sees_ratios and not masked and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
         steps = 4 if divergence.absolute_deviations else 3 if divergence.robust else 1
@@ -142,7 +126,7 @@ class Surrogate(Method, name="surrogate"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
-        from onmf.coefficients.kernels import pack
+        from onmf.coefficients.kernels.gram import pack
 
         X, divergence, n = problem.X, problem.divergence, problem.X.weight
         rho = self.weight(divergence, state.clock + n, n)
@@ -189,7 +173,7 @@ class Surrogate(Method, name="surrogate"):
         return self._finished(divergence, state, n, V, memory, found)
 
     def _curvatures_and_targets(self, problem: Problem, H: Array, Y: Array, slopes_only: bool) -> tuple[Any, Any]:
-        """C, and what b is the average of, times h: C Y - G, or -G alone; each row times the weight of its sample.
+        """Return C, and what b averages, times h: C Y - G, or -G alone; each row times the weight of its sample.
 
         G and C are slopes and curvatures at the fit Y. Under squared l2, C = 1 and C Y - G = X.
         """
@@ -206,7 +190,7 @@ class Surrogate(Method, name="surrogate"):
     def _finished(
         self, divergence: Divergence, state: State, n: float, V: Array, memory: dict[str, Array], found: list[Swept]
     ) -> State:
-        """The state whose dictionary is V in units of its largest weights, or in those that the penalties make best."""
+        """Return the state with V in units of its largest weights, or in the best ones for the penalties."""
         unit = memory["unit"]
         if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
@@ -215,7 +199,9 @@ class Surrogate(Method, name="surrogate"):
             mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
             np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
         if state.penalties:
-            W, memory["unit"] = priced.settled(state.penalties, state.C, V, memory, [each for each in found if each])
+            W, memory["unit"] = quadratics.settled(
+                state.penalties, state.C, V, memory, [each for each in found if each]
+            )
         else:
             memory["unit"] = quadratics.units(V, unit, state.C)
             W = V / memory["unit"][:, None]
@@ -229,11 +215,8 @@ class Surrogate(Method, name="surrogate"):
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         return replace(state, W=W, memory=quadratics.recombined(state.memory, T))
 
-    def on_shard(self, shards: int) -> Surrogate:
-        return self if not self.forgetting else replace(self, forgetting=forgotten_by_all(self.forgetting, shards))
-
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
-        """n times the averages, and n V, in the units that the statistics had before."""
+        """Return n times the averages, and n V, in the units that the statistics had before."""
         n, memory = after.samples - before.samples, dict(after.memory)
         if divergence.metric is not None:
             return coupled.summary(before, after)

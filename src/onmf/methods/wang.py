@@ -18,14 +18,14 @@ from onmf.coefficients import CoefficientSolver, Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
-from onmf.methods.base import Method, why_not_on_dictionary
-from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
+from onmf.methods.base import SpecialisedMethod
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
 
 
 @dataclass(frozen=True, repr=False)
-class Wang(Method, name="wang"):
+class Wang(SpecialisedMethod, name="wang"):
     """One step of length eta per tau samples; rho of the past remains after each sample.
 
     ``gamma`` weighs the l1 norm of the coefficients, which are found by multiplicative steps until the loss falls by
@@ -39,9 +39,8 @@ class Wang(Method, name="wang"):
     tol: float = 1e-3
     max_iter: int = 1000
 
-    weighs: ClassVar[bool] = False
+    only: ClassVar[str] = "huber"
     skips_empty: ClassVar[bool] = True
-    keeps_fixed: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "B", "unit")
 
     def __post_init__(self) -> None:
@@ -51,10 +50,8 @@ class Wang(Method, name="wang"):
         if not is_number(self.rho) or not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
-    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        if divergence.robust and divergence.lipschitz is not None:
-            return super().why_not(divergence, penalties, masked) or why_not_on_dictionary(self, penalties)
-        return f"method 'wang' supports only the divergence 'huber', not {divergence.name!r}; use method 'auto'."
+    def serves(self, divergence: Divergence) -> bool:
+        return divergence.robust and divergence.lipschitz is not None
 
     def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
@@ -63,7 +60,7 @@ class Wang(Method, name="wang"):
         return replace(penalties.of_coefficients, lasso=self.gamma)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """No past yet; components of at most unit length, but for those that are known."""
+        """Return components of at most unit length, but for the fixed ones, and no past yet."""
         W = C.project(np.concatenate([W[: C.fixed], _in_the_ball(W[C.fixed :])]))
         K, F = W.shape
         memory = {"A": np.zeros((K * (K + 1) // 2, F), W.dtype), "B": np.zeros_like(W), "unit": np.zeros(1, W.dtype)}
@@ -71,10 +68,11 @@ class Wang(Method, name="wang"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Forget, add, one step, and back into the set; a component that would vanish stays as it was."""
-        from onmf.coefficients.kernels import pack, packed_product
+        from onmf.coefficients.kernels.dictionary import packed_product
+        from onmf.coefficients.kernels.gram import pack
 
         n, memory, X = len(H), state.memory, problem.X.matrix
-        _, weights = problem.divergence.model(X, Y)
+        _, weights = problem.divergence.model(np, X, Y)
         unit = memory["unit"]
         if not unit.any():
             unit = np.sqrt(np.square(X).sum(axis=1)).mean(keepdims=True) + TINY
@@ -93,5 +91,5 @@ class Wang(Method, name="wang"):
 
 
 def _in_the_ball(W: Array) -> Array:
-    """Components longer than one are brought to unit length."""
+    """Return components, those longer than one at unit length."""
     return W / np.maximum(np.sqrt(np.square(W).sum(axis=1, keepdims=True)), 1.0)

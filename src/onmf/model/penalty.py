@@ -1,9 +1,22 @@
-"""What large coefficients and large weights cost on top of the loss."""
+"""What large coefficients and large weights cost on top of the loss, and the size of components that costs least.
+
+A change of units, W_k / s and s h_k, leaves the fit as it is, and costs nothing without penalties: components are then
+divided by their largest weight. With penalties it costs, in terms of W <= 1, m = avg h_k and m2 = avg h_k^2,
+
+    p(s) = l1_coefficients m s + l2_coefficients m2 s^2 / 2
+         + l1_dictionary ||W_k||_1 / s + l2_dictionary ||W_k||^2 / (2 s^2)
+
+Weights at their bound of 1 stay there when s grows: the fit gets better at their features as if they had grown, at the
+rate pull(s), the sum of their multipliers, which falls with s. Where s = 1 is best for every component, and W for the
+bounds as they are, (W, H) is a critical point of the whole objective; s only leads there sooner, the statistics of all
+past samples being taken along.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +26,8 @@ from onmf._support.checks import require_at_least
 from onmf.samples import Samples
 
 HIGHEST = 1e9  # penalty of a user's: squares of higher ones leave the range of single precision
+MOST = 2.0  # by which s changes at a time where weights are at their bound
+HALVINGS = 24
 
 
 @dataclass(frozen=True)
@@ -35,17 +50,17 @@ class Penalty:
         return bool(self.l1 > 0 or self.lasso > 0)
 
     def per_unit(self, X: Samples) -> Array:
-        """l1 + lasso ||x|| per sample: (n, 1)."""
+        """Return l1 + lasso ||x|| per sample: (n, 1)."""
         if not self.lasso:
             return np.full((X.shape[0], 1), self.l1, dtype=X.dtype)
         return self.l1 + self.lasso * np.sqrt(X.per_sample(np.square(X.values)))[:, None]
 
     def value(self, H: Array, per_unit: Array) -> Array:
-        """The penalty per sample."""
+        """Return the penalty per sample."""
         return 0.5 * self.l2 * np.square(H).sum(axis=1) + per_unit[:, 0] * H.sum(axis=1)
 
     def gradient(self, H: Array, per_unit: Array) -> Array:
-        """Its derivative in h >= 0."""
+        """Return the derivative of the penalty in h >= 0."""
         return self.l2 * H + per_unit
 
 
@@ -77,7 +92,7 @@ class Penalties:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """Those among the parameters of an estimator."""
+        """Return the penalties among the parameters of an estimator."""
         return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
     def __bool__(self) -> bool:  # asked for several times per chunk
@@ -106,21 +121,61 @@ class Penalties:
                 "give l1_coefficients or l2_coefficients too, or coefficients='simplex'."
             )
 
-    @property
+    @cached_property
     def of_coefficients(self) -> Penalty:
-        """What the coefficients of one sample cost."""
+        """The penalty on the coefficients of one sample."""
         return Penalty(self.l2_coefficients, self.l1_coefficients)
 
     def of_dictionary(self, W: Array) -> float:
-        """What the dictionary costs."""
+        """Return the penalty on the dictionary."""
         if not self.on_dictionary:
             return 0.0
         W = W.astype(np.float64, copy=False)
         return float(self.l1_dictionary * W.sum() + 0.5 * self.l2_dictionary * np.square(W).sum())
 
     def slope(self, W: Array) -> Array:
-        """The derivative of that in W >= 0."""
+        """Return the derivative of the penalty on the dictionary in W >= 0."""
         return (self.l1_dictionary + self.l2_dictionary * W).astype(W.dtype, copy=False)
 
 
 NO_PENALTIES = Penalties()
+
+
+def resized(
+    penalties: Penalties,
+    W: Array,
+    averages: tuple[Array, Array],
+    pull: Callable[[Array], Array],
+    fixed: int = 0,
+) -> Array:
+    """Return the s of every component at which p'(s) = pull(s), in bounds; ``averages`` are m and m2.
+
+    The first ``fixed`` components keep their size.
+    """
+    m, m2 = np.asarray(averages, dtype=np.float64)
+    largest = W.max(axis=1).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rising, bending = penalties.l1_coefficients * m, penalties.l2_coefficients * m2
+        size = penalties.l1_dictionary * W.sum(axis=1, dtype=np.float64)
+        square = penalties.l2_dictionary * np.square(W, dtype=np.float64).sum(axis=1)
+        low = np.log(np.where(largest >= 1, 1 / MOST, np.maximum(largest, np.finfo(np.float64).tiny)))
+        high = np.full_like(low, np.log(MOST))
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            s = np.exp(middle)
+            slope = rising + bending * s - size / s**2 - square / s**3 - pull(s)
+            high, low = np.where(slope > 0, middle, high), np.where(slope > 0, low, middle)
+    # Nothing tells the size of a component that no sample uses, or that has no weights.
+    changes = (largest > 0) & ((rising + bending > 0) | (size + square > 0))
+    changes[:fixed] = False
+    return np.where(changes, np.exp(low), 1.0).astype(W.dtype)
+
+
+def falling(pull: Array, stiffness: Array) -> Callable[[Array], Array]:
+    """Return a pull that falls by ``stiffness`` per unit of s."""
+    return lambda s: pull - stiffness * (s - 1)
+
+
+def carried(W: Array, s: Array) -> Array:
+    """Return W / s, where weights at their bound of 1 stay there."""
+    return np.where(W >= 1, np.ones_like(W), np.minimum(W / s[:, None], 1.0))

@@ -7,26 +7,30 @@ Together they keep the fit y = hW above eps * eps', where every divergence is fi
 such floor: for them eps and eps' may be 0 (Remark 2).
 
 Or the coefficients are shares, H = {h_k >= eps', sum_k h_k = 1}: W is then in the data's units, and C unbounded.
+
+The first J components of a dictionary may be fixed: they stay as they are while the others are learnt beside them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
+from onmf.model.settings import setting
 
-COEFFICIENTS = ("nonnegative", "simplex")
+COEFFICIENTS, INITS = setting("coefficients").choices, setting("init").choices
 LEAST_LACK = 1e-6  # of eps, that a feature can lack: less is the rounding of what fixed components give it
 
 
 def project_on_simplex(V: Array, size: float | Array, metric: Array | None = None) -> Array:
-    """Argmin sum (P - V)^2 / metric over columns P_:f >= 0 with sum_k P_kf = size_f (Duchi et al. 2008, by sorting).
+    """Return argmin sum (P - V)^2 / metric over P >= 0 with sum_k P_kf = size_f (Duchi et al. 2008, by sorting).
 
     P = max(V + metric * nu, 0) with one nu per column; no ``metric`` means ones, the Euclidean projection.
     """
@@ -48,7 +52,7 @@ def project_on_simplex(V: Array, size: float | Array, metric: Array | None = Non
 class DictionarySet:
     """C: entries in [0, high], every feature with at least ``eps`` of total weight over the components.
 
-    The first ``fixed`` components are known: they stay as they are, and the others give a feature what it lacks.
+    The first ``fixed`` components stay as they are, and the others give a feature what it lacks.
     """
 
     eps: float = 1e-8
@@ -63,7 +67,7 @@ class DictionarySet:
             raise ValueError(f"entries of the dictionary are at most 1, or have no bound; got {self.high!r}.")
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
-        """Argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
+        """Return argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
         Fixed components are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
         whose clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
@@ -71,8 +75,8 @@ class DictionarySet:
         then holds by itself.
         """
         W: Array = np.clip(V, 0.0, self.high)
-        known, free = slice(0, self.fixed), slice(self.fixed, None)
-        W[known] = V[known]
+        fixed, free = slice(0, self.fixed), slice(self.fixed, None)
+        W[fixed] = V[fixed]
         if self.eps > 0 and self.fixed < len(V):
             short = W.sum(axis=0) < self.eps
             if metric is None and short.any():  # the projection of zero, often that of many features, needs no sorting
@@ -83,14 +87,14 @@ class DictionarySet:
                 # In double precision: eps may be far below the rounding of V. The last line undoes the loss of
                 # a feature's few ulps, so that a projection is feasible and stays where it is when repeated.
                 D = None if metric is None else metric[free, short].astype(np.float64)
-                lacking = np.maximum(self.eps - V[known, short].sum(axis=0, dtype=np.float64), LEAST_LACK * self.eps)
+                lacking = np.maximum(self.eps - V[fixed, short].sum(axis=0, dtype=np.float64), LEAST_LACK * self.eps)
                 P = project_on_simplex(V[free, short].astype(np.float64), lacking, D)
                 P *= np.maximum(lacking / P.sum(axis=0), 1.0)
                 W[free, short] = P
         return W
 
     def least_mean(self, K: int) -> float:
-        """The weight that makes a feature feasible if each of those of the K components that are learnt has it."""
+        """Return the weight that makes a feature feasible if each of the K components that is learnt has it."""
         return self.eps / max(K - self.fixed, 1)
 
     def contains(self, W: Array, rtol: float = 1e-6) -> bool:
@@ -101,7 +105,7 @@ class DictionarySet:
         return self.fixed == len(W) or bool((W.sum(axis=0) >= self.eps * (1 - rtol)).all())
 
     def rescale_into(self, W: Array) -> Array:
-        """The same components in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
+        """Return the same components in C by a change of units: W_k / s_k and h_k * s_k give the same fit.
 
         Only features without any weight have to be projected, since no change of units can give them some.
         """
@@ -113,11 +117,11 @@ class DictionaryBox:
     """{low_f <= W_kf <= high}, a part of C where K min low >= eps: every component keeps a little of every feature."""
 
     low: Array  # (F,)
-    fixed: int = 0  # the first components, which are known and stay as they are
+    fixed: int = 0  # the first components, which stay as they are
     high: float = 1.0
 
     def project(self, V: Array, metric: Array | None = None) -> Array:
-        """Argmin sum (W - V)^2 / metric over W in the box: entrywise thresholding, whatever the metric."""
+        """Return argmin sum (W - V)^2 / metric over W in the box: entrywise thresholding, whatever the metric."""
         W = np.minimum(np.maximum(V, self.low), self.high)
         W[: self.fixed] = V[: self.fixed]
         return W
@@ -135,7 +139,7 @@ class Box:
             raise ValueError(f"the coefficients' bounds need 0 <= eps_prime < U, got {self.low!r} and {self.high!r}.")
 
     def project(self, H: Array) -> Array:
-        """Argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
+        """Return argmin ||P - H||_F over low <= P <= high: entrywise thresholding."""
         return np.minimum(np.maximum(H, self.low), self.high)
 
     def contains(self, H: Array) -> bool:
@@ -152,7 +156,7 @@ class Simplex:
     high: ClassVar[float] = 1.0
 
     def free(self, K: int) -> float:
-        """What the lower bounds leave of the one that K coefficients sum to."""
+        """Return what the lower bounds leave of the one that K coefficients sum to."""
         left = 1.0 - K * self.low
         if left <= 0:
             raise ValueError(
@@ -162,7 +166,7 @@ class Simplex:
         return left
 
     def project(self, H: Array) -> Array:
-        """Argmin ||P - H||_F over the simplex, row by row; rows on it stay as they are, bit for bit."""
+        """Return argmin ||P - H||_F over the simplex, row by row; rows on it stay as they are, bit for bit."""
         size = H.dtype.type(self.free(H.shape[1]))
         H = H - H.dtype.type(self.low)
         off = (H < 0).any(axis=1) | (np.abs(H.sum(axis=1) - size) > 4 * np.finfo(H.dtype).eps)
@@ -179,7 +183,7 @@ class Simplex:
         return bool((low <= H).all() and (np.abs(sums - 1) <= 8 * eps * H.shape[1] ** 0.5).all())
 
     def gap(self, H: Array, G: Array) -> Array:
-        """max over z on the simplex of <G, h - z> per row: no convex function of slope G falls by more from h."""
+        """Return max over z on the simplex of <G, h - z> per row: no convex function of slope G falls more."""
         return ((G - G.min(axis=1, keepdims=True)) * (H - self.low)).sum(axis=1)
 
 
@@ -205,7 +209,7 @@ class Sets:
         return Box(self.eps_prime, self.U)
 
     def where(self, coefficients: str) -> tuple[DictionarySet, Box | Simplex]:
-        """C and H for coefficients that are "nonnegative", or on the "simplex": they sum to one, and W has units."""
+        """Return C and H for "nonnegative" coefficients, or for those on the "simplex", where W has a unit."""
         if not isinstance(coefficients, str) or coefficients not in COEFFICIENTS:
             raise ValueError(f"coefficients must be 'nonnegative' or 'simplex', got {coefficients!r}.")
         if coefficients == "simplex":
@@ -213,9 +217,114 @@ class Sets:
         return self.dictionaries, self.coefficients
 
     def require_positive_fit(self, divergence: Divergence) -> None:
-        """Refuse eps = 0 or eps' = 0 where the divergence is not defined at a fit of zero (Remark 2)."""
+        """Raise an error for eps = 0 or eps' = 0 if the divergence is not defined at a fit of zero (Remark 2)."""
         if not divergence.domain.y.closed and 0 in (self.eps, self.eps_prime):
             raise ValueError(
                 f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero, so eps and "
                 "eps_prime must be positive; zeros suit losses that are, such as huber, l1, l2 and squared_l2."
             )
+
+
+USUAL_SETS = Sets()
+
+
+def as_numbers(value: Any) -> Array | None:
+    """Return a user's array in double precision, or None if it does not hold numbers."""
+    try:
+        given = np.asarray(value)
+        return given.astype(np.float64) if given.dtype.kind in "buifO" else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def require_init(init: Any) -> None:
+    """Raise an error for what is neither the name of a rule nor an array of numbers."""
+    names = ", ".join(INITS)
+    if isinstance(init, str):
+        if init not in INITS:
+            raise ValueError(f"unknown init {init!r}; choose one of {names}, or give an array of shape (K, F).")
+        return
+    W = as_numbers(init)
+    if W is None:
+        raise ValueError(f"init must be one of {names} or an array of numbers, got {type(init).__name__}.")
+    if W.ndim != 2:
+        raise ValueError(f"init must be one of {names} or an array of shape (K, F), got {init!r}.")
+
+
+def require_fixed(fixed: Any, n_components: int) -> None:
+    """Raise unless ``fixed`` is an array (J, F) of components, J at most K; the data are compared with it later."""
+    if fixed is None:
+        return
+    W = as_numbers(fixed)
+    if W is None or W.ndim != 2 or not W.size:
+        what = type(fixed).__name__ if W is None else f"an array of shape {W.shape}"
+        raise ValueError(
+            "fixed must be an array (J, n_features) of fixed components, such as components_ of a model, or None; "
+            f"got {what}."
+        )
+    if len(W) > n_components:
+        raise ValueError(
+            f"fixed has {len(W)} components, and n_components={n_components} includes them; raise it to {len(W)}."
+        )
+    if not np.isfinite(W).all() or (W < 0).any():
+        raise ValueError("fixed has negative, NaN or infinite entries; components are nonnegative numbers.")
+    if not (W.max(axis=1) > 0).all():
+        empty = int(np.argmin(W.max(axis=1) > 0))
+        raise ValueError(f"component {empty} of fixed is all zeros, so that it can fit nothing; leave it out.")
+
+
+def count(fixed: Any) -> int:
+    """Return J, the number of fixed components."""
+    return 0 if fixed is None else len(fixed)
+
+
+def fixed_weights(fixed: Any, n_features: int, dtype: Any, unit: float | None = None) -> Array | None:
+    """Return the fixed components as the dictionary holds them: entries above 1 are divided by the component's largest.
+
+    Other components stay bit for bit. Entries lie in [0, 1] there, and a component has no length of its own: its
+    coefficients take up the scale. Where these sum to one, components come in the data's units, of which ``unit`` is
+    the internal one.
+    """
+    if fixed is None:
+        return None
+    W = np.asarray(fixed).astype(np.float64)
+    if W.shape[1] != n_features:
+        raise ValueError(
+            f"the fixed components have {W.shape[1]} features, the data {n_features}; learn them from data like these."
+        )
+    size = np.maximum(W.max(axis=1, keepdims=True), 1.0) if unit is None else unit
+    return (W / size).astype(dtype)
+
+
+def beside(fixed: Array | None, free: Array) -> Array:
+    """Return the dictionary of the fixed components, which come first, and the others."""
+    return free if fixed is None else np.concatenate([fixed, free])
+
+
+def require_fittable(fixed: Array | None, K: int, C: DictionarySet, divergence: Divergence) -> None:
+    """Raise if all components are fixed and a feature has no weight where the divergence needs a positive fit."""
+    if fixed is None or len(fixed) < K or divergence.domain.y.closed:
+        return
+    weights = fixed.sum(axis=0, dtype=np.float64)
+    if not (weights >= C.eps).all():
+        raise ValueError(
+            f"the fixed components have no weight at feature {int(np.argmin(weights >= C.eps))} (counted from 0), and "
+            f"{divergence.name} is not defined for a fit of zero; give them a little there, or raise n_components, so "
+            "that a component which is learnt can fit it."
+        )
+
+
+def aligned(W: Array, theirs: Sequence[str] | None, ours: Sequence[str] | None) -> Array:
+    """Return the columns of W in the order of the data's features; as they are where either has no names."""
+    if theirs is None or ours is None or list(theirs) == list(ours):
+        return W
+    places = {name: place for place, name in enumerate(theirs)}
+    missing, extra = [name for name in ours if name not in places], sorted(set(theirs) - set(ours))
+    if missing or extra:
+        name, one, other = (missing or extra)[0], "the data", "the fixed components"
+        one, other = (one, other) if missing else (other, one)
+        raise ValueError(
+            f"{one} have a feature {name!r} that {other} have not; read both with the same columns, or learn the fixed "
+            "components from such data."
+        )
+    return W[:, [places[name] for name in ours]]

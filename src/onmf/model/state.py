@@ -1,4 +1,4 @@
-"""What learning carries from one chunk to the next."""
+"""What learning carries from one chunk to the next, what a batch did, and what shards add up."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ class State:
     samples: float = 0  # in the statistics, each counted by its weight
     clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
     steps: int = 0
-    memory: Mapping[str, Array] = field(
-        default_factory=dict
-    )  # statistics that a method keeps besides W; on a device, they may be there
+    memory: Mapping[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
     penalties: Penalties = NO_PENALTIES
 
     def require_counts(self) -> None:
-        """Refuse invalid counts, as a damaged file may hold."""
+        """Raise an error for counts that no run could have, as a damaged file may hold."""
         require_whole(0, steps=self.steps)
         require_at_least(0, samples=self.samples, clock=self.clock)
         for name, count in (("samples", self.samples), ("clock", self.clock)):
@@ -38,24 +36,19 @@ class State:
                 raise ValueError(f"{name} must be less than {MOST}, got {count}.")
 
     def copy(self, layout: Literal["C", "F"] = "C") -> State:
-        """The same with a memory of its own, W component by component (C) or feature by feature (F).
+        """Return a copy with a memory of its own, W component by component (C) or feature by feature (F).
 
         Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
         """
         W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
         return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
 
-    def aligned(self) -> State:
-        """The same, none of its arrays at an odd address, as one that came over a wire may be."""
-        memory = {name: np.require(array, requirements="A") for name, array in self.memory.items()}
-        return replace(self, W=np.require(self.W, requirements="A"), memory=memory)
-
     def on_shard(self, shards: int) -> State:
-        """The same for one of so many shards: its clock is that of a stream that has shown each its share."""
+        """Return the state for one of several shards: its clock is that of a stream that has shown each its share."""
         return self if shards == 1 else replace(self, clock=self.clock / shards)
 
     def after(self, n: float, W: Array, memory: Mapping[str, Array] | None = None) -> State:
-        """The state after one more step, which has seen n samples."""
+        """Return the state after one more step, which has seen n samples."""
         memory = self.memory if memory is None else memory
         samples, clock, steps = self.samples + n, self.clock + n, self.steps + 1
         return State(W, self.C, samples, clock, steps, memory, self.penalties)

@@ -27,7 +27,7 @@ FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sou
 
 
 class DomainWarning(UserWarning):
-    """Entries of the data are zero or negligible, under a divergence that cannot have it, and were raised."""
+    """A warning that zero or negligible entries of the data were raised, as the divergence is not defined there."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _clipped(X: Samples, clip: tuple[float, float]) -> Samples:
 
 
 def _mean(X: Samples) -> float:
-    """The mean in double precision, without overflow for entries near the largest double.
+    """Return the mean in double precision, without overflow for entries near the largest double.
 
     Divided by a power of two counts stay whole, and their sum is exact: that of sparse counts is that of dense ones.
     """
@@ -122,14 +122,14 @@ def _mean(X: Samples) -> float:
 
 
 def _means(X: Array) -> Array:
-    """The mean of each sample (n,) in double precision; sums that overflow are formed anew of smaller numbers."""
+    """Return the mean of each sample (n,) in double precision; sums that overflow are formed of smaller numbers."""
     with np.errstate(over="ignore"):
         means: Array = X.mean(axis=1, dtype=np.float64)
     return means if np.isfinite(means).all() else np.sum(X / X.shape[1], axis=1, dtype=np.float64)
 
 
 def checked_clip(clip: Any) -> tuple[float, float] | None:
-    """``clip`` as a pair 0 <= low < high, or None."""
+    """Return ``clip`` as a pair 0 <= low < high, or None."""
     if clip is None:
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,6 @@ import scipy
 
 from onmf._support.skipping import Unread
 from onmf.samples import Samples
-
-LISTS = "there are not as many lists of indices and of entries as rows, or they are not of equal length"
 
 
 class DataError(ValueError):
@@ -24,17 +23,17 @@ class BrokenStructureError(DataError):
 
 
 def require_sound_structure(X: Any) -> None:
-    """Refuse a sparse matrix whose indices point outside of it: compiled code would follow them into foreign memory."""
-    if reason := fault_of_structure(X):
+    """Raise an error for a sparse matrix whose indices point outside of it: compiled code would follow them."""
+    if reason := _fault_of_structure(X):
         raise BrokenStructureError(f"The sparse matrix is damaged: {reason}; make it anew from its entries.")
 
 
 def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None = None) -> None:
-    """Refuse NaN, infinite and negative entries; tell where the first is.
+    """Raise an error for NaN, infinite and negative entries that says where the first is.
 
     ``rows`` are the numbers of the rows, ``names`` those of the features, where they have some.
     """
-    if rows is not None and np.asarray(rows).dtype == object:  # what could not be read is not just unknown
+    if rows is not None and np.asarray(rows).dtype == object:  # what could not be read is not just missing
         for name in rows:
             if isinstance(name, Unread):
                 raise DataError(str(name.reason))
@@ -66,18 +65,15 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
-        what, cure = (
-            f"Negative values in data, the first {value:.6g},",
-            "NMF needs x >= 0: shift or clip them first",
-        )
+        what, cure = f"Negative values in data, the first {value:.6g},", "NMF needs x >= 0: shift or clip them first"
     named = "" if names is None else f" named {names[column]!r}"
     raise DataError(f"{what} at row {number}, column {column}{named} (counted from 0); {cure}.")
 
 
 def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) -> None:
-    """Refuse samples X for which a ``result`` (n, ...) is not finite; name the first, ``rows`` giving the row numbers.
+    """Raise an error that names the first of samples X for which a ``result`` (n, ...) is not finite.
 
-    ``mean`` is that of the data that the model was begun with.
+    ``mean`` is that of the data that the model was begun with, ``rows`` are the row numbers.
     """
     if np.isfinite(result.sum(dtype=np.float64)) or np.isfinite(result).all():
         return
@@ -90,7 +86,7 @@ def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) ->
 
 
 def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
-    """Refuse samples so large that the upper bound has cut off their coefficients H (n, K), in internal units.
+    """Raise an error for samples so large that the upper bound has cut off their coefficients H, in internal units.
 
     That is no fit. Where samples are not large, the components are at fault, and what there is of a fit is given.
     """
@@ -105,7 +101,7 @@ def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None
 
 
 def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None) -> tuple[list[int], list[DataError]]:
-    """The places of rows without NaN, infinite or negative entries, and why the others are refused, by their names."""
+    """Return the places of rows without NaN, infinite or negative entries, and the errors of the others."""
     try:
         require_valid_entries(X, rows, names)
     except BrokenStructureError as error:
@@ -126,7 +122,7 @@ def good_rows(X: Any, rows: npt.NDArray[Any], names: Sequence[str] | None = None
 
 
 def _matrix(X: Any) -> Any:
-    """The array or sparse matrix of samples."""
+    """Return the array or sparse matrix of samples."""
     return X.matrix if isinstance(X, Samples) else X
 
 
@@ -134,31 +130,45 @@ def _largest(X: Any, row: Any) -> float:
     return float(_matrix(X)[[row]].max())
 
 
-def fault_of_structure(X: Any) -> str | None:
-    """Why compiled code would follow this sparse matrix into foreign memory; None if it would not.
+def _fault_of_structure(X: Any) -> str | None:
+    """Return why compiled code would follow this sparse matrix into foreign memory; None if it would not.
 
-    Unlike scipy's ``check_format`` this changes nothing in X, and knows all formats.
+    Unlike scipy's ``check_format`` this changes nothing in X, and knows all formats of scipy's.
     """
-    if not scipy.sparse.issparse(X):
-        return None
-    return {
-        "csr": _of_compressed,
-        "csc": _of_compressed,
-        "bsr": _of_compressed,
-        "coo": _of_coordinates,
-        "dia": _of_diagonals,
-        "lil": _of_lists,
-        "dok": _of_keys,
-    }.get(X.format, _nothing)(X)
+    match X.format if scipy.sparse.issparse(X) else None:
+        case "csr" | "csc" | "bsr":
+            return _fault_of_compressed(X)
+        case "coo":
+            coordinates = X.coords if hasattr(X, "coords") else (X.row, X.col)
+            if reason := _fault_of_indices(*coordinates):
+                return reason
+            if len(coordinates) != len(X.shape) or any(len(each) != len(X.data) for each in coordinates):
+                return "there are not as many indices as entries"
+            return next(filter(None, map(_fault_of_range, coordinates, X.shape)), None)
+        case "dia":
+            if reason := _fault_of_indices(X.offsets):
+                return reason
+            if not isinstance(X.data, np.ndarray) or X.data.ndim != 2 or len(X.data) != len(X.offsets):
+                return f"there are not as many diagonals as the {len(X.offsets)} offsets"
+            return "it has two diagonals of one offset" if len(np.unique(X.offsets)) < len(X.offsets) else None
+        case "lil":
+            lists = X.rows, X.data
+            sound = all(isinstance(each, np.ndarray) and each.shape == X.shape[:1] for each in lists)
+            sound = sound and all(isinstance(each, list) for each in (*X.rows, *X.data))
+            if not sound or any(len(indices) != len(entries) for indices, entries in zip(*lists, strict=True)):
+                return "there are not as many lists of indices and of entries as rows, or not of equal length"
+            return _fault_of_each(chain.from_iterable(X.rows), X.shape[1])
+        case "dok":
+            keys = [key if isinstance(key, tuple) else (key,) for key in X.keys()]  # noqa: SIM118 (not iterable)
+            if any(len(key) != len(X.shape) for key in keys):
+                return "a key does not say where its entry belongs"
+            return next(filter(None, map(_fault_of_each, zip(*keys, strict=True), X.shape)), None)
+    return None
 
 
-def _nothing(X: Any) -> str | None:
-    """Is known of a format that somebody else has made."""
-
-
-def _of_compressed(X: Any) -> str | None:
+def _fault_of_compressed(X: Any) -> str | None:
     indptr, indices, data = X.indptr, X.indices, X.data
-    if reason := _of_indices(indptr, indices):
+    if reason := _fault_of_indices(indptr, indices):
         return reason
     if not isinstance(data, np.ndarray) or data.ndim != (3 if X.format == "bsr" else 1):
         return "its entries are not an array of one dimension"
@@ -174,47 +184,10 @@ def _of_compressed(X: Any) -> str | None:
     entries = min(len(data), len(indices))
     if entries < indptr[-1]:
         return f"indptr announces {indptr[-1]} entries, but there are {entries}"
-    return _of_range(indices, ends)
+    return _fault_of_range(indices, ends)
 
 
-def _of_coordinates(X: Any) -> str | None:
-    coordinates = X.coords if hasattr(X, "coords") else (X.row, X.col)
-    if reason := _of_indices(*coordinates):
-        return reason
-    if len(coordinates) != len(X.shape) or any(len(each) != len(X.data) for each in coordinates):
-        return "there are not as many indices as entries"
-    return next(filter(None, map(_of_range, coordinates, X.shape)), None)
-
-
-def _of_diagonals(X: Any) -> str | None:
-    if reason := _of_indices(X.offsets):
-        return reason
-    if not isinstance(X.data, np.ndarray) or X.data.ndim != 2 or len(X.data) != len(X.offsets):
-        return f"there are not as many diagonals as the {len(X.offsets)} offsets"
-    if len(np.unique(X.offsets)) < len(X.offsets):
-        return "it has two diagonals of one offset"
-    return None
-
-
-def _of_lists(X: Any) -> str | None:
-    if not all(isinstance(each, np.ndarray) and each.shape == X.shape[:1] for each in (X.rows, X.data)):
-        return LISTS
-    for indices, entries in zip(X.rows, X.data, strict=True):
-        if not (isinstance(indices, list) and isinstance(entries, list) and len(indices) == len(entries)):
-            return LISTS
-        if reason := _of_each(indices, X.shape[1]):
-            return reason
-    return None
-
-
-def _of_keys(X: Any) -> str | None:
-    keys = [key if isinstance(key, tuple) else (key,) for key in X.keys()]  # noqa: SIM118 (it iterates over no keys)
-    if any(len(key) != len(X.shape) for key in keys):
-        return "a key does not say where its entry belongs"
-    return next(filter(None, map(_of_each, zip(*keys, strict=True), X.shape)), None)
-
-
-def _of_indices(*arrays: Any) -> str | None:
+def _fault_of_indices(*arrays: Any) -> str | None:
     for each in arrays:
         if not isinstance(each, np.ndarray):
             return f"its indices are of type {type(each).__name__}"
@@ -223,13 +196,13 @@ def _of_indices(*arrays: Any) -> str | None:
     return None
 
 
-def _of_range(indices: Any, length: int) -> str | None:
+def _fault_of_range(indices: Any, length: int) -> str | None:
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < length:
         return f"an index lies outside of 0 to {length - 1}"
     return None
 
 
-def _of_each(indices: Any, length: int) -> str | None:
+def _fault_of_each(indices: Any, length: int) -> str | None:
     if not all(isinstance(index, (int, np.integer)) and 0 <= index < length for index in indices):
         return f"an index is no whole number, or lies outside of 0 to {length - 1}"
     return None

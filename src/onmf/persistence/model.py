@@ -15,10 +15,9 @@ from onmf._support.registry import Constants, UnknownNameError
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
-from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued
-from onmf.learner.position import restored
+from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued, resume
+from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
-from onmf.methods.reservoir import Reservoir
 from onmf.model.sets import DictionarySet, Sets
 from onmf.model.settings import ONLINE, Setting, defaults
 from onmf.model.state import State
@@ -33,7 +32,7 @@ ARRAYS = [each.name for each in STORED if each.stored == "array"]
 
 def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arrays and the facts that make up the model; ``settings`` are the parameters of its estimator."""
-    state, position = learned.state, learned.position
+    state, position, source = learned.state, learned.position, learned.source
     matrices = {key: value for key, value in learned.divergence.parameters().items() if isinstance(value, np.ndarray)}
     arrays = {f"divergence.{key}": value for key, value in matrices.items()}
     arrays |= {f"history.{key}": value for key, value in learned.history.columns().items()}
@@ -42,7 +41,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
         arrays["known_features"] = learned.coverage.features.astype(np.uint8)
-    lists, where = ({}, None) if position is None else position.stored()
+    lists, where = ({}, None) if position is None else resume.stored(position)
     arrays |= lists
     given = {name: settings[name] for name in ARRAYS if not isinstance(settings[name], (str, type(None)))}
     arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in given.items()}
@@ -61,7 +60,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "skipped": dataclasses.asdict(learned.skipped),
         "position": where,
         "feature_names": learned.features.names,
-        "source": _source_facts(learned.source),
+        "source": source and {"scheme": source.scheme, "options": dict(source.options)},  # names stand by themselves
         "drift": dataclasses.asdict(learned.drift),
     }
     return arrays, facts
@@ -83,13 +82,6 @@ def _written(how: str, value: Any) -> Any:
         case "sets":
             return value and plain(dataclasses.asdict(value))
     return plain(value)
-
-
-def _settings(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that ``stored`` was given."""
-    if facts.keys() != USUAL.keys():
-        raise ValueError(f"its settings are {', '.join(map(str, facts))}")
-    return {each.name: _read_setting(each, facts[each.name], arrays) for each in STORED}
 
 
 def _read_setting(setting: Setting, fact: Any, arrays: Mapping[str, Any]) -> Any:
@@ -126,7 +118,13 @@ def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any
     """
     arrays, facts = file.read(path)
     try:
-        _require_own(path, facts["divergence"], own)
+        divergence = facts["divergence"]
+        if divergence["name"] is None and type(own).__name__ != divergence["class"]:
+            given, kind = "" if own is None else f", not with {type(own).__name__}", divergence["class"]
+            raise ModelFileError(
+                f"{path} was learnt with a divergence of your own, {kind}{given}; give it: load(path, "
+                f"divergence={kind}())."
+            )
         return _restored(arrays, facts, own)
     except ModelFileError:
         raise
@@ -139,20 +137,15 @@ def read(path: str | Path, own: Divergence | None = None) -> tuple[dict[str, Any
         raise file.damaged(path, error) from None
 
 
-def _require_own(path: str | Path, kept: Mapping[str, Any], own: Divergence | None) -> None:
-    """Raise an error for a model whose divergence has no name, unless it was given."""
-    if kept["name"] is None and type(own).__name__ != kept["class"]:
-        given, kind = "" if own is None else f", not with {type(own).__name__}", kept["class"]
-        raise ModelFileError(
-            f"{path} was learnt with a divergence of your own, {kind}{given}; give it: load(path, divergence={kind}())."
-        )
-
-
 def _restored(
     arrays: Mapping[str, Any], facts: Mapping[str, Any], own: Divergence | None
 ) -> tuple[dict[str, Any], Learned]:
     given, divergence = _divergences(arrays, facts["divergence"], own)
-    settings = defaults(ONLINE) | _settings(arrays, facts["settings"]) | {"divergence": given}
+    kept = facts["settings"]
+    if kept.keys() != USUAL.keys():
+        raise ValueError(f"its settings are {', '.join(map(str, kept))}")
+    settings = defaults(ONLINE) | {each.name: _read_setting(each, kept[each.name], arrays) for each in STORED}
+    settings["divergence"] = given
     recipe = Recipe.of(settings)
     W, state, names, skipped = arrays["components"], facts["state"], facts["feature_names"], facts["skipped"]
     C, source = DictionarySet(state["eps"], state["fixed"], read_back(state["high"])), facts["source"]
@@ -175,7 +168,7 @@ def _restored(
         pass_began=facts["pass_began"],
         adaptive=divergences.get(given).adaptive,
         loss_to_beat=read_back(facts["loss_to_beat"]),
-        position=None if facts["position"] is None else restored(arrays, facts["position"]),
+        position=None if facts["position"] is None else resume.restored(arrays, facts["position"]),
         skipped=Skipped(skipped["count"], texts(skipped["reasons"])),
         source=None if source is None else Spec(source["scheme"], source["options"], names and texts(names)),
         drift=Drift(**facts["drift"]),
@@ -191,10 +184,10 @@ def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverag
     if blank is None:
         return None
     require_whole(0, blank=blank)
-    known = arrays["known_features"]
-    if known.shape != (n_features,) or known.dtype != np.uint8:
-        raise ValueError("it does not say which features are known")
-    return Coverage(known > 0, blank)
+    seen = arrays["known_features"]
+    if seen.shape != (n_features,) or seen.dtype != np.uint8:
+        raise ValueError("it does not say which features have had entries")
+    return Coverage(seen > 0, blank)
 
 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
@@ -232,11 +225,6 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
     if not isinstance(method, kind):
         raise ValueError(f"it was learnt by {method.name!r}, which chooses a method and is none")
     return method
-
-
-def _source_facts(source: Spec | None) -> dict[str, Any] | None:
-    """Return how the features were made; their names are stored apart, since data without a source may have some."""
-    return None if source is None else {"scheme": source.scheme, "options": dict(source.options)}
 
 
 def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What to choose before learning: the rank, the divergence, and the components that several fits agree on."""
+"""Choices before learning: the rank, the divergence, and the components that several fits agree on."""

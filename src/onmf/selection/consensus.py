@@ -1,4 +1,4 @@
-"""``consensus``: what several fits agree on, as one dictionary, and how far they agree."""
+"""``consensus``: the components that several fits agree on, as one dictionary, and how far the fits agree."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sklearn.neighbors import NearestNeighbors
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import generators, is_number, require_seed, require_whole
 from onmf.estimators.online import OnlineNMF
-from onmf.insight.convergence import Course
+from onmf.insight.convergence import LossCurve
 from onmf.insight.features import directions
 from onmf.selection.holdout import rewinding_source
 from onmf.selection.rank import Trial
 
-LITTLE = 4.0  # times the least weight of a feature: what one gets that no component of the consensus has
+LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
 NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
 STARTS = 10  # of k-means
 
@@ -35,10 +35,10 @@ class Consensus:
 
     model: OnlineNMF
     stability: float  # the mean silhouette of all runs' components: 1 if every run has found the same
-    stabilities: Array  # (K,): that of each group
+    stabilities: Array  # (K,): the mean silhouette of each group
     sizes: Array  # (K,): how many components of single runs each is the median of
-    distances: Array  # (seeds, K): of each run's components, to the nearest ones
-    threshold: float  # above which they were left out
+    distances: Array  # (seeds, K): from each run's components to the nearest ones
+    threshold: float  # components at a larger distance were left out
 
     @property
     def components(self) -> Array:
@@ -52,8 +52,7 @@ class Consensus:
 
     def __repr__(self) -> str:
         seeds, K = self.distances.shape
-        agreed = f"stability {self.stability:.3f}, {self.kept:.0%} of theirs kept"
-        return f"Consensus({K} components of {seeds} runs: {agreed})"
+        return f"Consensus({K} components of {seeds} runs: stability {self.stability:.3f}, {self.kept:.0%} kept)"
 
     def __str__(self) -> str:
         lines = ["component  stability   size"]
@@ -78,7 +77,7 @@ def consensus(
     verbose: int = 0,
     **settings: Any,
 ) -> Consensus:
-    """Learn several times, from different starts, and keep what the runs agree on, as cNMF does.
+    """Learn several times, from different starts, and keep the components that the runs agree on, as cNMF does.
 
     The components of all runs are brought to length 1. Those with few neighbours are left out, the others form
     ``n_components`` groups by k-means, and the median of a group is a component.
@@ -108,7 +107,7 @@ def consensus(
     Consensus
         ``components``, ``stability`` over all and ``stabilities`` of each, the share ``kept`` of the runs' components,
         and ``model``, whose dictionary is the consensus. Stability is the silhouette score of all runs' components,
-        also of those left out; compare it between numbers of components, of which a wrong one is less stable.
+        left out or not; compare it between numbers of components: a wrong number is less stable.
 
     Cost: ``seeds`` fits of ``max_passes`` passes, and one pass with the consensus. Memory holds all runs' components.
     """
@@ -121,7 +120,7 @@ def consensus(
     require_seed(random_state)
     for name in ("fixed", "callbacks"):
         if name in settings:
-            raise TypeError(f"consensus takes no {name}{'; it takes callback' if name == 'callbacks' else ''}.")
+            raise TypeError(f"consensus takes no {name}; it takes callback.")
     settings = {"max_passes": 5} | settings
     source = rewinding_source(X)
     X = X if source is None else source
@@ -130,8 +129,8 @@ def consensus(
     with warnings.catch_warnings():
         for seed in drawn:
             runs.append(OnlineNMF(n_components, random_state=seed, **settings).fit(X))
-            warnings.simplefilter("ignore")  # what the first fit has warned of, the others would repeat
-            loss = float(Course.of(runs[-1].history_).loss[-1])
+            warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
+            loss = float(LossCurve.of(runs[-1].history_).loss[-1])
             if callback is not None:
                 callback(Trial(n_components, loss, len(runs), seeds))
             if verbose:
@@ -147,7 +146,9 @@ def consensus(
             )
         labels, widths = clustered(pooled, kept, n_components, grouping)
         groups = [kept & (labels == k) for k in range(n_components)]
-        settings |= {"fixed": _medians(pooled, groups, _least_weight(runs[0])), "max_passes": 1}
+        fitted = runs[0]._fitted
+        least = LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)
+        settings |= {"fixed": _medians(pooled, groups, least), "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
     return Consensus(
         model=model,
@@ -167,10 +168,10 @@ def lonelinesses(W: Array, runs: int) -> Array:
 
 
 def clustered(W: Array, kept: Mask, K: int, seed: int) -> tuple[npt.NDArray[np.intp], Array]:
-    """Return the group of each component, the steadiest first, by k-means of those kept, and their silhouettes.
+    """Return the group of each component, the steadiest first, by k-means of the kept ones, and the silhouettes.
 
-    The others join the nearest centre, so that silhouettes tell of them too: 1 in a narrow group far from the others,
-    below 0 in a wrong one. A wrong K leaves many alone: without these, what is left would look steady.
+    The others join the nearest centre and have silhouettes too: 1 in a narrow group far from the others, below 0 in a
+    wrong one. A wrong K leaves many components alone, and the rest without them would look steady.
     """
     points = directions(W)
     means = KMeans(K, n_init=STARTS, random_state=seed).fit(points[kept])
@@ -185,7 +186,8 @@ def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
     """Return the median direction of each group times its median length, which penalties and the simplex give it.
 
     The median of a feature that half of the runs leave at zero is zero. Where no component is left to fit it, as some
-    divergences need, the mean takes its place, and a trace where that is zero too.
+    divergences need, the mean takes its place, and a trace where that is zero too: components together weigh ``least``
+    or more at every feature, in the units in which ``fixed`` is given.
     """
     points, lengths = directions(W), np.linalg.norm(W.astype(np.float64), axis=1)
     sizes = np.array([[np.median(lengths[group])] for group in groups])
@@ -195,9 +197,3 @@ def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:
         means = sizes * np.array([points[group][:, lacking].mean(axis=0) for group in groups])
         medians[:, lacking] = np.maximum(means, least / len(groups))
     return medians
-
-
-def _least_weight(run: OnlineNMF) -> float:
-    """Return what components must weigh together at a feature, in the units in which ``fixed`` is given."""
-    fitted = run._fitted
-    return LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)

@@ -37,14 +37,14 @@ WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suggestion:
-    """A divergence for ``divergence=``, the reason for it, and what was measured.
+    """A divergence for ``divergence=``, the reason for it, and the measurements.
 
-    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking``
-    names it and the others, the best first. The variance of the noise grows as mean^``power``, give or take
-    ``power_error``: 0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries
-    more than five standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros``
-    that of zeros; both are shares of what is known.
-    What was not measured is NaN. ``means`` and ``variances``, in units of the data's mean, are what ``plot`` draws.
+    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking`` names
+    it and the others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``:
+    0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries more than five
+    standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` is the share of
+    zeros, both among the entries that are not missing. A figure that was not measured is NaN. ``means`` and
+    ``variances``, in units of the data's mean, are what ``plot`` draws.
     """
 
     divergence: str
@@ -93,8 +93,8 @@ def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "z
     of many features, 150. The same data always get the same answer, in any units. ``missing="nan"`` and
     ``implicit="missing"`` say which entries are missing, as in ``OnlineNMF``; weights of samples change nothing.
 
-    A low-rank fit is taken for the mean of every entry. What the entries deviate by tells how the variance of the noise
-    grows with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
+    A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
+    with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
     """
     rng = np.random.default_rng(0)
     return _suggestion(_Excerpt.of(X, rng, *checked_missing(missing, implicit)), rng)
@@ -102,20 +102,20 @@ def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "z
 
 @dataclass(frozen=True, eq=False)
 class _Excerpt:
-    """Entries X (n, F) in units of their mean, and which of them are known: X is zero at the others."""
+    """Entries X (n, F) in units of their mean, and which of them are present: X is zero where they are missing."""
 
     X: Array
-    known: Mask
+    present: Mask
     rows_read: int
-    zeros: float  # their share of what is known
+    zeros: float  # their share of the entries that are present
     whole: bool  # are all numbers whole?
 
     @classmethod
     def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
-        """Read random rows, or the first ones of a source that is read in order, without those of zeros alone.
+        """Read random rows, or the first ones of a source that is read in order, without rows of zeros.
 
-        Of many columns, those are taken that are not zero in at least half of the rows, or most often not zero. How
-        often a row counts is no matter: its noise is the same.
+        Of many columns, it takes those that are not zero in at least half of the rows, or most often not zero. Sample
+        weights do not matter: the noise of a row is the same.
         """
         source = _source(data)
         size = int(np.clip(MOST_ENTRIES // source.n_features, 1, ROWS))
@@ -124,7 +124,7 @@ class _Excerpt:
         read = found = 0
         for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
             samples = as_samples(batch, missing, implicit)
-            known, values = samples.entry_weights if samples.masked else None, samples.products
+            weights, values = samples.entry_weights if samples.masked else None, samples.products
             require_valid_entries(values, rows, source.feature_names)
             read += len(rows)
             entries = np.diff(values.indptr) if scipy.sparse.issparse(values) else np.count_nonzero(values, axis=1)
@@ -133,25 +133,27 @@ class _Excerpt:
                 if columns is None:
                     columns, parts, masks = _chosen(values[entries > 0], rng), [], []
                 parts.append(dense(values[filled][:, columns]).astype(np.float64))
-                masks.append(np.ones(parts[-1].shape, bool) if known is None else dense(known[filled][:, columns]) > 0)
+                masks.append(
+                    np.ones(parts[-1].shape, bool) if weights is None else dense(weights[filled][:, columns]) > 0
+                )
                 found += len(filled)
             if found >= ROWS or read >= MOST_READ:
                 break
         if not read:
             raise SourceError("there are no samples to look at.")
-        X, there = np.concatenate(parts), np.concatenate(masks)
+        X, present = np.concatenate(parts), np.concatenate(masks)
         nonzero = np.ix_(X.any(axis=1), X.any(axis=0))
-        X, there = X[nonzero], there[nonzero]
+        X, present = X[nonzero], present[nonzero]
         if not X.size:
-            return cls(X, there, read, 1.0, True)
+            return cls(X, present, read, 1.0, True)
         whole = bool((np.floor(X) == X).all())
         X = X / X.max()  # first: the mean of huge numbers may overflow
-        return cls(X / X[there].mean(), there, read, float((X[there] == 0).mean()), whole)
+        return cls(X / X[present].mean(), present, read, float((X[present] == 0).mean()), whole)
 
     @property
     def feature_means(self) -> Array:
-        """Return the mean of what is known of every feature."""
-        return np.where(self.known, self.X, 0.0).sum(axis=0) / np.maximum(self.known.sum(axis=0), 1)
+        """Return the mean of every feature over the entries that are present."""
+        return np.where(self.present, self.X, 0.0).sum(axis=0) / np.maximum(self.present.sum(axis=0), 1)
 
 
 def _source(data: Any) -> Source:
@@ -186,7 +188,8 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
             fit, growth, coarse = _fitted(sample, rng)
             rank, robust = fit.rank, sample.zeros < MOSTLY_ZERO
             tails = Tails.of(fit, growth.power, rng) if robust else None
-            if robust and growth.power - power_within_features(fit) > UNLIKE and _in_units(sample.feature_means):
+            low, high = np.quantile(sample.feature_means, (0.05, 0.95))
+            if robust and growth.power - power_within_features(fit) > UNLIKE and high > UNITS * low:
                 # The variance grows from feature to feature: that tells of their units, not of noise.
                 then = _suggestion(replace(sample, X=sample.X / sample.feature_means), rng)
                 raise _UndecidedError(
@@ -226,28 +229,22 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
 
 def _fitted(sample: _Excerpt, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
     """Return a fit of the sample, how its variance grows, and whether its rank is the largest possible."""
-    X, known = sample.X, sample.known
-    if not known.any():
+    X, present = sample.X, sample.present
+    if not present.any():
         raise _UndecidedError("no entry is above zero.")
-    if known.sum() < LEAST_ENTRIES or min(X.shape) < LEAST_SIDE:
+    if present.sum() < LEAST_ENTRIES or min(X.shape) < LEAST_SIDE:
         raise _UndecidedError(
             f"there are only {X.shape[0]} rows x {X.shape[1]} columns that are not all zero; it takes at least "
             f"{LEAST_SIDE} of each, and {LEAST_ENTRIES} entries."
         )
     if np.count_nonzero(X) < LEAST_FILLED * sum(X.shape):
         raise _UndecidedError("there are too few entries other than zero to find a mean in.")
-    if is_exact(X, known):
+    if is_exact(X, present):
         raise _UndecidedError("a fit of low rank leaves no noise, so any divergence will do.")
-    fit, growth, coarse = settled(X, known, sample.zeros < MOSTLY_ZERO, rng)
+    fit, growth, coarse = settled(X, present, sample.zeros < MOSTLY_ZERO, rng)
     if growth is NOT_MEASURED:
         raise _UndecidedError("the entries are too unequal for a fit.")
     return fit, growth, coarse
-
-
-def _in_units(means: Array) -> bool:
-    """Tell whether the features' means span so much that they may have units of their own."""
-    low, high = np.quantile(means, (0.05, 0.95))
-    return bool(high > UNITS * low)
 
 
 def _chosen_divergence(growth: Growth, tails: Tails | None, zeros: float) -> tuple[str, str]:
@@ -268,7 +265,7 @@ def _chosen_divergence(growth: Growth, tails: Tails | None, zeros: float) -> tup
 
 
 def _robust(tails: Tails, power: float, measured: str) -> tuple[str, str] | None:
-    """Return what outliers, or noise with a Laplacian's tails, call for."""
+    """Return a robust divergence and the reason, if there are outliers or noise with a Laplacian's tails."""
     peaked = tails.peak > 0.5
     far = f"{100 * tails.outliers:.2g} % of the entries lie more than {FAR:.0f} standard deviations from a low-rank fit"
     if tails.outliers >= MANY:

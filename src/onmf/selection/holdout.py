@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from onmf._support.arrays import Mask
+from onmf._support.arrays import Mask, some_of
 from onmf.data import Batches, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
 from onmf.data.in_memory import is_stream
@@ -36,41 +36,37 @@ class Speckle:
     missing: str | None = None  # what entries mean, as in OnlineNMF
     implicit: str = "zero"
 
-    def known(self, source: Source) -> Source:
-        """Return the source without what is held out: all that a model may learn from.
+    def without_held(self, source: Source) -> Source:
+        """Return the source without the entries that are held out: all that a model may learn from.
 
-        Its batches of sparse data whose absent entries are zeros become dense, each as it is read: what is held out
-        is then told apart from a zero.
+        Batches of sparse data whose absent entries are zeros become dense, each as it is read, so that a zero differs
+        from an entry that is held out.
         """
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
             for rows, batch in read_from(source, size, rng, on_bad, first):
                 yield rows, self.split(rows, batch, source.feature_names)[0]
 
-        # Names of features and files would have each model look at what is the same for all.
-        return Derived(source, batches, self.known, feature_names=None, files=None, spec=None)
+        # Every model would check the names of features and files, which are the same for all.
+        return Derived(source, batches, self.without_held, feature_names=None, files=None, spec=None)
 
     def split(self, rows: Any, batch: Any, names: Sequence[str] | None = None) -> tuple[Samples, Samples]:
-        """Return what is known of these rows, with the weights of samples where they have some, and what is held out.
+        """Return these rows without the entries that are held out, and these entries; both with their sample weights.
 
-        ``names`` are those of the features, for messages.
+        ``names`` are the features' names, for messages.
         """
         X = as_samples(as_floats(batch), self.missing, self.implicit)
         require_valid_entries(X, rows, names)
-        if not X.masked:
-            whole = X.densified()
-            X = Samples(whole.matrix, np.ones_like(whole.matrix), X.sample_weight, "missing")
+        X = X.as_masked()
         if X.sparse:
             entries = np.repeat(self._of_rows(rows), np.diff(X.matrix.indptr)) ^ self._of_columns(X.matrix.indices)
             chosen = self._chosen(entries)
-            known, held = _stored(X, ~chosen), _stored(X, chosen)
-        else:
-            chosen = self._chosen(self._of_rows(rows)[:, None] ^ self._of_columns(np.arange(X.shape[1])))
-            known, held = (
-                filled(Samples(X.matrix, X.entry_weights * part, X.sample_weight, "missing"))
-                for part in (~chosen, chosen)
-            )
-        return known, held
+            return _stored(X, ~chosen), _stored(X, chosen)
+        chosen = self._chosen(self._of_rows(rows)[:, None] ^ self._of_columns(np.arange(X.shape[1])))
+        seen, held = (
+            filled(Samples(X.matrix, X.entry_weights * part, X.sample_weight, "missing")) for part in (~chosen, chosen)
+        )
+        return seen, held
 
     def _chosen(self, keys: Words) -> Mask:
         return _mixed(keys) < np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
@@ -94,11 +90,11 @@ def _mixed(keys: Words) -> Words:
 
 
 def _stored(X: Samples, kept: Mask) -> Samples:
-    """Return sparse samples without some of the entries that they store."""
+    """Return sparse samples with only these of the entries that they store."""
     stored = X.matrix
     indptr = np.r_[0, np.cumsum(kept)][stored.indptr].astype(stored.indptr.dtype)
     matrix = type(stored)((stored.data[kept], stored.indices[kept], indptr), shape=X.shape)
-    return Samples(matrix, None if X.entry_weight is None else X.entry_weight[kept], X.sample_weight, "missing")
+    return Samples(matrix, some_of(X.entry_weight, kept), X.sample_weight, "missing")
 
 
 def rewinding_source(X: Any) -> Source | None:

@@ -1,4 +1,4 @@
-"""A quick low-rank mean of noisy data, and what its residuals tell of the noise.
+"""A quick low-rank mean of noisy data, and how its residuals show the noise.
 
 The mean is a fit by weighted, robust least squares, its rank found on held-out entries.
 """
@@ -18,7 +18,7 @@ from onmf.insight.noise import MAD, NOT_MEASURED, TINY, Growth, growth
 LARGEST_RANK, LEAST_RANK = 48, 8
 SPARE = 2  # beyond the best rank: too few leave structure in the residuals, too many are made up for by the leverage
 SWEEPS = 4  # per rank
-HELD_OUT = 0.1  # of the known entries
+HELD_OUT = 0.1  # of the entries that are present
 PATIENCE = 3  # steps without progress before the search ends
 TAIL = 3.0  # robust standard deviations, beyond which an entry counts less
 LEAST_MEAN = 0.02  # of the rank-one mean: where a variance is needed, smaller fits are taken for it
@@ -34,12 +34,12 @@ SIMULATED = 30_000  # entries that tell what Gaussian and Laplacian noise would 
 class LowRank:
     """X ~ U (n, k) @ V (k, F), of any sign, under noise whose variance grows as mean^power.
 
-    Entries that are not known have no weight. ``robust``: entries far from the fit, in units of the median residual,
+    Missing entries have no weight. ``robust``: entries far from the fit, in units of the median residual,
     count less.
     """
 
-    def __init__(self, X: Array, known: Mask, power: float, robust: bool, rank: int = 1) -> None:
-        self.X, self.known, self.power, self.robust = X, known, power, robust
+    def __init__(self, X: Array, present: Mask, power: float, robust: bool, rank: int = 1) -> None:
+        self.X, self.present, self.power, self.robust = X, present, power, robust
         self.U, self.V = self._rank_one(X)
         if robust:  # gross outliers must not begin the fit
             self.U, self.V = self._rank_one(np.minimum(X, 4 * self.U @ self.V))
@@ -49,10 +49,10 @@ class LowRank:
             self.grow(rank)
 
     def _rank_one(self, X: Array) -> tuple[Array, Array]:
-        """Return the means of rows, and those of columns in units of the whole mean."""
-        total = np.where(self.known, X, 0.0)
+        """Return the means of rows, and the means of columns in units of the whole mean."""
+        total = np.where(self.present, X, 0.0)
         rows, columns = (
-            total.sum(axis=axis, keepdims=True) / np.maximum(self.known.sum(axis=axis, keepdims=True), 1)
+            total.sum(axis=axis, keepdims=True) / np.maximum(self.present.sum(axis=axis, keepdims=True), 1)
             for axis in (1, 0)
         )
         return rows + 1e-12 * rows.max(), columns / rows.mean() + 1e-12
@@ -69,12 +69,12 @@ class LowRank:
 
     @property
     def usable(self) -> Mask:
-        """Tell which entries are known and have a positive fit that they have not determined alone."""
-        return self.known & (self.least < self.U @ self.V) & (self.leverage < 0.8)
+        """Tell which entries are present and have a positive fit that they have not determined alone."""
+        return self.present & (self.least < self.U @ self.V) & (self.leverage < 0.8)
 
     def residuals(self) -> Array:
-        """Return X - UV, and zero where X is not known."""
-        return np.where(self.known, self.X - self.U @ self.V, 0.0)
+        """Return X - UV, and zero where X is missing."""
+        return np.where(self.present, self.X - self.U @ self.V, 0.0)
 
     def growth(self) -> Growth:
         """Measure how the variance of the residuals grows with the mean."""
@@ -83,13 +83,6 @@ class LowRank:
             return NOT_MEASURED
         squares = np.square(self.residuals()[usable]) / (1 - self.leverage[usable])
         return growth(self.X[usable], self.mean[usable], squares, self.robust)
-
-    def refitted(self, X: Array) -> LowRank:
-        """Fit other data, starting from here."""
-        other = copy(self)
-        other.X = X
-        other.sweep(SWEEPS)
-        return other
 
     def sweep(self, times: int) -> None:
         """Solve least squares for U, then for V, in turn."""
@@ -102,7 +95,7 @@ class LowRank:
         """Add a third more ranks, up to ``most``: where the residuals, without their tails, are largest."""
         R, unit = self.residuals(), self.mean ** (0.5 * self.power)
         if self.robust:
-            bound = TAIL * MAD * np.median(np.abs(R / unit)[self.known]) * unit
+            bound = TAIL * MAD * np.median(np.abs(R / unit)[self.present]) * unit
             R = np.clip(R, -bound, bound)
         more = min(max(1, self.rank // 3), most - self.rank)
         V = R[np.argsort(np.square(R / unit).sum(axis=1))[-more:]]
@@ -129,27 +122,27 @@ class LowRank:
 
     def _weights(self) -> Array:
         unit = self.mean ** (0.5 * self.power)
-        weights = self.known / np.square(unit)
+        weights = self.present / np.square(unit)
         if self.robust:
             size = np.abs(self.residuals()) / unit
-            bound = TAIL * MAD * np.median(size[self.known]) + TINY
+            bound = TAIL * MAD * np.median(size[self.present]) + TINY
             weights = weights / np.square(np.maximum(size / bound, 1.0))
         return weights
 
 
-def settled(X: Array, known: Mask, robust: bool, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
-    """Return a fit that weighs entries by the variances that it leaves, how these grow, and if its rank is the largest.
+def settled(X: Array, present: Mask, robust: bool, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
+    """Return a fit that weighs entries by their residual variances, how these grow, and if its rank is the largest.
 
     Its rank is a little above the one that best predicts entries that it has not seen.
     """
-    largest = _largest_rank(known)
+    largest = _largest_rank(present)
     begun = LEAST_RANK if robust else 1 + SPARE  # rare counts leave little to fit
-    first, found = _settled(LowRank(X, known, 1.0, robust, min(begun, largest)))
-    best = _best_rank(X, known, first.power, robust, rng)
+    first, found = _settled(LowRank(X, present, 1.0, robust, min(begun, largest)))
+    best = _best_rank(X, present, first.power, robust, rng)
     rank = min(largest, max(best + SPARE, LEAST_RANK if robust else 1))
     if rank == first.rank:
         return first, found, best == largest
-    return *_settled(LowRank(X, known, first.power, robust, rank)), best == largest
+    return *_settled(LowRank(X, present, first.power, robust, rank)), best == largest
 
 
 def _settled(fit: LowRank) -> tuple[LowRank, Growth]:
@@ -164,38 +157,38 @@ def _settled(fit: LowRank) -> tuple[LowRank, Growth]:
     return fit, found
 
 
-def _best_rank(X: Array, known: Mask, power: float, robust: bool, rng: np.random.Generator) -> int:
+def _best_rank(X: Array, present: Mask, power: float, robust: bool, rng: np.random.Generator) -> int:
     """Return the rank whose fit best predicts entries that it has not seen."""
-    largest = _largest_rank(known)
-    seen = known & (rng.random(X.shape) >= HELD_OUT)
+    largest = _largest_rank(present)
+    seen = present & (rng.random(X.shape) >= HELD_OUT)
     fit = LowRank(X, seen, power, robust)
-    best, rank, worse = fit.score(known & ~seen), 1, 0
+    best, rank, worse = fit.score(present & ~seen), 1, 0
     while fit.rank < largest and worse < PATIENCE:
         fit.grow(largest)
-        score = fit.score(known & ~seen)
+        score = fit.score(present & ~seen)
         worse += 1
         if score < best:
             best, rank, worse = score, fit.rank, 0
     return rank
 
 
-def _largest_rank(known: Mask) -> int:
-    """Return the largest rank whose fit leaves enough noise: a third of what is known of a typical row or column."""
-    return max(1, min(LARGEST_RANK, *(int(np.median(known.sum(axis=axis))) // 3 for axis in (0, 1))))
+def _largest_rank(present: Mask) -> int:
+    """Return the largest rank whose fit leaves enough noise: a third of the entries of a typical row or column."""
+    return max(1, min(LARGEST_RANK, *(int(np.median(present.sum(axis=axis))) // 3 for axis in (0, 1))))
 
 
-def is_exact(X: Array, known: Mask) -> bool:
+def is_exact(X: Array, present: Mask) -> bool:
     """Tell whether X is of low rank, up to rounding."""
-    k = _largest_rank(known)
-    if known.all():
+    k = _largest_rank(present)
+    if present.all():
         U, scale, V = np.linalg.svd(X, full_matrices=False)
         left, least = np.abs(X - (U[:, :k] * scale[:k]) @ V[:k]), EXACT
     else:  # least squares come near an exact fit, but not to rounding
-        fit = LowRank(X, known, 0.0, False, k)
+        fit = LowRank(X, present, 0.0, False, k)
         fit.sweep(SWEEPS_TO_EXACT)
         left, least = np.abs(fit.residuals()), NEARLY_EXACT
     relative = left / (X + LEAST_MEAN * np.outer(X.mean(axis=1), X.mean(axis=0)))
-    return bool(np.quantile(relative[known], 0.99) < least)
+    return bool(np.quantile(relative[present], 0.99) < least)
 
 
 def power_within_features(fit: LowRank) -> float:
@@ -252,7 +245,10 @@ def _peak(fit: LowRank, size: Array, rng: np.random.Generator) -> float:
     shape = fit.X.shape
 
     def simulated(noise: Array) -> float:
-        return _geary(_deviance_residuals(fit.refitted(np.maximum(fit.mean + sigma * noise, 0.0)), 0.0))
+        other = copy(fit)
+        other.X = np.maximum(fit.mean + sigma * noise, 0.0)
+        other.sweep(SWEEPS)
+        return _geary(_deviance_residuals(other, 0.0))
 
     times = range(int(np.clip(SIMULATED // fit.X.size, 1, 8)))
     gaussian = np.mean([simulated(rng.normal(size=shape)) for _ in times])

@@ -25,7 +25,7 @@ from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
 from onmf.model.penalty import NO_PENALTIES
 from onmf.model.validation import DataError
-from onmf.samples import FEW_ENTRIES, as_samples, checked_missing
+from onmf.samples import as_samples, checked_missing
 from onmf.selection.holdout import Speckle, rewinding_source
 
 FIRST = 200  # samples that tell whether data are sparse
@@ -36,7 +36,7 @@ ALIKE = 0.9  # cosines of matched components from which on dictionaries count as
 
 @dataclass(frozen=True)
 class Trial:
-    """One fit of many, as a callback is told of it."""
+    """One fit of many, as a callback is given it."""
 
     rank: int
     loss: float  # per held-out entry; for consensus, per sample
@@ -69,7 +69,7 @@ class RankSelection:
 
     @cached_property
     def excess(self) -> Array:
-        """Return how much the loss is above that of the best rank, per rank."""
+        """Return by how much the loss exceeds the loss of the best rank, per rank."""
         return self.loss - self.loss.min()
 
     @cached_property
@@ -96,7 +96,7 @@ class RankSelection:
 
     @property
     def reason(self) -> str:
-        """Say in words why this rank is recommended, and what speaks against it."""
+        """Say in words why this rank is recommended, and why it may be wrong."""
         K, place = self.recommended, self._place
         if self.best == K:
             said = [f"Rank {K} predicts held-out entries best."]
@@ -163,7 +163,7 @@ def select_rank(
     verbose: int = 0,
     **settings: Any,
 ) -> RankSelection:
-    """Find how many components the data support: the rank that best predicts entries that no fit has seen.
+    """Find how many components the data support: the rank that best predicts entries that were held out.
 
     The loss of a fit falls with every further component, on new samples too, since their coefficients are free: it
     always takes the largest rank. Here a share of the *entries*, scattered over all samples, is held out of
@@ -226,10 +226,10 @@ def select_rank(
         for rank in tried:
             found, dictionaries = [], []
             for seed, speckle in speckles.items():
-                model = OnlineNMF(rank, random_state=seed, **settings).fit(speckle.known(source))
+                model = OnlineNMF(rank, random_state=seed, **settings).fit(speckle.without_held(source))
                 found.append(_judged(model, source, speckle))
                 dictionaries.append(model.components_)
-                warnings.simplefilter("ignore")  # what the first fit has warned of, the others would repeat
+                warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
                 done += 1
                 if callback is not None:
                     callback(Trial(rank, found[-1], done, total))
@@ -244,14 +244,12 @@ def select_rank(
 
 
 def stability(dictionaries: Sequence[Array]) -> float:
-    """Return the mean similarity of matched components over all pairs of dictionaries: 1 if all are the same."""
-    return float(np.mean([matched_similarity(*pair) for pair in combinations(dictionaries, 2)]))
-
-
-def matched_similarity(one: Array, other: Array) -> float:
-    """Return the mean cosine of components, each matched with one of the other dictionary so that it is largest."""
-    cosines = directions(one) @ directions(other).T
-    return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
+    """Return the mean cosine of matched components over all pairs of dictionaries: 1 if all are the same."""
+    found = []
+    for one, other in combinations(map(directions, dictionaries), 2):
+        cosines = one @ other.T
+        found.append(float(cosines[linear_sum_assignment(cosines, maximize=True)].mean()))
+    return float(np.mean(found))
 
 
 def _turned(losses: Any, patience: int) -> bool:
@@ -262,13 +260,13 @@ def _turned(losses: Any, patience: int) -> bool:
 
 
 def _judged(model: OnlineNMF, source: Source, speckle: Speckle) -> float:
-    """Return the mean loss per held-out entry; samples of which nothing is known tell nothing."""
+    """Return the mean loss per held-out entry; samples whose entries are all held out do not count."""
     total = entries = 0.0
     size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
-        known, held = speckle.split(rows, batch)
-        counts = known.counted(np.ones(len(known))) * (known.weight_sums(axis=1) > 0)
-        total += float(counts @ model._inference().held_out_losses(known, held))
+        seen, held = speckle.split(rows, batch)
+        counts = seen.counted(np.ones(len(seen))) * (seen.weight_sums(axis=1) > 0)
+        total += float(counts @ model._inference().held_out_losses(seen, held))
         entries += float(counts @ held.weight_sums(axis=1))
     if not entries:
         raise ValueError("no entry was held out: the data are too few; hold out a larger share of them (held_out).")
@@ -299,7 +297,7 @@ def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of all models; raise an error for those that models cannot have here."""
+    """Return the settings of all models, or raise an error for one that they cannot have here."""
     for name in ("n_components", "callbacks"):
         if name in settings:
             raise TypeError(f"select_rank takes no {name}; it takes ranks and callback.")
@@ -322,7 +320,7 @@ def _source(X: Any) -> Source:
 
 
 def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle: Speckle) -> dict[str, Any]:
-    """Return what the data decide about method and divergence, once for all ranks."""
+    """Choose the method and the divergence by the data, where these were left open, once for all ranks."""
     found: dict[str, Any] = {}
     given = divergences.get(settings.get("divergence", "kl"))
     method = methods.get(settings.get("method", "auto"))
@@ -330,11 +328,10 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle:
     if first is None:
         raise SourceError("there are no samples to choose a rank for.")
     first = as_samples(as_floats(first), speckle.missing, speckle.implicit)
-    few = not first.masked and first.density < FEW_ENTRIES
-    if isinstance(method, Auto) and few and given.alpha_order is not None:
-        # Most of what is known are zeros, of which auto cannot tell once they stand beside missing entries.
+    if isinstance(method, Auto) and first.mostly_zeros() and given.alpha_order is not None:
+        # Most entries are zeros, and auto cannot see that once others are held out.
         found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
     if given.adaptive:
-        middle = OnlineNMF(tried[len(tried) // 2], random_state=speckle.seed, **settings).fit(speckle.known(source))
-        found["divergence"] = middle.divergence_
+        middle = OnlineNMF(tried[len(tried) // 2], random_state=speckle.seed, **settings)
+        found["divergence"] = middle.fit(speckle.without_held(source)).divergence_
     return found

@@ -1,4 +1,4 @@
-"""``onmf demo``: draw pictures of data that everyone has."""
+"""The command ``onmf demo``: draw pictures of data that everyone has."""
 
 from __future__ import annotations
 

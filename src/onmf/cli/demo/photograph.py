@@ -115,14 +115,14 @@ def denoise(noisy: Array, name: str, seed: int, report: Show | None = None) -> D
 
 
 def median(noisy: Array) -> Denoised:
-    """Denoise by the classical answer, a 3 x 3 median filter."""
+    """Denoise by the classical method, a 3 x 3 median filter."""
     started = time.perf_counter()
     picture = median_filter(noisy, size=3)
     return Denoised("median filter", picture, time.perf_counter() - started)
 
 
 def figure(clean: Array, results: Sequence[Denoised]) -> Any:
-    """Draw the photograph, what became of it, and the parts that were learnt with the first divergence."""
+    """Draw the photograph, the results, and the parts that were learnt with the first divergence."""
     pictures = [("the photograph", clean)]
     pictures += [(f"{result.name}: {psnr(result.picture, clean):.1f} dB", result.picture) for result in results]
     rows, columns = 2, 3
@@ -150,7 +150,7 @@ def draw(seed: int) -> Any:
     )
     results = [Denoised("noisy", noisy)]
     with warnings.catch_warnings():
-        # The reconstruction needs no more than the demo asks of the solver; `transform` says so of every sample.
+        # The demo asks little of the solver, enough for the reconstruction; `transform` warns of it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for name in DIVERGENCES:
             with progress_line(name) as show:

@@ -48,7 +48,7 @@ def played(notes: Score, rng: np.random.Generator) -> Array:
 
 
 def spectrogram(sound: Array) -> Array:
-    """Return powers of frames as rows, as ``onmf fit song.wav`` reads them, and a little more."""
+    """Return powers of frames as rows, as ``onmf fit song.wav`` reads them, plus a tiny constant."""
     frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP]
     return np.square(np.abs(np.fft.rfft(frames * np.hanning(WINDOW), axis=1))) + SILENCE
 
@@ -71,10 +71,10 @@ class SoundPage:
 
 
 def learn(seed: int) -> SoundPage:
-    """Learn spectra under Itakura-Saito, one more than there are notes, for the noise; nothing is told of the notes.
+    """Learn spectra under Itakura-Saito, one per note and one for the noise, without knowing the notes.
 
-    Itakura-Saito has many local minima. Kullback-Leibler, which hears loud harmonics first, and what lies between the
-    two lead to a good one: of ten seeds, all find all notes; without them, one run in six does.
+    Itakura-Saito has many local minima. Kullback-Leibler, which hears loud harmonics first, and a divergence between
+    them lead to a good one: ten seeds of ten find all notes; otherwise, one run in six does.
     """
     notes = score()
     X = spectrogram(played(notes, np.random.default_rng(seed)))

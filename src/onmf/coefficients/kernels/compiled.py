@@ -68,7 +68,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
 
 @lru_cache(maxsize=32)
 def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
-    """Do the shapes have these letters' lengths?"""
+    """Return whether the shapes have these letters' lengths."""
     if any(len(spec) != len(shape) for spec, shape in zip(specs, shapes, strict=True)):
         return False
     lengths: dict[str, int] = {digit: int(digit) for digit in "245"}
@@ -81,19 +81,19 @@ SENTENCE = "Compiling for this machine, which takes a few seconds; later runs re
 
 
 class _Announcement(event.Listener):
-    """Listens to Numba's compilations; kernels found in its disk cache cause none."""
+    """A listener to Numba's compilations; kernels found in its disk cache cause none."""
 
     said = False
 
     def on_start(self, event: Any) -> None:
-        """Say it for the first kernel of ours."""
+        """Log a sentence for the first kernel of ours."""
         kernel = event.data["dispatcher"].py_func
         if not self.said and str(kernel.__module__).startswith("onmf."):
             self.said = True
             logging.getLogger("onmf").warning(SENTENCE)
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
 
 event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call]

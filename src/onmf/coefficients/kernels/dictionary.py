@@ -11,28 +11,9 @@ from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 OUTSIDE = "shapes do not fit: some of the columns do not exist."
 
 
-def pack(V: Array) -> Array:
-    """The products v_j v_k of the rows of V (K, m), j <= k: shape (K (K + 1) / 2, m), by rows of the upper triangle."""
-    K, m = V.shape
-    out = np.empty((K * (K + 1) // 2, m), dtype=V.dtype)
-    _pack(V, out)
-    return out
-
-
-@kernel("KF PF*")
-def _pack(V: Array, out: Array) -> None:
-    K, m = V.shape
-    p = 0
-    for j in range(K):
-        for k in range(j, K):
-            for f in range(m):
-                out[p, f] = V[j, f] * V[k, f]
-            p += 1
-
-
 @kernel("pF* pB*")
 def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
-    """keep * A + gain * news for the columns of A from ``first`` on, in place in both."""
+    """Compute keep * A + gain * news for the columns of A from ``first`` on, in place in both."""
     P, B = news.shape
     if not 0 <= first <= A.shape[1] - B:
         raise ValueError(OUTSIDE)
@@ -47,7 +28,7 @@ def blend(A: Array, news: Array, first: int, keep: float, gain: float) -> None:
 def sweep(
     A: Array, b: Array, W: Array, low: Array, unit: Array, high: float, first: int, sweeps: int, fixed: int = 0
 ) -> None:
-    """Coordinate descent on w A_f w' / 2 - b_f w' over unit_k low_f <= w_k <= unit_k high, from feature ``first`` on.
+    """Minimise w A_f w' / 2 - b_f w' over unit_k low_f <= w_k <= unit_k high by coordinate descent, from ``first`` on.
 
     It works in place in W (K, F), on as many columns as b (K, B) has. A is (P, B), packed, or (K, K) if the features
     share it. The weights of the first ``fixed`` components stay.
@@ -121,7 +102,7 @@ def _sweep_shared(
 
 
 def packed_product(A: Array, W: Array) -> Array:
-    """A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
+    """Return A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
     out = np.zeros_like(W, order="C")
     _packed_product(A, W, out)
     return out
@@ -171,14 +152,13 @@ def curved_step(
     last: int,
     fixed: int,
 ) -> None:
-    """For the features from ``first`` to ``last``: A = keep uu'A + gain sum c h h', b = keep ub + gain sum s h, and
-    sweeps on
+    """Average A = keep uu'A + gain sum c h h' and b = keep ub + gain sum s h for some features, and make sweeps on
 
         w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k + l1 sum_k w_k + l2 / 2 ||w||^2
 
-    over low <= w <= high, from the old weights v. ``columns`` is the CSR matrix of the entries' places in ``slopes``
-    (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row per feature, or one for all. The
-    weights of the first ``fixed`` components stay.
+    over low <= w <= high, from the old weights v, for the features from ``first`` to ``last``. ``columns`` is the CSR
+    matrix of the entries' places in ``slopes`` (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row
+    per feature, or one for all. The weights of the first ``fixed`` components stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
@@ -237,7 +217,7 @@ def curved_step(
 
 
 def averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, length: float) -> Array:
-    """The mean of the dictionaries after each gradient step, weighted by the step lengths r = length / sqrt(step).
+    """Return the mean of the dictionaries after each gradient step, weighted by the lengths r = length / sqrt(step).
 
     A step is W <- P(W - r h' (hW - x)) with (x, h) the drawn rows of X and H, and P the projection of every component
     on the simplex.
@@ -281,7 +261,7 @@ def _averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, average: Array,
 
 @numba.njit(cache=True, nogil=True)
 def _project_on_simplex(w: Array) -> None:
-    """Michelot (1986): lower all entries by the same amount, drop those below zero, until none is."""
+    """Lower all entries by the same amount and drop those below zero, until none is (Michelot 1986)."""
     least = w[0]
     for f in range(len(w)):  # compiled in a fifth of the time of w.min()
         least = min(least, w[f])

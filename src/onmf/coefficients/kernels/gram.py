@@ -1,4 +1,4 @@
-"""Nonnegative least squares on a Gram matrix: projected gradient, and an active set."""
+"""Small K x K problems, one per sample: least squares on Gram matrices and Newton's directions, with their products."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
-from onmf.coefficients.kernels.compiled import VECTOR_SUMS, kernel
+from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
+NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
 
 
 @kernel("KK nK nK* nK n n* n*")
@@ -60,15 +61,15 @@ def projected_gradient_on_gram(
 
 
 def damping(K: int, dtype: np.dtype[Any]) -> float:
-    """The share of its mean diagonal that keeps a singular K x K system solvable: above rounding, below what shows.
+    """Return the share of its mean diagonal that keeps a singular K x K system solvable, without being seen.
 
-    In single precision there is little room between the two.
+    It is above rounding; in single precision there is little room between the two.
     """
     return min(1e4 * float(np.finfo(dtype).eps), 1e-6 * K)
 
 
 def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
-    """argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B: block principal pivoting on the passive set."""
+    """Return argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B, by block principal pivoting."""
     K = len(Q)
     if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
         raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
@@ -81,7 +82,7 @@ def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
 
 
 def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
-    """The same where every row b has a matrix of its own: M (n, P), packed."""
+    """Return the minima of ``nnls_on_gram`` where every row b has a matrix of its own: M (n, P), packed."""
     n, K = B.shape
     H, relative = np.ones((n, K), dtype=B.dtype), damping(K, B.dtype)
 
@@ -92,9 +93,20 @@ def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
     return H
 
 
+@numba.njit(cache=True, nogil=True)
+def _unpack(packed: Array, Q: Array) -> None:
+    """Fill the symmetric Q (K, K) from its upper triangle, row by row."""
+    p = 0
+    for j in range(len(Q)):
+        for k in range(j, len(Q)):
+            Q[j, k] = packed[p]
+            Q[k, j] = packed[p]
+            p += 1
+
+
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
-    """x[:n] = Q[free, free]^-1 b[free] by Cholesky; False if a pivot fails."""
+    """Solve x[:n] = Q[free, free]^-1 b[free] by Cholesky; return False if a pivot fails."""
     for i in range(n):
         fi = free[i]
         for j in range(i + 1):
@@ -185,13 +197,127 @@ def _nnls_on_grams(M: Array, B: Array, H: Array, relative: float, max_iter: int)
     n, K = H.shape
     Q = np.empty((K, K), dtype=H.dtype)
     for i in range(n):
-        p, trace = 0, relative - relative
+        _unpack(M[i], Q)
+        trace = relative - relative
         for j in range(K):
-            for k in range(j, K):
-                Q[j, k] = M[i, p]
-                Q[k, j] = M[i, p]
-                p += 1
             trace += Q[j, j]
         for k in range(K):
             Q[k, k] += relative * trace / K
         _nnls(Q, B[i : i + 1], H[i : i + 1], max_iter)
+
+
+def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> tuple[Array, Mask]:
+    """Return projected-Newton directions for packed Hessians M (n, P), gradients G and points H (n, K) in [low, high].
+
+    A coefficient near its lower bound that its own Newton step -g_k / M_kk would take there goes there, and stays out
+    of the linear system for the others (after Bertsekas 1982): otherwise the projected arc need not descend. Being near
+    is not enough, since a sample's coefficients may differ by ten orders of magnitude; for the same reason each M_kk is
+    damped in proportion to itself. At the upper bound, which is seldom met, a step that passes it is enough.
+
+    Return also which Hessians were positive definite on the rest; without that, the directions are those own steps.
+    """
+    n, K = H.shape
+    D, positive, relative = np.zeros_like(H), np.zeros(n, dtype=bool), damping(K, H.dtype)
+
+    def block(rows: slice) -> None:
+        _newton_directions(M[rows], G[rows], H[rows], D[rows], positive[rows], low, high, relative, NEAR)
+
+    threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
+    return D, positive
+
+
+@kernel("nP nK nK nK* n*")
+def _newton_directions(
+    M: Array,
+    G: Array,
+    H: Array,
+    D: Array,
+    positive: Mask,
+    low: float,
+    high: float,
+    relative: float,
+    near_share: float,
+) -> None:
+    n, K = H.shape
+    Q = np.empty((K, K), dtype=H.dtype)
+    L = np.empty((K, K), dtype=H.dtype)
+    x = np.empty(K, dtype=H.dtype)
+    free = np.empty(K, dtype=np.int64)
+    for i in range(n):
+        _unpack(M[i], Q)
+        for j in range(K):
+            Q[j, j] += relative * abs(Q[j, j])
+        near = low - low
+        for k in range(K):
+            near += near_share * H[i, k] / K
+        m = K - K  # not a literal 0, for which solve_free would be compiled once more
+        for k in range(K):
+            g = G[i, k]
+            if g == 0 and Q[k, k] == 0:  # a component of zeros
+                continue
+            if g > 0 and H[i, k] - low <= near and (H[i, k] - low) * Q[k, k] <= g:
+                D[i, k] = low - H[i, k]
+            elif g < 0 and Q[k, k] > 0 and (high - H[i, k]) * Q[k, k] <= -g:
+                D[i, k] = high - H[i, k]
+            else:
+                free[m] = k
+                m += 1
+        positive[i] = solve_free(Q, G[i], free, m, L, x)
+        for j in range(m):
+            k = free[j]
+            if positive[i]:
+                D[i, k] = -x[j]
+            elif Q[k, k] != 0:
+                D[i, k] = -G[i, k] / abs(Q[k, k])
+
+
+@kernel("nFm nK FK m*", fastmath=VECTOR_SUMS)
+def sampled_product(X: CSR, H: Array, Wt: Array, out: Array, first: int, last: int) -> None:
+    """Compute HW at the non-zeros of the rows of X from ``first`` to ``last``."""
+    indptr, indices, _, _ = X
+    n, K = H.shape
+    if not 0 <= first <= last <= n:
+        raise ValueError("shapes do not fit: X does not have these rows.")
+    for i in range(first, last):
+        for p in range(indptr[i], indptr[i + 1]):
+            f = indices[p]
+            y = H[i, 0] * Wt[f, 0]
+            for k in range(1, K):
+                y += H[i, k] * Wt[f, k]
+            out[p] = y
+
+
+@kernel("nFm m FK nP*")
+def sampled_hessians(X: CSR, C: Array, Wt: Array, out: Array) -> None:
+    """Add the sum of c w_f w_f' over the entries of each sample, packed; C has a weight c for each of them."""
+    indptr, indices, _, _ = X
+    K = Wt.shape[1]
+    for i in range(len(out)):
+        row = out[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            w = Wt[indices[p]]
+            q = 0
+            for j in range(K):
+                a = C[p] * w[j]
+                for k in range(j, K):
+                    row[q] += a * w[k]
+                    q += 1
+
+
+def pack(V: Array) -> Array:
+    """Return the products v_j v_k of the rows of V (K, m), j <= k, row by row of the upper triangle: (P, m)."""
+    K, m = V.shape
+    out = np.empty((K * (K + 1) // 2, m), dtype=V.dtype)
+    _pack(V, out)
+    return out
+
+
+@kernel("KF PF*")
+def _pack(V: Array, out: Array) -> None:
+    K, m = V.shape
+    p = 0
+    for j in range(K):
+        for k in range(j, K):
+            for f in range(m):
+                out[p, f] = V[j, f] * V[k, f]
+            p += 1

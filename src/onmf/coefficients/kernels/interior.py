@@ -18,7 +18,7 @@ SHARE = 0.9995  # of the way to the boundary
 
 @kernel("nF nF* n4F* 5nF* 2n*", error_model="numpy", fastmath=FAST)
 def measure(X: Array, Y: Array, state: Array, work: Array, sums: Array) -> None:
-    """Take x - y for the residual; ``sums`` becomes sum |r| and sum a x of every row.
+    """Take x - y for the residual, and let ``sums`` become sum |r| and sum a x of every row.
 
     work[0] becomes r, work[1] the weights d = 1 / (u/s + t/o), work[2] a + d r, and Y becomes a.
     """
@@ -105,7 +105,7 @@ def solve_factored(M: Array, B: Array) -> None:
 
 @kernel("nF* 5nF* n4F n4K nK n2K*", error_model="numpy", fastmath=FAST)
 def predict(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool) -> None:
-    """Mehrotra's predictor: how far dq and its fit P = dq W lead, and what they neglect.
+    """Make Mehrotra's predictor: find how far dq and its fit P = dq W lead, and what they neglect.
 
     P becomes a + d (r - k), the corrector's right-hand side over the features, and ``extra`` what the bounds add. With
     ``joint`` the primal and the dual step have the same length.
@@ -159,7 +159,7 @@ def predict(P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra
 def advance(
     P: Array, work: Array, state: Array, bounds: Array, dq: Array, extra: Array, joint: bool, least: float
 ) -> None:
-    """The corrected step dq, whose fit is P = dq W, as far as the boundary allows: in place in state and bounds.
+    """Make the corrected step dq, whose fit is P = dq W, as far as the boundary allows, in place in state and bounds.
 
     Nothing falls below ``least``.
     """

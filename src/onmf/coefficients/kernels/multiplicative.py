@@ -17,7 +17,7 @@ from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 @numba.njit(cache=True, nogil=True)
 def power(x: Any, order: Any) -> Any:
-    """x^order, without the general power where that is not needed."""
+    """Return x^order, without the general power where that is not needed."""
     if order == 1:
         return x
     if order == 0.5:
@@ -33,7 +33,7 @@ def multiplicative_steps(
     H: Array,
     Wt: Array,
     mass: Array,
-    prices: Array,
+    l1: Array,
     order: float,
     l2: float,
     low: float,
@@ -42,9 +42,9 @@ def multiplicative_steps(
     first: int,
     last: int,
 ) -> None:
-    """h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), ``steps`` times, in place in H[first:last].
+    """Make the steps h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), in place in H[first:last].
 
-    b_k = mass_k + l2 h_k + price, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
+    b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
     the step: the exponent is 1 / (order + s), with which it cannot oscillate.
     """
     indptr, indices, data, _ = X
@@ -52,7 +52,7 @@ def multiplicative_steps(
     inverse = H.dtype.type(1.0 / order)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h, price = data[start : start + m], H[i], prices[i]
+        x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
         _gathered(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
@@ -62,7 +62,7 @@ def multiplicative_steps(
                 total = mass[k] - mass[k]
                 for p in range(m):
                     total += y[p] * w[p]
-                below = mass[k] + price
+                below = mass[k] + pull_of_l1
                 if l2 > 0:
                     pull = l2 * h[k]
                     below += pull
@@ -85,7 +85,7 @@ def multiplicative_iteration(
     first: int,
     last: int,
 ) -> None:
-    """One step of a batch iteration, without penalty or bounds: the fits y before it, and (x / y)^order after it.
+    """Make a step of a batch iteration, without penalty or bounds: fits y before it, and (x / y)^order after it.
 
     No y counts as less than ``least``. A kernel of its own: as a special case of the steps above it took 18 % longer.
     """
@@ -120,7 +120,7 @@ def multiplicative_iteration(
 
 @numba.njit(cache=True, nogil=True)
 def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]:
-    """Memory for the components and the fit at the entries of any of these samples."""
+    """Return memory for the components and the fit at the entries of any of these samples."""
     if not 0 <= first <= last <= len(H):
         raise ValueError("shapes do not fit: H does not have these rows.")
     longest = 0
@@ -140,7 +140,7 @@ def _gathered(entries: Array, Wt: Array, W: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _fit(h: Array, W: Array, m: int, y: Array) -> None:
-    """y = hW at m entries."""
+    """Compute y = hW at m entries."""
     for p in range(m):
         y[p] = 0
     for k in range(len(h)):
@@ -151,7 +151,7 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _ratios(x: Array, y: Array, order: float) -> None:
-    """y <- (x / y)^order at the entries of x."""
+    """Replace y by (x / y)^order at the entries of x."""
     for p in range(len(x)):
         y[p] = x[p] / y[p]
     if order != 1:
@@ -161,7 +161,7 @@ def _ratios(x: Array, y: Array, order: float) -> None:
 
 @kernel("nFm m nK BK*")
 def accumulate(X: CSR, entries: Array, H: Array, out: Array, first: int) -> None:
-    """out += E'H for the features from ``first`` on, as many as ``out`` has rows; E has its entries where X has its."""
+    """Add E'H to ``out`` for as many features as it has rows, from ``first`` on; E has its entries where X has its."""
     indptr, indices, _, F = X
     B, K = out.shape
     if not 0 <= first <= F - B:
@@ -176,7 +176,7 @@ def accumulate(X: CSR, entries: Array, H: Array, out: Array, first: int) -> None
 
 @kernel("Fnm m nK FK*")
 def gather(columns: CSR, entries: Array, H: Array, out: Array, first: int, last: int) -> None:
-    """out_f = sum of e h over the entries e of feature f and the coefficients h of their samples: rows of E'H.
+    """Compute rows of E'H: the sums of e h over the entries e of a feature and the coefficients h of their samples.
 
     ``columns`` is the CSR matrix of the entries' places in ``entries``, a row per feature.
     """
@@ -210,7 +210,7 @@ def divide(
     gain: float,
     order: float,
 ) -> None:
-    """averaged = keep N + gain W^order news, weights = max((averaged / D)^(1/order), low), largest = their maximum."""
+    """Set averaged = keep N + gain W^order news, weights = max((averaged / D)^(1/order), low), and their maxima."""
     B, K = news.shape
     inverted, inverse = 1 / D, D.dtype.type(1.0 / order)
     largest[:] = 0

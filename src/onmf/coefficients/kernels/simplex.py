@@ -12,7 +12,7 @@ from onmf.coefficients.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
 
 def least_squares_on_simplex(Q: Array, B: Array, size: float) -> Array:
-    """argmin of h Q h' / 2 - b h' over h >= 0 with sum h = size, for every row b of B."""
+    """Return argmin of h Q h' / 2 - b h' over h >= 0 with sum h = size, for every row b of B."""
     K = len(Q)
     M = np.array(Q, order="C")
     M[np.diag_indices(K)] += damping(K, Q.dtype) * np.trace(Q) / K
@@ -26,9 +26,9 @@ def least_squares_on_simplex(Q: Array, B: Array, size: float) -> Array:
 
 
 def directions_on_simplex(M: Array, G: Array, H: Array, size: float) -> tuple[Array, Mask]:
-    """z - h for the z that minimises g (z - h)' + (z - h) M (z - h)' / 2 over z >= 0 with sum z = size = sum h.
+    """Return z - h for the z that minimises g (z - h)' + (z - h) M (z - h)' / 2 over z >= 0 with sum z = size = sum h.
 
-    M (n, P) are packed Hessians. Also which of them were positive definite; of the others the diagonal is taken.
+    M (n, P) are packed Hessians. Return also which were positive definite; of the others the diagonal is taken.
     """
     n, K = H.shape
     D, positive, relative = np.zeros_like(H, order="C"), np.zeros(n, dtype=bool), damping(K, H.dtype)
@@ -89,7 +89,7 @@ def _directions_on_simplex(
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _minimum(Q: Array, b: Array, h: Array, L: Array, work: Array, free: Counts, size: float) -> bool:
-    """argmin h Q h' / 2 - b h' over the simplex, in h; False if Q is not positive definite.
+    """Write argmin h Q h' / 2 - b h' over the simplex to h; return False if Q is not positive definite.
 
     First all variables are free, and those below zero leave until none is. From that point on of the simplex no step
     raises the objective: the variable with the steepest descent joins, and those leave that would pass zero.
@@ -151,7 +151,7 @@ def _minimum(Q: Array, b: Array, h: Array, L: Array, work: Array, free: Counts, 
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _stationary(Q: Array, b: Array, free: Counts, m: int, L: Array, x: Array, y: Array, size: float) -> bool:
-    """x[:m] = the minimum over the free variables with sum x = size: Q^-1 (b + nu); False if a pivot fails."""
+    """Write the minimum over the free variables with sum x = size, Q^-1 (b + nu), to x[:m]; False if a pivot fails."""
     if m == 1:  # whatever b is, and however large
         x[0] = size
         return bool(Q[free[0], free[0]] > 0)
@@ -178,7 +178,7 @@ def _stationary(Q: Array, b: Array, free: Counts, m: int, L: Array, x: Array, y:
 
 @numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
 def _steepest(Q: Array, b: Array, h: Array, free: Counts, m: int, slope: Array) -> int:
-    """The bound variable whose slope is farthest below that of the free ones, by more than rounding; -1: none is."""
+    """Return the bound variable whose slope is farthest below that of the free ones, by more than rounding, or -1."""
     K = len(b)
     noise = 16 * np.finfo(h.dtype).eps
     level, largest = b[0] - b[0], b[0] - b[0]

@@ -4,19 +4,15 @@ from onmf.insight.plots.dictionary import components, topics
 from onmf.insight.plots.drawing import new_figure, require_writable_format
 from onmf.insight.plots.runs import convergence, rank
 from onmf.insight.plots.samples import activations, reconstructions, residuals
-from onmf.insight.plots.sheets import gallery, panels, tiles
 
 __all__ = [
     "activations",
     "components",
     "convergence",
-    "gallery",
     "new_figure",
-    "panels",
     "rank",
     "reconstructions",
     "require_writable_format",
     "residuals",
-    "tiles",
     "topics",
 ]

@@ -23,7 +23,7 @@ LETTER = 0.72  # of the height of a line
 SMALLEST, FEWEST = 5.5, 3  # points, words
 INSIDE = {"in_layout": False, "va": "center_baseline"}  # words lie within the Axes; the layout need not measure them
 
-Leading = Sequence[Sequence[tuple[str, float]]]  # of every component its features with their weights, largest first
+Leading = Sequence[Sequence[tuple[str, float]]]  # the features of every component with their weights, largest first
 
 
 def components(
@@ -41,21 +41,21 @@ def components(
     Parameters
     ----------
     model : fitted model, or array (K, F)
-        Whose components to draw.
+        The components to draw.
     ax : matplotlib.axes.Axes or None
-        Where; None: a new figure, which notebooks show.
+        Where to draw; None: on a new figure, which notebooks show.
     kind : {"auto", "images", "spectra", "bars"}
-        "images": every component is a picture, scaled to its own maximum. Rows and columns are numbered: add both.
-        "spectra": a line for each component over the features, which have an order; shades of colour from 13
-        components on. Of sound, powers in decibels. "bars": the leading features of every component, by name. "auto":
-        pictures where the data were pictures or ``shape`` is given, bars where features have names, and spectra where
-        these are numbers with or without a unit, such as 31.25 Hz or 550 nm, or where there are none.
+        "images": every component is a picture, scaled to its own maximum. Its number is that of its row plus that of
+        its column. "spectra": a line for each component over the features, which have an order; shades of colour from
+        13 components on. Powers of sound are in decibels. "bars": the leading features of every component, by name.
+        "auto": pictures where the data were pictures or ``shape`` is given, bars where features have names, and spectra
+        where these are numbers with or without a unit, such as 31.25 Hz or 550 nm, or where there are none.
     shape : (height, width) or (height, width, 3)
-        That of a picture, for data that do not tell.
+        The shape of a picture, where the model does not know it.
     names : list of str
-        Those of the features, for data that do not tell.
+        The names of the features, where the model does not know them.
     n_words : int
-        Features per component in bars.
+        How many features of every component the bars show.
     cmap : str
         Matplotlib's colour map for grey pictures.
     """
@@ -79,28 +79,28 @@ def components(
 def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "weight") -> Any:
     """Draw the leading words (genes, items: named features) of every topic, and return the Axes.
 
-    They lead by weight, lift or specificity, as in ``model.top_features``; of a matrix W, by weight. Up to 24 topics
+    They lead by weight, lift or specificity, as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
     have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
     are rows of a table, shaded by weight.
     """
     if hasattr(model, "top_features"):
         return bars(ax, model.top_features(n_words, by), n_words, title="topic")
     if by != "weight":
-        raise ValueError(f"by={by!r} needs a fitted model; of a matrix, words are shown by weight.")
+        raise ValueError(f"by={by!r} needs a fitted model; words of a matrix are shown by weight.")
     return bars(ax, leading_features(components_of(model), n_words, names_of(model)), n_words, title="topic")
 
 
 def picture_shape(model: Any, shape: tuple[int, ...] | None, features: int) -> tuple[int, ...] | None:
     """Return the shape of a sample that is a picture: as given, else as the model's source had it, or None."""
-    known = shape or source_of(model).picture
-    if known is None:
+    shape = shape or source_of(model).picture
+    if shape is None:
         return None
-    if len(known) not in (2, 3) or known[2:] not in ((), (3,)) or np.prod(known) != features:
+    if len(shape) not in (2, 3) or shape[2:] not in ((), (3,)) or np.prod(shape) != features:
         raise ValueError(
-            f"shape {tuple(known)} does not hold the {features} features of a sample; give (height, width) or "
+            f"shape {tuple(shape)} does not hold the {features} features of a sample; give (height, width) or "
             "(height, width, 3)."
         )
-    return tuple(known)
+    return tuple(shape)
 
 
 def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Any) -> Any:

@@ -43,7 +43,7 @@ def axes_of(ax: Any, width: float, height: float) -> Any:
     """Return the Axes ``ax`` or, where that is None, the Axes of a new figure of this size in inches.
 
     In an interactive session, and where pyplot is in use already, the figure is pyplot's: notebooks show it, and so
-    does ``pyplot.show()``. Elsewhere it needs no screen and is nobody's to close; ``ax.figure.savefig`` writes it.
+    does ``pyplot.show()``. Elsewhere it needs no screen and need not be closed; ``ax.figure.savefig`` writes it.
     """
     if ax is not None:
         return ax
@@ -57,11 +57,11 @@ def axes_of(ax: Any, width: float, height: float) -> Any:
 
 def require_writable_format(path: str | Path) -> None:
     """Raise an error, before any work is done, if no picture can be written under this name."""
-    known = new_figure(1, 1).canvas.get_supported_filetypes()
+    formats = new_figure(1, 1).canvas.get_supported_filetypes()
     suffix = Path(path).suffix.removeprefix(".").lower()
-    if suffix not in known:
+    if suffix not in formats:
         raise ValueError(
-            f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(known))}."
+            f"{path}: no picture is written as {suffix or 'a nameless format'}; use {', '.join(sorted(formats))}."
         )
 
 
@@ -90,7 +90,7 @@ def bare(ax: Any) -> None:
 
 
 def as_pictures(rows: Array, shape: tuple[int, ...], largest: Array | None = None) -> Array:
-    """Return rows as pictures, each divided by its own maximum, or by what is given for it."""
+    """Return rows as pictures, each divided by its own maximum, or by the one given for it."""
     top = rows.max(axis=1) if largest is None else largest
     return (rows / np.maximum(top, np.finfo(float).tiny)[:, None]).reshape(-1, *shape)
 
@@ -98,7 +98,7 @@ def as_pictures(rows: Array, shape: tuple[int, ...], largest: Array | None = Non
 def mosaic(ax: Any, pictures: Array, columns: int | None = None, cmap: str = "gray") -> Any:
     """Draw pictures (n, height, width[, 3]) in [0, 1] row by row, with a margin between them, and return the Axes.
 
-    The tick of a row is the number of its first picture, that of a column what to add to it.
+    The tick of a row is the number of its first picture, and the tick of a column is to be added to it.
     """
     n, height, width = pictures.shape[:3]
     columns = columns or min(n, WIDE if width <= 2 * height else WIDE // 2)
@@ -137,7 +137,7 @@ def binned(rows: Array, at: Array, peaks: bool) -> tuple[Array, Array]:
 
 
 def row_axes(ax: Any, rows: int) -> Any:
-    """Return the Axes ``ax``, or those of a new figure for this number of lines, or of rows of shades."""
+    """Return the Axes ``ax``, or the Axes of a new figure with room for this number of lines or rows of shades."""
     return axes_of(ax, 7.5, float(np.clip(0.9 + 0.5 * rows, 2.0, 5.5)))
 
 
@@ -156,10 +156,10 @@ def ridges(ax: Any, rows: Array, at: Array) -> None:
 
 
 def heat(ax: Any, rows: Array, at: Array, label: str, *, even: bool = True) -> None:
-    """Draw a row of shades for each row, the first on top, and a bar that tells what they mean.
+    """Draw a row of shades for each row, the first on top, and a bar that explains them.
 
-    Unless ``even``, shades follow square roots, up to what one entry in 500 exceeds: few large numbers do not hide all
-    others.
+    Unless ``even``, shades follow square roots, up to a number that one entry in 500 exceeds: a few large numbers do
+    not hide all others.
     """
     from matplotlib.colors import PowerNorm
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.convergence import Course
+from onmf.insight.convergence import LossCurve
 from onmf.insight.noise import Growth
 from onmf.insight.plots.drawing import BLUE, COLOURS, FAINT, STROKES, VERMILION, axes_of, look, new_figure, tidy
 
@@ -29,7 +29,7 @@ def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
     """
     if x not in ("samples", "seconds"):
         raise ValueError(f"x must be samples or seconds, got {x!r}.")
-    runs = {name: Course.of(model.history_) for name, model in _named(models).items()}
+    runs = {name: LossCurve.of(model.history_) for name, model in _named(models).items()}
     smooth = {name: run.running_mean for name, run in runs.items()}
     ax = axes_of(ax, 6.4 + 1.2 * (len(runs) > BESIDE), 4.0)
     for number, (name, run) in enumerate(runs.items()):
@@ -67,7 +67,7 @@ def _spans(values: Sequence[Array], decades: float) -> bool:
 
 
 def rank(selection: Any, ax: Any = None) -> Any:
-    """Draw what ``select_rank`` has found, and return the Axes.
+    """Draw the result of ``select_rank``, and return the Axes.
 
     Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, how alike the components
     of different seeds are: 1 if all are the same.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf._support.arrays import Array, Counts, Mask
+from onmf._support.arrays import Array, Counts
 from onmf.data import Source
 from onmf.data.columns import Features
 from onmf.data.inputs import is_anndata, matrix_of
@@ -28,9 +28,9 @@ LAWS = {0.0: "constant", 1.0: r"$\propto$ fit"}
 def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
     """Draw the coefficients of the rows of X in their order, and return the Axes: ``activations(model, X)``.
 
-    Of coefficients that are there already: ``activations(H)``. Up to 12 components are lines, each scaled to its own
-    maximum; more are shades of colour, on one scale: h_k times the sum of component k, which is what it adds to a row;
-    of sound in decibels. Frames of sound have seconds, other rows numbers. More than 1000 rows are averaged in bins.
+    ``activations(H)`` draws coefficients that were found before. Up to 12 components are lines, each scaled to its own
+    maximum; more are shades of colour, on one scale: h_k times the sum of component k, its contribution to a row;
+    for sound in decibels. Frames of sound have seconds, other rows numbers. More than 1000 rows are averaged in bins.
     """
     added: Any = 1.0  # to a row, by a coefficient of 1
     if X is None:
@@ -61,21 +61,22 @@ def reconstructions(
     """Draw n samples of X and their fits H W, and return the Axes.
 
     Pictures (where the data were pictures, or of a ``shape`` given) stand above their fits, in the same shades; other
-    samples are lines, black, with their fits dashed; of sound in decibels. ``choose`` is "evenly", or "best" or
-    "worst", those of the lowest or highest loss among up to 2000 rows. Above each is the number of its row.
+    samples are lines, black, with their fits dashed; for sound in decibels. ``choose`` is "evenly", or "best" or
+    "worst": the lowest or highest losses among up to 2000 rows. Above each sample is the number of its row.
     """
     if choose not in CHOICES:
         raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}.")
     found = fits_of(model, X, n if choose == "evenly" else CANDIDATES)
     if choose != "evenly":
-        order = _by_loss(model, np.where(found.known, found.values, found.fits), found.fits)
-        found = found[order[:n] if choose == "best" else order[: -n - 1 : -1]]
+        order = _by_loss(model, np.where(np.isnan(found.values), found.fits, found.values), found.fits)
+        chosen = order[:n] if choose == "best" else order[: -n - 1 : -1]
+        found = Fits(np.asarray(found.rows)[chosen], found.values[chosen], found.fits[chosen])
     picture = picture_shape(model, shape, found.values.shape[1])
     return _lines(model, found, ax) if picture is None else _pictures(found, picture, ax)
 
 
 def _by_loss(model: Any, values: Array, fits: Array) -> Counts:
-    """Order rows by their loss, the lowest first; what lies outside the divergence's domain is raised into it."""
+    """Order rows by their loss, the lowest first; entries outside the divergence's domain are raised into it."""
     tiny = 1e-9 * max(float(values.mean()), np.finfo(float).tiny)
     domain = model.divergence_.domain
     x = values if domain.x.closed else np.maximum(values, tiny)
@@ -123,7 +124,7 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
     """
     found = fits_of(model, X, min(ROWS, max(1, ENTRIES // model.n_features_in_)))
     values, fits = found.values, found.fits.astype(np.float64)
-    usable = found.known & (fits > 1e-9 * fits.max())
+    usable = np.isfinite(values) & (fits > 1e-9 * fits.max())
     fit, square = fits[usable], np.square(values - fits)[usable]
     if len(fit) < (least := noise.LEAST_ENTRIES):
         raise ValueError(f"{len(fit)} entries are too few to tell how their noise grows; give at least {least}.")
@@ -154,22 +155,18 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Rows of the user's data: their numbers, values, which of these are known, and the model's fits."""
+    """Rows of the user's data: their numbers, their values, NaN where an entry is missing, and the model's fits."""
 
     rows: Any
     values: Array
-    known: Mask
     fits: Array
-
-    def __getitem__(self, chosen: Any) -> Fits:
-        return Fits(np.asarray(self.rows)[chosen], self.values[chosen], self.known[chosen], self.fits[chosen])
 
 
 def fits_of(model: Any, X: Any, most: int) -> Fits:
-    """Fit at most this many rows of X, evenly chosen; of a source the first ones."""
+    """Fit at most this many rows of X, evenly chosen; of a source, the first ones."""
     if not isinstance(X, Source):
         part, rows = _rows_of(X, most)
-        return Fits(rows, *_dense_of(model, part), model.inverse_transform(model.transform(part)))
+        return Fits(rows, _dense_of(model, part), model.inverse_transform(model.transform(part)))
     names = names_of(model)
     if names is not None and X.feature_names is not None and list(X.feature_names) != names:
         raise ValueError("the source has other features than the model; open it with like=model.source_.")
@@ -177,7 +174,7 @@ def fits_of(model: Any, X: Any, most: int) -> Fits:
     with warnings.catch_warnings():  # the batch has no names, but the source has, and they are the model's
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         H = model.transform(part)
-    return Fits(rows, *_dense_of(model, part), model.inverse_transform(H))
+    return Fits(rows, _dense_of(model, part), model.inverse_transform(H))
 
 
 def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
@@ -191,15 +188,15 @@ def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
     return _safe_indexing(X, rows) if len(rows) < n else X, rows
 
 
-def _dense_of(model: Any, X: Any) -> tuple[Array, Mask]:
-    """Return the numbers in X as an array, and which of them the model takes for known."""
+def _dense_of(model: Any, X: Any) -> Array:
+    """Return the numbers in X as an array, with NaN where an entry is missing to the model."""
     X = matrix_of(X, Features.of(model.n_features_in_, names_of(model)))[0]
     if not scipy.sparse.issparse(X):
-        values = np.asarray(X, dtype=np.float64)
-        return values, np.isfinite(values)
-    values, known = X.toarray().astype(np.float64), np.ones(X.shape, dtype=bool)
+        return np.asarray(X, dtype=np.float64)
+    values = X.toarray().astype(np.float64)
     if getattr(model, "implicit", "zero") == "missing":
         stored = X.tocoo()
-        known[:] = False
-        known[stored.row, stored.col] = True
-    return values, known & np.isfinite(values)
+        missing = np.ones(X.shape, dtype=bool)
+        missing[stored.row, stored.col] = False
+        values[missing] = np.nan
+    return values

@@ -1,1 +1,1 @@
-"""One page about a model: what was run, what was learnt, how it fits data, and what to be careful about."""
+"""One page about a model: the run, the components, the fit of data, and warnings."""

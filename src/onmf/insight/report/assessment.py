@@ -1,23 +1,24 @@
-"""One pass over data: how a model fits them. Memory does not grow with their number."""
+"""How a model fits data, found in one pass over them, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
 import heapq
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.losses import losses
+from onmf.coefficients.problem import losses
 from onmf.data import Source, SourceError
 from onmf.data.base import read_from
 from onmf.divergences.base import TINY
-from onmf.insight.report.subject import Solved, Subject
 from onmf.learner.learned import Usage
 from onmf.learner.update import as_floats
-from onmf.model.validation import good_rows
+from onmf.model.validation import good_rows, require_finite_values
 from onmf.samples import Samples, as_samples, stacked
 
 BLOCK, BLOCK_OF_A_PIPE = 1024, 100  # samples read at a time
@@ -37,71 +38,72 @@ class Example:
     """A sample and its fit."""
 
     name: str
-    x: Array
-    known: Array | None  # which entries are; None: all
+    x: Array  # NaN where an entry is missing
     fit: Array
     h: Array
     relative: float  # its loss, in units of that of a fit twice too large
 
 
-@dataclass(frozen=True, eq=False)
-class Assessment:
-    """How a model fits data."""
+def assess(model: Any, source: Source, name: str, show: Callable[[int, int | None], None] | None = None) -> Assessment:
+    """Read the source once; ``show`` is called with the samples read so far and with their total number."""
+    found = Assessment(model, name)
+    size = int(np.clip(MOST_ENTRIES // found.W.shape[1], 1, BLOCK if source.rewinds else BLOCK_OF_A_PIPE))
+    for rows, batch in read_from(source, size, None, lambda error: found.skip(error, error.rows), 0):
+        found.add(rows, batch)
+        if show is not None:
+            show(found.samples, source.n_samples)
+    found.finish()
+    return found
 
-    name: str
-    samples: int
-    loss: float  # the mean
-    mean: float  # of the entries
-    shares: Array  # of the components in the fits
-    stretches: Stretches  # contributions of the components along the stream
-    losses: Array  # of samples drawn at random
-    relative: Array
-    worst: list[Example]
-    best: list[Example]
+
+class Assessment:
+    """How a model fits data, collected block by block."""
+
     X: Any  # samples drawn at random, and their coefficients
     H: Array
-    gain: float  # the share of a single component's loss that the model takes away; NaN where there is none
-    single: float  # the loss of one component, learnt from the others, on the samples X
-    unsolved: int
-    bad: int  # samples that cannot be read or used
-    first_bad: str
+    losses: Array  # of more samples drawn at random
+    relative: Array  # their losses in units of that of a fit twice too large
+    single: float  # the loss of one component, learnt from the other samples, on the samples X
+    gain: float  # the share of it that the model takes away; NaN where there is none
 
-
-def assess(
-    subject: Subject, source: Source, name: str, show: Callable[[int, int | None], None] | None = None
-) -> Assessment:
-    """Read the source once; ``show`` is told how many samples were read, and of how many."""
-    size = int(np.clip(MOST_ENTRIES // subject.F, 1, BLOCK if source.rewinds else BLOCK_OF_A_PIPE))
-    running = _Pass(subject, name)
-    for rows, batch in read_from(source, size, None, lambda error: running.skip(error, error.rows), 0):
-        running.add(rows, batch)
-        if show is not None:
-            show(running.samples, source.n_samples)
-    return running.finished()
-
-
-class _Pass:
-    """Collects what an assessment needs, block by block."""
-
-    def __init__(self, subject: Subject, name: str) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         rng = np.random.default_rng(0)
-        self.subject, self.name = subject, name
-        self.samples = self.unsolved = self.bad = 0
-        self.weight = self.loss = self.size = 0.0
-        self.first_bad = ""
-        self.rows = RandomSample(int(np.clip(MOST_KEPT // subject.F, 20, ROWS)), rng)
-        self.losses = RandomSample(LOSSES, rng)
+        self.model, self.name, self.W = model, name, model.components_
+        K, F = self.W.shape
+        self.samples = self.unsolved = 0
+        self.bad, self.first_bad = 0, ""  # samples that cannot be read or used, and why the first cannot
         self.best: list[Example] = []
         self.worst: list[Example] = []
-        self.features, self.stretches = _Features(subject), Stretches(subject.K)
-        self.usage = np.zeros(subject.K)
+        self.stretches = Stretches(K)  # contributions of the components along the stream
+        self._weight = self._loss = self._size = 0.0
+        self._usage = np.zeros(K)
+        self._rows = RandomSample(int(np.clip(MOST_KEPT // F, 20, ROWS)), rng)
+        self._losses = RandomSample(LOSSES, rng)
+        self._single = SingleComponent(model, F)
+
+    @property
+    def loss(self) -> float:
+        """Return the mean loss of a sample."""
+        return self._loss / (self._weight or 1.0)
+
+    @property
+    def mean(self) -> float:
+        """Return the mean of all entries that are not missing."""
+        return self._single.mean
+
+    @property
+    def shares(self) -> Array:
+        """Return the share of every component in the fits."""
+        return Usage(self._usage).shares
 
     def skip(self, error: Exception, rows: int) -> None:
+        """Count rows that cannot be read or used."""
         self.bad += rows
         self.first_bad = self.first_bad or str(error)
 
     def add(self, rows: Any, batch: Any) -> None:
-        X = as_samples(as_floats(batch), self.subject.missing, self.subject.implicit)
+        """Assess a block of samples."""
+        X = as_samples(as_floats(batch), self.model.missing, self.model.implicit)
         kept, errors = good_rows(X, rows)
         for error in errors:
             self.skip(error, 1)
@@ -109,63 +111,66 @@ class _Pass:
             return
         if len(kept) < len(rows):
             rows, X = rows[kept], X[kept]
-        solved = self.subject.solve(X)
+        H, found, sizes, unsolved = solved(self.model, X)
         weights = X.counted(np.ones(len(rows)))
         self.samples += len(rows)
-        self.weight += float(weights.sum())
-        self.loss += float(weights @ solved.losses)
-        self.unsolved += solved.unsolved
-        self.features.add(X)
-        self.usage += Usage.of(solved.H, self.subject.W, weights).sums
-        self.stretches.add(solved.H * self.subject.mass)
-        relative = solved.losses / np.where(solved.sizes > 0, solved.sizes, np.inf)
-        self._add_examples(rows, X, solved, relative)
-        self.rows.add(len(rows), lambda i: (X[[i]], solved.H[i], solved.losses[i]))
-        self.losses.add(len(rows), lambda i: (solved.losses[i], relative[i]))
-
-    def _add_examples(self, rows: Any, X: Any, solved: Solved, relative: Array) -> None:
-        """Keep the best and the worst samples so far; of equal ones, the first."""
-        self.size += float(solved.sizes.sum())
-        telling = np.flatnonzero(solved.sizes >= SMALL * self.size / self.samples)
+        self.unsolved += unsolved
+        self._weight += float(weights.sum())
+        self._loss += float(weights @ found)
+        self._size += float(sizes.sum())
+        self._single.add(X)
+        self._usage += Usage.of(H, self.W, weights).sums
+        self.stretches.add(H * self.W.sum(axis=1, dtype=np.float64))
+        relative = found / np.where(sizes > 0, sizes, np.inf)
+        telling = np.flatnonzero(sizes >= SMALL * self._size / self.samples)
 
         def first(keys: Array) -> list[Example]:
+            """Return the samples with the smallest keys; of equal ones, the first."""
             chosen = telling[np.argsort(keys[telling], kind="stable")[:SHOWN]]
-            return [self._example(rows[i], X[[i]], solved.H[i], float(relative[i])) for i in chosen]
+            return [self._example(rows[i], X[[i]], H[i], float(relative[i])) for i in chosen]
 
         self.best = heapq.nsmallest(SHOWN, [*self.best, *first(relative)], key=lambda each: each.relative)
         self.worst = heapq.nlargest(SHOWN, [*self.worst, *first(-relative)], key=lambda each: each.relative)
+        self._rows.add(len(rows), lambda i: (X[[i]], H[i], found[i]))
+        self._losses.add(len(rows), lambda i: (found[i], relative[i]))
 
-    def _example(self, row: Any, x: Any, h: Array, relative: float) -> Example:
+    def _example(self, row: Any, x: Samples, h: Array, relative: float) -> Example:
         whole = x.densified()
-        dense, known = whole.matrix, whole.entry_weights[0] > 0 if whole.masked else None
-        name = row if isinstance(row, str) else f"row {row}"
-        return Example(name, np.asarray(dense, dtype=np.float64).ravel(), known, h @ self.subject.W, h, relative)
+        values = np.asarray(whole.matrix, dtype=np.float64).ravel()
+        if whole.masked:
+            values = np.where(whole.entry_weights[0] > 0, values, np.nan)
+        return Example(row if isinstance(row, str) else f"row {row}", values, h @ self.W, h, relative)
 
-    def finished(self) -> Assessment:
+    def finish(self) -> None:
+        """Compare the model with a single component, once all samples are there."""
         if not self.samples:
             raise SourceError(f"{self.name} has no sample that could be used. {self.first_bad}".rstrip())
-        parts, H, kept_losses = zip(*self.rows.kept, strict=True)
-        losses, relative = np.asarray(self.losses.kept, dtype=np.float64).T
-        single = self.features.single_component_loss(X := stacked(list(parts)))
-        return Assessment(
-            name=self.name,
-            samples=self.samples,
-            loss=self.loss / (self.weight or 1.0),
-            mean=self.features.mean,
-            shares=Usage(self.usage).shares,
-            stretches=self.stretches,
-            losses=losses,
-            relative=relative,
-            worst=self.worst,
-            best=[] if len(self.worst) == len(self.best) == self.samples else self.best,  # so few that all are both
-            X=X,
-            H=np.stack(H),
-            gain=1 - float(np.mean(kept_losses)) / single if single > 0 else np.nan,
-            single=single,
-            unsolved=self.unsolved,
-            bad=self.bad,
-            first_bad=self.first_bad,
-        )
+        if len(self.worst) == len(self.best) == self.samples:  # so few that all are both
+            self.best = []
+        parts, H, kept_losses = zip(*self._rows.kept, strict=True)
+        self.X, self.H = stacked(list(parts)), np.stack(H)
+        self.losses, self.relative = np.asarray(self._losses.kept, dtype=np.float64).T
+        self.single = self._single.loss(self.X)
+        self.gain = 1 - float(np.mean(kept_losses)) / self.single if self.single > 0 else np.nan
+
+
+def solved(model: Any, X: Samples) -> tuple[Array, Array, Array, int]:
+    """Return coefficients, losses d(x || hW), sizes d(x || 2x), and how many coefficients are not precise.
+
+    All are in the data's units. The size of a sample is the loss of a fit twice too large.
+    """
+    fitted, n = model._fitted, X.shape[0]
+    H, found, sizes = np.empty((n, model.n_components_)), np.empty(n), np.empty(n)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for rows, h, problem in model._inference().solved(X):
+            with threads.taken_from_blas():
+                found[rows] = problem.loss(h, problem.fit(h))
+            H[rows], sizes[rows] = h, problem.scale
+    unit = fitted.divergence.loss_unit(fitted.units.scale)
+    require_finite_values(found * unit, X, fitted.units.mean)
+    unsolved = sum(getattr(each.message, "unsolved", 0) for each in said)
+    return H * fitted.coefficient_unit, found * unit, sizes * unit, unsolved
 
 
 class RandomSample:
@@ -176,7 +181,7 @@ class RandomSample:
         self.kept: list[Any] = []
 
     def add(self, n: int, item: Callable[[int], Any]) -> None:
-        """Let the next n items take their chance; ``item(i)`` is asked for those that are kept."""
+        """Let the next n items take their chance; ``item(i)`` returns one that is kept."""
         numbers = np.arange(self.seen, self.seen + n)
         places = np.where(numbers < self.size, numbers, self.rng.integers(0, numbers + 1))
         self.seen += n
@@ -185,7 +190,7 @@ class RandomSample:
 
 
 class Stretches:
-    """Sums of rows over equally long stretches of a stream; when these become too many, two are made one."""
+    """Sums of rows over equally long stretches of a stream; when these become too many, pairs of them are joined."""
 
     def __init__(self, width: int) -> None:
         self.sums = np.zeros((MOST_STRETCHES, width))
@@ -209,55 +214,54 @@ class Stretches:
         return self.sums[:used] / np.maximum(counts, 1)[:, None]
 
 
-class _Features:
-    """Sums of the entries of every feature: the single component that a model is compared with.
+class SingleComponent:
+    """The single component that a model is compared with: sums of the entries of every feature.
 
     Where a divergence sees ratios, samples are divided by their means first, so that loud and quiet ones count alike.
     """
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.alike = subject, subject.divergence.sees_ratios
-        self.sums, self.known = np.zeros(subject.F), np.zeros(subject.F)
+    def __init__(self, model: Any, F: int) -> None:
+        self.divergence, self.units = model.divergence_, model._fitted.units
+        self.sums, self.counts = np.zeros(F), np.zeros(F)
         self.samples, self.total = 0, 0.0
 
     def add(self, X: Samples) -> None:
         """Add samples."""
         self.samples += X.shape[0]
         self.total += float(X.sum(axis=1).sum(dtype=np.float64))
-        self.known += X.weight_sums(axis=0)
-        entries = X.products
-        if self.alike:
-            self.sums += np.asarray(entries.T @ (1 / self._sizes(X)[:, 0]), dtype=np.float64).ravel()
+        self.counts += X.weight_sums(axis=0)
+        if self.divergence.sees_ratios:
+            self.sums += np.asarray(X.products.T @ (1 / self._sizes(X)[:, 0]), dtype=np.float64).ravel()
         else:
-            self.sums += np.asarray(entries.sum(axis=0, dtype=np.float64)).ravel()
+            self.sums += np.asarray(X.products.sum(axis=0, dtype=np.float64)).ravel()
 
     @property
     def mean(self) -> float:
-        """Return the mean of all entries that are known."""
-        return float(self.total / max(float(self.known.sum()), 1.0))
+        """Return the mean of all entries that are not missing."""
+        return float(self.total / max(float(self.counts.sum()), 1.0))
 
     def _sizes(self, X: Any) -> Array:
-        """Return what samples are divided by: (n, 1)."""
-        if not self.alike:
+        """Return the divisors of samples: (n, 1)."""
+        if not self.divergence.sees_ratios:
             return np.ones((X.shape[0], 1))
         means = np.asarray(X.mean(axis=1), dtype=np.float64).reshape(-1, 1)
         return np.where(means > 0, means, 1.0)
 
-    def single_component_loss(self, X: Any) -> float:
+    def loss(self, X: Any) -> float:
         """Return the mean loss of samples X, in the data's units; NaN where there are too few to compare with.
 
         Each is fitted by a multiple of the mean of the others: a mean that it is part of would know its rare features.
         """
         if self.samples < LEAST_SAMPLES or not self.sums.any():
             return np.nan
-        divergence, scale = self.subject.divergence, self.subject.units.scale
-        V, _ = self.subject.units.inside(X.densified(), divergence)
+        divergence, scale = self.divergence, self.units.scale
+        V, _ = self.units.inside(X.densified(), divergence)
         V = V.astype(np.float64)
         x, weight = V.matrix, V.entry_weights if V.masked else np.ones((1, 1))
         own = weight * x * scale / self._sizes(X)
-        others = np.maximum(self.sums - own, 0) / np.maximum(self.known - weight, 1) / scale
+        others = np.maximum(self.sums - own, 0) / np.maximum(self.counts - weight, 1) / scale
         others += NEVER_SEEN * others.mean(axis=1, keepdims=True) + TINY
-        if self.alike:
+        if divergence.sees_ratios:
             size = (weight * x / others).mean(axis=1, keepdims=True) / weight.mean(axis=1, keepdims=True)
         else:
             mass = (weight * others).sum(axis=1, keepdims=True)

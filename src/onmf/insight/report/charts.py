@@ -12,10 +12,9 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.insight import noise
-from onmf.insight.convergence import Course
-from onmf.insight.features import frame_seconds
+from onmf.insight.convergence import LossCurve
+from onmf.insight.features import divergence_text, frame_seconds, names_of, source_of
 from onmf.insight.report.assessment import Assessment
-from onmf.insight.report.subject import Subject
 
 MOST_POINTS = 1000
 MOST_ROWS = 40  # components of the chart of activations
@@ -40,7 +39,7 @@ WIDE = 50.0  # times: losses that span more are shown on a logarithmic axis
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, what it is called, and what it shows in words."""
+    """A figure, its title, and its description in words."""
 
     name: str
     title: str
@@ -51,40 +50,40 @@ class Chart:
     switch: bool = False  # can its vertical axis be made logarithmic?
 
 
-def convergence(subject: Subject) -> Chart:
+def convergence(model: Any) -> Chart:
     """Draw the loss by samples, as batches come and smoothed."""
-    course = Course.of(subject.history)
-    loss, smooth, several = course.loss, course.running_mean, len(course.loss) >= SMOOTHED
+    curve = LossCurve.of(model.history_)
+    loss, smooth, several = curve.loss, curve.running_mean, len(curve.loss) >= SMOOTHED
     kept = np.unique(np.linspace(0, len(loss) - 1, min(len(loss), MOST_POINTS)).astype(int))
     batches = {
-        **_scatter("batches", course.samples[kept], loss[kept], "lines+markers" if len(kept) < FEW_POINTS else "lines"),
-        "customdata": _numbers(course.seconds[kept]),
+        **_scatter("batches", curve.samples[kept], loss[kept], "lines+markers" if len(kept) < FEW_POINTS else "lines"),
+        "customdata": _numbers(curve.seconds[kept]),
         "line": {"width": 1 if several else 2},
         "opacity": 0.5 if several else 1.0,
         "hovertemplate": "%{x:,} samples, %{customdata:.3g} s<br>loss %{y:.5g}<extra></extra>",
     }
     mean = {
-        **_scatter("running mean", course.samples[kept], smooth[kept], "lines"),
+        **_scatter("running mean", curve.samples[kept], smooth[kept], "lines"),
         "line": {"width": 3},
         "hovertemplate": "running mean %{y:.5g}<extra></extra>",
     }
     text = (
         f"The mean loss of a sample, just before it was learnt from, went from {loss[0]:.4g} in the first batch to "
-        f"{smooth[-1]:.4g} at the end, over {int(course.samples[-1]):,} samples."
+        f"{smooth[-1]:.4g} at the end, over {int(curve.samples[-1]):,} samples."
     )
     layout = {"xaxis": _titled("samples learnt from"), "yaxis": _titled("mean loss"), **(LEGEND if several else {})}
     positive = bool((loss[kept] > 0).all())
     return Chart("convergence", "Convergence", text, [batches, mean] if several else [batches], layout, switch=positive)
 
 
-def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Chart:
-    """Draw what every component contributes along the data, each in units of its own largest."""
+def activations(found: Assessment, order: Sequence[int]) -> Chart:
+    """Draw the contribution of every component along the data, each in units of its own largest."""
     means, length, shown = found.stretches.means, found.stretches.length, list(order[:MOST_ROWS])
     total = means.sum(axis=1, keepdims=True)
     shares = means / np.where(total > 0, total, 1)
     size = means.max(axis=0)
     heat = means / np.where(size > 0, size, 1)
-    seconds = frame_seconds(subject.source, subject.names)
+    seconds = frame_seconds(source_of(found.model), names_of(found.model))
     unit = "row" if seconds is None else "seconds"
     data = {
         "type": "heatmap",
@@ -99,7 +98,7 @@ def activations(subject: Subject, found: Assessment, order: Sequence[int]) -> Ch
         "colorbar": COLOURBAR,
     }
     stretch = f" Each column is the mean of {length} rows." if length > 1 else ""
-    most = f" The {MOST_ROWS} largest components are shown." if subject.K > MOST_ROWS else ""
+    most = f" The {MOST_ROWS} largest components are shown." if len(found.W) > MOST_ROWS else ""
     text = f"How strong each component is along the data, in units of its own largest value.{stretch}{most}"
     layout = {"xaxis": _titled(unit), "yaxis": _titled("component", type="category", tickfont={"size": 10})}
     height = 190 + (18 if len(shown) > 10 else 28) * len(shown)
@@ -132,11 +131,12 @@ def losses(found: Assessment) -> Chart:
     )
 
 
-def residuals(subject: Subject, found: Assessment) -> Chart | None:
+def residuals(found: Assessment) -> Chart | None:
     """Draw the sizes of residuals against fits, with the law that the divergence assumes; None if there are too few."""
-    values, fits = _entries(subject, found)
+    values, fits = _entries(found)
     sizes = np.abs(values - fits)
-    growth = noise.growth(values, fits, np.square(sizes), bool(subject.divergence.robust))
+    divergence = found.model.divergence_
+    growth = noise.growth(values, fits, np.square(sizes), bool(divergence.robust))
     if growth is noise.NOT_MEASURED:
         return None
     drawn = np.random.default_rng(0).permutation(len(fits))[:DOTS]
@@ -154,7 +154,7 @@ def residuals(subject: Subject, found: Assessment) -> Chart | None:
             "hovertemplate": "fit %{x:.3g}<br>residual %{y:.3g}<extra></extra>",
         },
     ]
-    name, assumed = subject.divergence_text, noise.assumed_power(subject.divergence)
+    name, assumed = divergence_text(found.model), noise.assumed_power(divergence)
     if assumed is not None:
         law = _scatter(f"what ‘{name}’ assumes", growth.means, np.sqrt(growth.law(assumed)), "lines")
         data.append({**law, "line": {"width": 2, "dash": "dash"}, "hoverinfo": "skip"})
@@ -167,14 +167,14 @@ def residuals(subject: Subject, found: Assessment) -> Chart | None:
     return Chart("residuals", "Residuals against fits", text, data, layout, height=360)
 
 
-def _entries(subject: Subject, found: Assessment) -> tuple[Array, Array]:
-    """Return known entries and their positive fits, of features drawn from those that are not all zero."""
-    columns = np.sort(np.random.default_rng(0).permutation(subject.F)[: 4 * COLUMNS])
+def _entries(found: Assessment) -> tuple[Array, Array]:
+    """Return entries with positive fits, without missing ones, from features drawn at random that are not all zero."""
+    columns = np.sort(np.random.default_rng(0).permutation(found.W.shape[1])[: 4 * COLUMNS])
     whole = found.X.densified()
-    X, known = whole.matrix, whole.entry_weights > 0 if whole.masked else np.ones(whole.shape, dtype=bool)
+    X, present = whole.matrix, whole.entry_weights > 0
     columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
-    fits = np.asarray(found.H @ subject.W[:, columns], dtype=np.float64)
-    usable = known[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
+    fits = np.asarray(found.H @ found.W[:, columns], dtype=np.float64)
+    usable = present[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
     return np.asarray(X[:, columns], dtype=np.float64)[usable], fits[usable]
 
 
@@ -209,5 +209,5 @@ def _logarithmic(title: str, *shown: Array) -> dict[str, Any]:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Return numbers as JSON takes them, with six digits, and None for those that are not finite."""
+    """Return numbers as JSON takes them, with six digits, and None for a number that is not finite."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=np.float64)]

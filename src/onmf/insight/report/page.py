@@ -14,44 +14,21 @@ from onmf._support.arrays import Array
 from onmf._support.atomic import replacing
 from onmf._support.version import __version__
 from onmf.data import Source
+from onmf.insight.features import changed_settings, divergence_text, similarity, source_of
 from onmf.insight.report import charts
-from onmf.insight.report.advice import Advice, advice, shares_of
+from onmf.insight.report.advice import Advice, advice
 from onmf.insight.report.assessment import Assessment, Example, assess
-from onmf.insight.report.subject import Subject
-from onmf.insight.report.views import Terms, View
+from onmf.insight.report.views import Terms
 
 SHOWN = {"bars": 12, "lines": 12, "pictures": 32}  # components that are shown at once; the others on demand
 PARTS, SLIGHT = 3, 0.01  # components that are named under a sample, if they make up that much of its fit
 
 
 @dataclass(frozen=True)
-class Component:
-    """A component as the page shows it."""
-
-    number: int
-    share: float | None
-    fixed: bool
-    view: View
-    words: str
-    like: int | None  # the most similar other one
-    cosine: float
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A sample, its fit and its largest components."""
-
-    name: str
-    times: float  # its loss, for its size, in units of that of a typical sample
-    view: View
-    parts: str
-
-
-@dataclass(frozen=True)
 class Report:
     """The contents of the page, for programs too."""
 
-    subject: Subject
+    model: Any
     found: Assessment | None
     advice: list[Advice]
 
@@ -66,16 +43,16 @@ def require_libraries() -> None:
 
 
 def write(
-    subject: Subject,
+    model: Any,
     path: str | Path,
     title: str,
     data: tuple[Source, str] | None = None,
     show: Callable[[int, int | None], None] | None = None,
 ) -> Report:
-    """Write the page; ``data`` are a source and its name, and ``show`` is told how far it was read."""
+    """Write the page; ``data`` are a source and its name, and ``show`` is called with how far it was read."""
     require_libraries()
-    found = None if data is None else assess(subject, *data, show)
-    report = Report(subject, found, advice(subject, found))
+    found = None if data is None else assess(model, *data, show)
+    report = Report(model, found, advice(model, found))
     with replacing(Path(path)) as place:
         place.write_text(rendered(report, title), encoding="utf-8")
     return report
@@ -86,14 +63,15 @@ def rendered(report: Report, title: str) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    subject, found = report.subject, report.found
-    terms, shares = Terms(subject), shares_of(subject, found)
-    order = np.argsort(-shares, kind="stable") if shares is not None else np.arange(subject.K)
-    drawn = [charts.convergence(subject)]
+    model, found, terms = report.model, report.found, Terms(report.model)
+    shares = model.usage_ if found is None else found.shares
+    order = np.argsort(-shares, kind="stable").tolist()
+    drawn = [charts.convergence(model)]
     if found is not None:
-        drawn += [charts.activations(subject, found, order.tolist()), charts.losses(found)]
-        if (residuals := charts.residuals(subject, found)) is not None:
+        drawn += [charts.activations(found, order), charts.losses(found)]
+        if (residuals := charts.residuals(found)) is not None:
             drawn.append(residuals)
+    guarantee = getattr(model, "guarantee_", None)
     environment = Environment(
         loader=PackageLoader("onmf.insight.report"),
         autoescape=True,  # names of features and files may hold anything
@@ -106,17 +84,17 @@ def rendered(report: Report, title: str) -> str:
         title=title,
         made=time.strftime("%Y-%m-%d %H:%M"),
         version=__version__,
-        facts=facts(subject),
-        promise=promise(subject.guarantee),
-        guarantee=subject.guarantee,
+        facts=facts(model),
+        promise=promise(guarantee),
+        guarantee=guarantee,
         found=found,
-        components=(components := _components(subject, terms, shares, order.tolist())),
+        components=(components := _components(model, terms, shares, order)),
         first=components[: SHOWN[terms.kind]],
         others=components[SHOWN[terms.kind] :],
         kind=terms.kind,
         sound=terms.sound,
-        best=[] if found is None else _shown(subject, terms, found, found.best),
-        worst=[] if found is None else _shown(subject, terms, found, found.worst),
+        best=[] if found is None else _samples(terms, found, found.best),
+        worst=[] if found is None else _samples(terms, found, found.worst),
         charts={chart.name: chart for chart in drawn},
         figures={chart.name: {"data": chart.data, "layout": chart.layout} for chart in drawn},
         warnings=[each for each in report.advice if not each.note],
@@ -125,23 +103,25 @@ def rendered(report: Report, title: str) -> str:
     )
 
 
-def facts(subject: Subject) -> dict[str, str]:
-    """Return what was run, by name."""
-    history = subject.history
-    source = "arrays in memory" if subject.source.scheme is None else str(subject.source)
-    said = {
-        "learnt from": source,
+def facts(model: Any) -> dict[str, str]:
+    """Return the facts of the run, by name."""
+    history, fixed, online = model.history_, model._fitted.state.C.fixed, hasattr(model, "method_")
+    settings = [
+        f"{name}={f'matrix {np.shape(value)}' if np.ndim(value) > 1 else value}"
+        for name, value in changed_settings(model).items()
+    ]
+    return {
+        "learnt from": "arrays in memory" if source_of(model).scheme is None else str(source_of(model)),
         "samples seen": f"{int(history['samples'][-1]):,}",
-        "features": f"{subject.F:,}",
-        "components": f"{subject.K}" + (f", {subject.fixed} of them fixed" if subject.fixed else ""),
-        "divergence": subject.divergence_text,
-        "method": subject.method,
-        "passes" if subject.converged is None else "iterations": f"{subject.passes}",
+        "features": f"{model.n_features_in_:,}",
+        "components": f"{model.n_components_}" + (f", {fixed} of them fixed" if fixed else ""),
+        "divergence": divergence_text(model),
+        "method": model.method_.text() if online else "multiplicative updates",
+        "passes" if online else "iterations": f"{model.n_iter_}",
         "seconds": f"{float(history['seconds'][-1]):.3g}",
-        "estimator": subject.estimator,
+        "estimator": type(model).__name__,
+        "other settings": ", ".join(settings) or "defaults",
     }
-    settings = ", ".join(f"{name}={value}" for name, value in subject.settings.items())
-    return said | {"other settings": settings or "defaults"}
 
 
 def promise(guarantee: str | None) -> str:
@@ -161,33 +141,37 @@ def promise(guarantee: str | None) -> str:
     return "No theorem covers this run. That is no verdict on the model: judge it by its loss and by its components."
 
 
-def _components(subject: Subject, terms: Terms, shares: Array | None, order: Sequence[int]) -> list[Component]:
-    cosines = subject.similarity()
+def _components(model: Any, terms: Terms, shares: Array, order: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the components as the page shows them, each with the most similar other one."""
+    W, cosines, several = model.components_, similarity(model.components_), len(order) > 1
     return [
-        Component(
-            number=k,
-            share=None if shares is None else float(shares[k]),
-            fixed=k < subject.fixed,
-            view=terms.view(subject.W[k], f"component {k}"),
-            words=terms.words(subject.W[k]),
-            like=int(cosines[k].argmax()) if subject.K > 1 else None,
-            cosine=float(cosines[k].max()) if subject.K > 1 else 0.0,
-        )
+        {
+            "number": k,
+            "share": float(shares[k]),
+            "fixed": k < model._fitted.state.C.fixed,
+            "view": terms.view(W[k], f"component {k}"),
+            "words": terms.words(W[k]),
+            "like": int(cosines[k].argmax()) if several else None,
+            "cosine": float(cosines[k].max()) if several else 0.0,
+        }
         for k in order
     ]
 
 
-def _shown(subject: Subject, terms: Terms, found: Assessment, examples: Sequence[Example]) -> list[Shown]:
+def _samples(terms: Terms, found: Assessment, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """Return samples as the page shows them, each with its fit, its largest components and its relative loss."""
     typical = float(np.median(found.relative)) or 1.0
+    mass = found.W.sum(axis=1, dtype=np.float64)
     shown = []
     for each in examples:
-        x = each.x if each.known is None else np.where(each.known, each.x, np.nan)
-        row = np.where(np.isnan(x), -1.0, x) if terms.kind == "bars" else x  # what is missing leads nothing
-        parts = each.h * subject.mass
+        # An entry that is missing is no leading feature.
+        row = np.where(np.isnan(each.x), -1.0, each.x) if terms.kind == "bars" else each.x
+        parts = each.h * mass
         shares = parts / (float(parts.sum()) or 1.0)
         largest = [k for k in np.argsort(-parts, kind="stable")[:PARTS] if shares[k] > SLIGHT]
         made = ", ".join(f"component {k} ({_percent(shares[k])})" for k in largest)
-        shown.append(Shown(each.name, each.relative / typical, terms.view(row, each.name, each.fit), made))
+        view = terms.view(row, each.name, each.fit)
+        shown.append({"name": each.name, "times": each.relative / typical, "view": view, "parts": made})
     return shown
 
 

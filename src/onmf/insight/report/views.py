@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, decibels, numeric_axis
-from onmf.insight.report.subject import Subject
+from onmf.insight.features import DECIBELS, components_of, decibels, names_of, numeric_axis, source_of
 from onmf.insight.topics import leading_features
 
 BARS = 8  # leading features of a component, or of a sample
@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 240.0, 64.0  # of a curve, in its own units
 
 @dataclass(frozen=True)
 class Bar:
-    """A feature, its number and the length of its bar in percent; and those of the fit, where there is one."""
+    """A feature, its number and the length of its bar in percent, and the same for its fit, where there is one."""
 
     name: str
     value: float
@@ -48,14 +48,14 @@ class View:
 class Terms:
     """How the features of a model are shown."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.picture = subject.source.picture
-        self.names = subject.names
-        axis = numeric_axis(subject.names) if subject.F >= LEAST_ORDERED else None
-        self.axis, self.unit = axis or (np.arange(subject.F, dtype=np.float64), "")
-        ordered = axis is not None or (subject.names is None and subject.F > FEW and _smooth(subject.W))
+    def __init__(self, model: Any) -> None:
+        W, source, self.names = components_of(model), source_of(model), names_of(model)
+        self.picture = source.picture
+        axis = numeric_axis(self.names) if W.shape[1] >= LEAST_ORDERED else None
+        self.axis, self.unit = axis or (np.arange(W.shape[1], dtype=np.float64), "")
+        ordered = axis is not None or (self.names is None and W.shape[1] > FEW and _smooth(W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
-        self.sound = subject.source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
+        self.sound = source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def words(self, row: Array) -> str:
         """Describe the row in a few words: its leading features, its peaks, or how bright its picture is."""
@@ -69,7 +69,7 @@ class Terms:
         return ", ".join(name for name, value in found if value > 0) or "nothing"
 
     def view(self, row: Array, what: str, fit: Array | None = None) -> View:
-        """Return the view of a row, called ``what``, and of its fit if there is one."""
+        """Return the view of a row, which ``what`` names, and of its fit if there is one."""
         row = np.asarray(row, dtype=np.float64)
         both = [row] if fit is None else [row, np.asarray(fit, dtype=np.float64)]
         text = f"{what}: {self.words(row)}"
@@ -103,7 +103,7 @@ class Terms:
 
 
 def _short(value: float) -> str:
-    """Write three digits, or all those before the point."""
+    """Write three digits, or all digits before the point."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -135,7 +135,7 @@ def _points(row: Array, axis: Array) -> str:
 
 
 def _png(row: Array, shape: tuple[int, ...]) -> str:
-    """Return a picture of numbers from 0, black, to 1, white, as a data URI; what is missing is grey."""
+    """Return a picture of numbers from 0, black, to 1, white, as a data URI; missing pixels are grey."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,0 +1,125 @@
+"""Samples that stand in one line of text each: how tables, JSON lines and texts are read from files and pipes."""
+
+import csv
+import json
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onmf._support.skipping import Unread
+from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_unchanged
+from onmf.data.columns import shown
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+
+
+class LineRows(Sequential):
+    """Samples in lines; a bad line is left out alone, or is a row of NaN where rows are ``named``."""
+
+    named = False
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.where, self.rewinds = path, name_of(path), not is_pipe(path)
+        self.bytes = path.stat().st_size if path.is_file() else None
+
+    def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
+        samples = self._lines()
+        while True:
+            with reading(self.where, f"from row {first} onward"):
+                block = list(islice(samples, size))
+            if not block:
+                break
+            yield from self._readable(first, block, on_bad)
+            first += len(block)
+        if self.bytes is not None:
+            require_unchanged(self.path, self.bytes)
+
+    def _readable(self, first: int, block: list[Any], on_bad: OnBad | None) -> Numbered:
+        """Yield a block; if it has a bad line, yield its halves apart, and so on, until that line is alone."""
+        try:
+            found = self._parsed(first, block)
+        except (ValueError, csv.Error) as error:
+            if len(block) > 1:
+                half = len(block) // 2
+                yield from self._readable(first, block[:half], on_bad)
+                yield from self._readable(first + half, block[half:], on_bad)
+                return
+            fault = error if isinstance(error, SourceError) else self._fault(first, block[0])
+            if on_bad is None or isinstance(fault.__cause__, MemoryError):  # which may befall all lines that follow
+                raise fault from None
+            if not self.named:
+                on_bad(fault)
+                return
+            name = Unread(self._name(block[0]) or f"row {first}", fault)
+            found = np.array([name], dtype=object), self._missing()
+        yield found
+
+    def _lines(self) -> Iterator[Any]:
+        """Return the lines that hold samples; blank ones hold none."""
+        return (line for line in lines(self.path) if line.strip())
+
+    def _require_utf8(self, first: int, block: list[str]) -> None:
+        if all(map(str.isascii, block)):  # which Python knows without looking
+            return
+        for row, line in enumerate(block, first):
+            if wrong := not_utf8(line):
+                raise SourceError(f"{self.where}: row {row} {wrong}.")
+
+    @abstractmethod
+    def _parsed(self, first: int, block: list[Any]) -> tuple[npt.NDArray[Any], Any]:
+        """Return the numbers or names of the rows, and the rows; a line that cannot be read raises an error."""
+
+    def _fault(self, row: int, line: str) -> SourceError:
+        """Return what is wrong with a line, where ``_parsed`` has not said it."""
+        return SourceError(f"{self.where}: row {row} cannot be read.")
+
+    def _name(self, line: str) -> str | None:
+        """Return the name of a row that cannot be read; None where its line does not tell it."""
+
+    def _missing(self) -> Any:
+        """Return the row that takes the place of one that cannot be read."""
+
+
+class JsonLines(LineRows):
+    """Objects of JSON, one per line; the field ``index`` names the rows."""
+
+    def __init__(self, path: Path, index: str | None) -> None:
+        super().__init__(path)
+        self.index_name, self.named = index, index is not None
+
+    def _objects(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], tuple[dict[str, Any], ...]]:
+        """Return the numbers or names of the rows, and the objects."""
+        self._require_utf8(first, block)
+        rows, objects = zip(*(self._object(row, line) for row, line in enumerate(block, first)), strict=True)
+        return np.array(rows, dtype=object if self.named else np.int64), objects
+
+    def _object(self, row: int, line: str) -> tuple[int | str, dict[str, Any]]:
+        place, found = f"{self.where}: row {row} (counted from 0)", json_object(line)
+        if found is None:
+            raise SourceError(f"{place} is not a JSON object in a line of its own.")
+        if self.index_name is None:
+            return row, found
+        name = found.get(self.index_name)
+        if name is None:
+            fields = f"its fields are {shown(list(found))}"
+            raise SourceError(f"{place} has no field {self.index_name!r}, which names the rows; {fields}.")
+        if not_utf8(str(name)):
+            raise SourceError(f"{place} is named {name!a}, which no text can hold; rename it.")
+        return str(name), found
+
+    def _name(self, line: str) -> str | None:
+        name = (json_object(line) or {}).get(self.index_name or "")
+        return None if name is None or not_utf8(str(name)) else str(name)
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """Return the object that a line of JSON stands for; None if it stands for none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
