@@ -1,5 +1,7 @@
-"""The base of the paper's experiments: contestants learn from data sets, from several initial dictionaries each, and
-the results become tables, pictures, and verdicts on the paper's claims.
+"""The base class of the paper's experiments.
+
+Contestants learn from data sets, from several initial dictionaries each; the results become tables, pictures, and
+verdicts on the paper's claims.
 """
 
 from __future__ import annotations

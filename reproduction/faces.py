@@ -286,7 +286,7 @@ class Faces(Experiment):
 
 
 def _fails(measured: str, left: list[bool], falling: list[bool]) -> Claim:
-    """OL-Wang leaves the shadows of three subjects of four; unsettled if it might yet have removed enough of them."""
+    """Return the claim that OL-Wang leaves the shadows of most subjects, unsettled where they were still fading."""
     good, for_good = (
         sum(subjects) >= 0.75 * len(left)
         for subjects in (left, [dark and not still for dark, still in zip(left, falling, strict=True)])

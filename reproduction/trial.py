@@ -139,8 +139,9 @@ class Trial:
         return judged, np.asarray(coefficients), {"n": n} | contestant.notes()
 
     def _batch(self, scratch: Path, step: Step) -> Outcome:
-        """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
-        copy, at their cost. So it learns from one copy, and an iteration is timed on all.
+        """Let Batch learn from one copy of each sample, and time an iteration on all copies.
+
+        Equal copies change neither the mean loss nor an update, only the cost.
         """
         copies = self.problem.source if isinstance(self.problem.source, Copies) else None
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))

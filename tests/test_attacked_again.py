@@ -191,8 +191,8 @@ def test_hdf5_made_of_other_files_needs_all_of_them(tmp_path: Path, caplog: pyte
 
 
 OPTIONS = {
-    "columns=\n": "columns must be texts between commas, on one line, got '\\n'",
-    "columns=a\n,b": "columns must be texts between commas, on one line",
+    "columns=\n": "columns must be comma-separated names, on one line, got '\\n'",
+    "columns=a\n,b": "columns must be comma-separated names, on one line",
     "columns=a&columns=b": "the option columns is given twice; write it once",
 }
 

@@ -278,8 +278,8 @@ def test_a_file_that_does_not_say_which_features_are_known_raises_an_error(
 ) -> None:
     save(quick(missing="nan").fit(with_nan(data(N, rng), missing_at(rng))), tmp_path / "model")
     arrays, facts = file.read(tmp_path / "model")
-    known = arrays["known_features"]
-    for wrong in ({"known_features": known[1:]}, {"known_features": known.astype(np.float64)}):
+    known = arrays["covered_features"]
+    for wrong in ({"covered_features": known[1:]}, {"covered_features": known.astype(np.float64)}):
         file.write(tmp_path / "wrong", arrays | wrong, facts)
         with pytest.raises(ModelFileError, match="which features are known"):
             load(tmp_path / "wrong")

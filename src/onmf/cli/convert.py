@@ -20,6 +20,7 @@ from onmf.cli.progress import announce, watched
 from onmf.cli.terminal import fail, print_json
 from onmf.cli.transform import coefficient_file, write_coefficients
 from onmf.data import sinks
+from onmf.insight.features import column_names
 
 SUFFIXES = [suffix for suffix in sinks.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
 OUT_HELP = (
@@ -48,7 +49,7 @@ def convert(
     """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
     place = Place(out, as_json, "OUT")
     H_place = None if coefficients is None else Place(coefficients, option="--coefficients")
-    kind = place.kind("a dictionary is", SUFFIXES, model)
+    kind = place.kind("a dictionary", SUFFIXES, model)
     if (data is None) != (coefficients is None):
         fail("--data names the samples and --coefficients the file for theirs; give both or neither.")
     place.require_writable(model, None if data is None else streams.path_of(data))
@@ -59,7 +60,7 @@ def convert(
             fail(f"{out} cannot hold both W and H; give --coefficients another name.")
         H_kind = coefficient_file(H_place, data, model)
     nmf = onmf.load(model).set_params(on_error="raise")
-    W, features, index = nmf.components_, _feature_names(nmf), "component_name"
+    W, features, index = nmf.components_, column_names(nmf), "component_name"
     twice = [name for name, count in Counter(features).items() if count > 1]
     if twice and out.suffix.lower() in (".parquet", ".jsonl"):
         fail(f"several features of {model} are called {twice[0]!r}, which {out} cannot hold; write .csv or .npy.")
@@ -79,9 +80,3 @@ def convert(
     if data is not None:
         said += f" {coefficients}: coefficients of {counted(facts['samples'], 'sample')}."
     place.say(said)
-
-
-def _feature_names(nmf: onmf.OnlineNMF) -> list[str]:
-    """Return the names of the features, or those of scikit-learn where the data had none."""
-    names = getattr(nmf, "feature_names_in_", None)
-    return [f"x{f}" for f in range(nmf.n_features_in_)] if names is None else [str(name) for name in names]

@@ -69,15 +69,20 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
-    every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
+    every: Annotated[
+        str | None, typer.Option(help="How often to save the checkpoint, e.g. 30s, 5m, 1h.", show_default="30s")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="With --resume: compare all that was read of the pass, not only its last batch."),
+        typer.Option(
+            "--verify",
+            help="With --resume: check the whole pass so far against the checkpoint, not only the last batch.",
+        ),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Continue this model, with its settings, from DATA that are new to it."),
+        typer.Option("--from", help="Continue training this model, with its settings, on new DATA."),
     ] = None,
     dask: Dask = None,
     module: Module = None,

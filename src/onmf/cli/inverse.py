@@ -18,6 +18,7 @@ from onmf.cli.output import Pictures, Place, RowWriter, folder, opened_for, save
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
 from onmf.data import sinks
+from onmf.insight.features import column_names
 
 NUMBERS = 2**24  # in the fits that are written at a time, of which each may be long
 SUFFIXES = sinks.suffixes(of_samples=True)
@@ -48,7 +49,7 @@ def inverse(
     ] = False,
     components: Annotated[
         bool,
-        typer.Option("--components", help="Instead of DATA: the components as pictures, each as bright as can be."),
+        typer.Option("--components", help="Write the components as pictures instead, each scaled to full brightness."),
     ] = False,
     batch_size: BatchSize = None,
     module: Module = None,
@@ -66,7 +67,7 @@ def inverse(
     from onmf.estimators.streaming import usual_size  # not needed for --help
 
     if (data is None) != components:
-        fail("give DATA or --components, one of them.")
+        fail("give either DATA or --components.")
     nmf = onmf.load(model)
     in_folder = _is_folder(out)
     shape = nmf.source_.picture if in_folder else None
@@ -80,15 +81,15 @@ def inverse(
     place, path = Place(out, as_json), streams.path_of(data)
     kind: Any = None
     if not in_folder:
-        kind = place.kind("samples are", SUFFIXES, path)
+        kind = place.kind("samples", SUFFIXES, path)
         place.require_writable(path, model)
     announce(context, f"Fitting {data} by the {counted(len(nmf.components_), 'component')} of {model}.", log_every)
     source = _opened(data, nmf, str(model), coefficients)
     if shape is not None:
         kind = partial(Pictures, shape=shape, names=_names(source, out))
-    columns = getattr(nmf, "feature_names_in_", [f"feature_{f}" for f in range(nmf.n_features_in_)])
+    columns = tuple(column_names(nmf))
     skip = settings["on_error"] == "skip"
-    writer = RowWriter(data, source, "fits", tuple(map(str, columns)), place, kind, skip, pictures=in_folder)
+    writer = RowWriter(data, source, "fits", columns, place, kind, skip, pictures=in_folder)
     size = batch_size or min(usual_size(source), max(1, NUMBERS // nmf.n_features_in_))
     facts = writer.write(
         lambda on_bad: nmf.reconstructed(source, size, on_bad, coefficients),

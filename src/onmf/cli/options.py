@@ -38,7 +38,7 @@ BatchSize: TypeAlias = Annotated[
     int | None,
     typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for programs.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 
 
 # The estimator's settings

@@ -57,7 +57,7 @@ class Place:
         """Return the format that the suffix tells, which must be among these."""
         kind = sinks.kind_of(Path("rows.csv") if self.standard else self.out)
         if kind is None or not (self.standard or self.out.suffix.lower() in suffixes):
-            fail(f"{self.out}: {what} written as {', '.join(suffixes)}, or as CSV to -.")
+            fail(f"cannot write {what} to {self.out}: use {', '.join(suffixes)}, or - for CSV on standard output.")
         kind.require(data)
         return kind
 

@@ -32,22 +32,24 @@ LOOPBACK = "127.0.0.1"
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
-    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never writes no "
-    "lines at all, not even at the beginning."
+    "Outside a terminal: how often to write a line about the run to standard error, e.g. 30s, 5m; never turns these "
+    "lines off, including the first."
 )
 Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, at the first batch and at the end only."),
+    typer.Option(
+        help=f"{LINES_HELP} --log-json writes as often; with never, only after the first batch and at the end."
+    ),
 ]
 LogJson = Annotated[
-    Path | None, typer.Option(help="Append figures of the run to this file, as JSON Lines.", show_default=False)
+    Path | None, typer.Option(help="Append statistics of the run to this file, as JSON Lines.", show_default=False)
 ]
 Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Serve figures of the run to Prometheus, on this machine only unless a host is given.",
+        help="Serve statistics of the run to Prometheus, on this machine only unless a host is given.",
         show_default=False,
     ),
 ]

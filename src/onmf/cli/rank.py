@@ -53,12 +53,13 @@ def rank(
     ] = 5,
     module: Module = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture of it (.png, .pdf, .svg, ...).", show_default=False)
+        Path | None,
+        typer.Option(help="Write a plot of the result to this file (.png, .pdf, .svg, ...).", show_default=False),
     ] = None,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Recommend the number of components: which predicts held-out entries of DATA best, and are they stable?
+    """Recommend a number of components: the one that best predicts held-out entries of DATA, and how stable they are.
 
     DATA are read once per rank, seed and pass.
     """

@@ -39,7 +39,7 @@ def report(
 ) -> None:
     """Write one page about a model: the run, the components, the warnings; with DATA, how it fits them.
 
-    The page needs neither a network nor this program. Data that the model has not seen tell most.
+    The page needs neither a network nor this program. Data the model has not seen are most informative.
     """
     from onmf.estimators.description import write_report  # not needed for --help
     from onmf.insight.report.page import require_libraries

@@ -47,15 +47,16 @@ def topics(
     data: Annotated[
         str | None,
         typer.Argument(
-            help=f"Measure shares on these samples, and of counts coherence. {DATA_HELP}", show_default=False
+            help=f"Measure the shares on these samples and, for counts, each topic's coherence. {DATA_HELP}",
+            show_default=False,
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
     by: Annotated[
         Literal["weight", "lift", "specificity"],
         typer.Option(
-            help="weight: a feature's share of the topic; lift: that over its share in all; specificity: how far it is "
-            "above that of the next best topic."
+            help="weight: share of the topic; lift: that share relative to all topics; specificity: how much larger it "
+            "is than in the next topic."
         ),
     ] = "weight",
     module: Module = None,

@@ -54,7 +54,7 @@ def transform(
     as_proportions: Annotated[
         bool,
         typer.Option(
-            "--proportions", help="Write each component's share of a sample's fit, rows that sum to one, not H."
+            "--proportions", help="Write proportions instead of H: each component's share of the fit; rows sum to one."
         ),
     ] = False,
     dask: Dask = None,
@@ -93,7 +93,7 @@ def transform(
 def coefficient_file(place: Place, data: str, model: Path) -> type[sinks.Output]:
     """Return the kind of file that coefficients of DATA are written to, if it can be written."""
     path = streams.path_of(data)
-    kind = place.kind("coefficients are", sinks.suffixes(), path)
+    kind = place.kind("coefficients", sinks.suffixes(), path)
     place.require_writable(None if kind.adds_to_data else path, model)
     return kind
 

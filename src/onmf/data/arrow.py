@@ -63,7 +63,7 @@ class ArrowRows(Sequential):
         weights = _numbers(block.column(self.weight)).astype(np.float64)
         bad = bad_weights(weights)
         for row in np.flatnonzero(bad):
-            what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is no weight"
+            what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is not a valid weight"
             error = SourceError(f"{self.where}: {what} at row {rows[row]}; {WEIGHTS}.")
             if on_bad is None:
                 raise error

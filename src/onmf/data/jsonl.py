@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from onmf._support.arrays import Array
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, bad_weights, missing_row, shown, weighed_by_last
+from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
 from onmf.data.lines import JsonLines, json_object
 from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import Spec, register
@@ -48,16 +48,13 @@ class Objects(JsonLines):
         X = np.array([self._sample(row, found) for row, found in zip(rows, objects, strict=True)])
         return rows, weighed_by_last(X) if self.weighted else X
 
-    def _missing(self) -> Any:
-        return missing_row(self.n_features, self.weighted)
-
     def _sample(self, row: int | str, found: dict[str, Any]) -> list[float]:
         numbers = [self._number(row, found, feature) for feature in self.feature_names or ()]
         if self.weight is None:
             return numbers
         weight = self._number(row, found, self.weight)
         if bad_weights(weight):
-            what = f"{json.dumps(found[self.weight])[:40]} is no weight"
+            what = f"{json.dumps(found[self.weight])[:40]} is not a valid weight"
             raise SourceError(f"{self.where}: {what} at row {row}, field {self.weight!r}; {WEIGHTS}.")
         return [*numbers, weight]
 

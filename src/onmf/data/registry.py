@@ -25,8 +25,8 @@ MEANT: dict[type, str] = {
     int: "a whole number",
     float: "a number",
     bool: "yes or no",
-    str: "a text",
-    list: "texts between commas, on one line",
+    str: "text",
+    list: "comma-separated names, on one line",
 }
 
 _registry: "dict[str, Scheme]" = {}
@@ -192,8 +192,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
         values = _likened(str(text), scheme, values, like)
     for name in scheme.options:
         if name not in values and name not in scheme.defaults:
-            needed = "&".join(f"{each}=..." for each in scheme.options)
-            raise SourceError(f"{text}: missing a required argument: {name!r}; write {scheme.name}:PATH?{needed}.")
+            needed = "&".join(f"{each}=..." for each in scheme.options if each not in scheme.defaults)
+            raise SourceError(f"{text}: {scheme.name} needs the option {name}; write {scheme.name}:PATH?{needed}.")
     _require_place(scheme, path)
     scheme.require_library()
     if str(text).partition("?")[0] == "-":
@@ -258,7 +258,7 @@ def _by_suffix(path: str) -> Scheme:
     name, colon, _ = path.partition(":")
     if colon and not Path(path).exists():
         raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
-    what = "is a directory" if Path(path).is_dir() else "does not tell its format by its suffix"
+    what = "is a directory" if Path(path).is_dir() else "has a suffix that names no known format"
     raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")
 
 

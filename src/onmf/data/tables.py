@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, missing_row, weighed_by_last
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, weighed_by_last
 from onmf.data.lines import LineRows
 from onmf.data.pipes import lines, not_utf8
 from onmf.data.registry import register
@@ -99,9 +99,6 @@ class Table(LineRows):
         self._require_utf8(first, block)
         return self._rows(first, block), self._numbers(block)
 
-    def _missing(self) -> Any:
-        return missing_row(self.n_features, self.weighted)
-
     def _numbers(self, block: list[str]) -> Any:
         try:
             X = self._loaded(block)
@@ -181,7 +178,7 @@ class Table(LineRows):
                     cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
                 return f"{field!r} is not a number {at}; {cure}"
             if column == self.weight and (not field or bad_weights(float(field))):
-                return f"{f'{field!r} is no weight' if field else 'a weight is missing'} {at}; {WEIGHTS}"
+                return f"{f'{field!r} is not a valid weight' if field else 'a weight is missing'} {at}; {WEIGHTS}"
         return f"{row} cannot be read as numbers"
 
     def _leaves_quote_open(self, line: str) -> bool:

@@ -118,9 +118,10 @@ def consensus(
     if not is_number(threshold) or not threshold > 0:
         raise ValueError(f"threshold is a distance between components of length 1, above 0; got {threshold!r}.")
     require_seed(random_state)
-    for name in ("fixed", "callbacks"):
-        if name in settings:
-            raise TypeError(f"consensus takes no {name}; it takes callback.")
+    if "fixed" in settings:
+        raise TypeError("consensus sets fixed itself; leave it out.")
+    if "callbacks" in settings:
+        raise TypeError("pass callback, not callbacks.")
     settings = {"max_passes": 5} | settings
     source = rewinding_source(X)
     X = X if source is None else source
