@@ -459,7 +459,7 @@ def test_a_scheme_or_suffix_that_is_taken_and_options_of_no_type_are_refused(own
     with pytest.raises(TypeError, match="odd: annotate every option as int, float, str"):
         register("odd")(odd)
     with pytest.raises(TypeError, match="odd: size cannot shape the features, since it is no option"):
-        register("odd", shapes=["size"])(opener)
+        register("odd", feature_options=["size"])(opener)
     register("far", needs="a_library_of_mine")(opener)
     with pytest.raises(ModuleNotFoundError, match=r"far needs a_library_of_mine; install a_library_of_mine\."):
         open_source(f"far:{own}")

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
@@ -19,15 +18,17 @@ from onmf.cli.output import Place
 from onmf.cli.progress import announce, watched
 from onmf.cli.terminal import fail, print_json
 from onmf.cli.transform import coefficient_file, write_coefficients
-from onmf.data import sinks
+from onmf.data import outputs, path_of
 from onmf.insight.features import column_names
 
-SUFFIXES = [suffix for suffix in sinks.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
+SUFFIXES = [suffix for suffix in outputs.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
 OUT_HELP = (
     f"The file to write W to: {', '.join(SUFFIXES)}; - writes CSV to standard output. One row per component, one "
     "column per feature, with their names except in .npy; text has all digits of each number."
 )
-H_HELP = f"The file to write the coefficients H of --data to: {', '.join(sinks.suffixes())}, as `onmf transform` does."
+H_HELP = (
+    f"The file to write the coefficients H of --data to: {', '.join(outputs.suffixes())}, as `onmf transform` does."
+)
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf convert topics.safetensors W.csv`\n\n"
@@ -52,7 +53,7 @@ def convert(
     kind = place.kind("a dictionary", SUFFIXES, model)
     if (data is None) != (coefficients is None):
         fail("--data names the samples and --coefficients the file for theirs; give both or neither.")
-    place.require_writable(model, None if data is None else streams.path_of(data))
+    place.require_writable(model, None if data is None else path_of(data))
     if data is not None and H_place is not None:
         if H_place.standard:
             fail("--coefficients is the name of a file; `onmf transform --out -` writes H to standard output.")
@@ -67,7 +68,7 @@ def convert(
     while index in features:
         index += "_"
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}
-    heading = sinks.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
+    heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
     if data is not None and H_place is not None:
         announce(context, f"Finding coefficients of {data} in the {counted(len(W), 'component')} of {model}.", "30s")
         facts |= write_coefficients(nmf, model, data, H_place, H_kind, watched("30s", None, None))

@@ -12,7 +12,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
@@ -21,6 +20,7 @@ from onmf.cli.output import Place, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
+from onmf.data import Rows, Spec, path_of, prefetch, shuffle
 from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
@@ -98,7 +98,7 @@ def fit(
     After the question mark, words=5000 keeps 5,000 words, stop=english leaves out the commonest English words, min_df=5
     those in fewer than five texts and max_df=0.5 those in more than half of them.
     """
-    place, path = Place(out, as_json), streams.path_of(data)
+    place, path = Place(out, as_json), path_of(data)
     rewinds, fixed = not is_pipe(path), settings.pop("fixed")
     place.require_writable(path, fixed)
     if settings["shards"] is not None and dask is None:
@@ -203,7 +203,7 @@ def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed
 # The data
 
 
-def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
+def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:
     """Return how the features of a run were made, since a vocabulary stays when texts are added."""
     from onmf.persistence.file import ModelFileError
 
@@ -212,7 +212,7 @@ def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
     return None
 
 
-def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: bool, seed: int | None) -> Any:
+def _opened(data: str, like: Spec | None, buffer: int | None, shuffled: bool, seed: int | None) -> Any:
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
@@ -223,11 +223,11 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
-        buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
+        buffer = TEXTS_SHUFFLED if shuffled and source.rewinds and is_text(source.spec) else 0
     if buffer and not source.any_order:
-        source = streams.shuffle(source, buffer, seed or 0)
+        source = shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
-    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
+    return source if isinstance(source, Rows) or not source.rewinds else prefetch(source)
 
 
 # The result

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
@@ -17,11 +16,11 @@ from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_s
 from onmf.cli.output import Pictures, Place, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
-from onmf.data import sinks
+from onmf.data import Source, Spec, open_source, outputs, path_of
 from onmf.insight.features import column_names
 
 NUMBERS = 2**24  # in the fits that are written at a time, of which each may be long
-SUFFIXES = sinks.suffixes(of_samples=True)
+SUFFIXES = outputs.suffixes(of_samples=True)
 FILES = ", ".join(SUFFIXES)
 OUT_HELP = (
     f"The file to write HW to: {FILES}; - writes CSV to standard output. A folder, if the model was learnt from "
@@ -78,7 +77,7 @@ def inverse(
             fail(f"--components writes pictures to a folder, not to {out}.")
         _write_components(nmf.components_, shape, out, as_json)
         return
-    place, path = Place(out, as_json), streams.path_of(data)
+    place, path = Place(out, as_json), path_of(data)
     kind: Any = None
     if not in_folder:
         kind = place.kind("samples", SUFFIXES, path)
@@ -109,13 +108,13 @@ def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> A
     if not coefficients:
         return opened_for(nmf, data, model)
     names = tuple(nmf.get_feature_names_out())
-    source = streams.open_source(data, like=streams.Spec(names=names))
+    source = open_source(data, like=Spec(names=names))
     if source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
         fail(f"{data} does not hold coefficients of {model}, whose columns are {names[0]} to {names[-1]}.")
     return source
 
 
-def _names(source: streams.Source, out: Path) -> list[str] | None:
+def _names(source: Source, out: Path) -> list[str] | None:
     """Return the names of the files of a source of pictures, which must not be replaced."""
     if source.spec is None or source.spec.scheme != "images" or source.files is None:
         return None

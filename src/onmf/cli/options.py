@@ -13,17 +13,17 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf import divergences, methods
 from onmf._support.arrays import Array
 from onmf._support.registry import UnknownNameError
 from onmf.cli.terminal import fail
+from onmf.data import schemes
 from onmf.model.settings import setting
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NAMES = {"divergence": divergences.names, "method": methods.names}  # settings that take a registered name
-SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
+SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in schemes()]
 DATA_HELP = (
     "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
     "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "

@@ -21,9 +21,9 @@ import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted, plural
 from onmf.cli.terminal import errors, fail
+from onmf.data import Spec, open_source
 
 Show: TypeAlias = "Callable[[onmf.Progress], None]"
 
@@ -82,7 +82,7 @@ def announce(context: typer.Context, what: str, every: str) -> None:
     context.call_on_close(saying.cancel)
 
 
-def opened(data: str, like: streams.Spec | None, by: Callable[..., Any] = streams.open_source) -> Any:
+def opened(data: str, like: Spec | None, by: Callable[..., Any] = open_source) -> Any:
     """Open DATA by this function, with a sign of life in a terminal: counting the words of many texts takes a while."""
     with errors.status(f"Opening {data}") if errors.is_terminal else contextlib.nullcontext():
         return by(data, like=like)

@@ -12,12 +12,12 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 import onmf
-from onmf import data as streams
 from onmf.cli import app
 from onmf.cli.options import AsJson, Data, Module, fixed_components, with_settings
 from onmf.cli.output import require_drawable
 from onmf.cli.progress import progress_bar
 from onmf.cli.terminal import console, errors, fail, print_json
+from onmf.data import open_source, path_of
 
 if TYPE_CHECKING:
     from onmf.selection.rank import Trial
@@ -64,9 +64,9 @@ def rank(
     DATA are read once per rank, seed and pass.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed")
-    require_drawable(plot, streams.path_of(data))
+    require_drawable(plot, path_of(data))
     fixed_model = None if fixed is None else onmf.load(fixed)
-    source = streams.open_source(data, fixed_model and fixed_model.source_)
+    source = open_source(data, fixed_model and fixed_model.source_)
     settings["fixed"] = fixed_components(fixed_model, source)
     with _watched() as show:
         found = onmf.select_rank(

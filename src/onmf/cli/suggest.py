@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from onmf import data as streams
 from onmf.cli import app
 from onmf.cli.options import AsJson, Data, with_settings
 from onmf.cli.output import require_drawable
 from onmf.cli.terminal import console, print_json
+from onmf.data import open_source, path_of
 
 if TYPE_CHECKING:
     from onmf.selection.divergence import Suggestion
@@ -41,8 +41,8 @@ def suggest(
     """Suggest a divergence for DATA from how its noise behaves, and say why. A few hundred samples are examined."""
     from onmf.selection.divergence import suggest_divergence  # not needed for --help
 
-    require_drawable(plot, streams.path_of(data))
-    suggestion = suggest_divergence(streams.open_source(data), **settings)
+    require_drawable(plot, path_of(data))
+    suggestion = suggest_divergence(open_source(data), **settings)
     if as_json:
         print_json(vars(suggestion))
     else:

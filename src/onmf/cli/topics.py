@@ -14,13 +14,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
+from onmf.data import Spec
 
 if TYPE_CHECKING:
     from onmf.estimators.streaming import Measured
@@ -86,7 +86,7 @@ def topics(
         errors.print(f"onmf: {cure}")
 
 
-def is_text(spec: streams.Spec | None) -> bool:
+def is_text(spec: Spec | None) -> bool:
     """Return whether the features are words."""
     return spec is not None and "ngrams" in spec.options
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
+from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Output
 from onmf.samples import Samples
 
 GROUP = 2**24  # bytes: every row group adds to the footer of Parquet, which is held in memory until the end
@@ -215,7 +215,7 @@ def _index_columns(schema: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-arrow_scheme = partial(register, needs="pyarrow", extra="parquet", shapes=["columns"])
+arrow_scheme = partial(register, needs="pyarrow", extra="parquet", feature_options=["columns"])
 FILES = ("folders", "patterns")
 
 

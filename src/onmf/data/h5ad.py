@@ -25,8 +25,8 @@ from onmf.data.base import Source, SourceError, reading, require_filled, require
 from onmf.data.chunked import Sliced, open_hdf5
 from onmf.data.columns import choose
 from onmf.data.in_memory import Rows
+from onmf.data.outputs import Heading, Origin, Output
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Origin, Output
 from onmf.model.validation import DataError, require_sound_structure
 
 log = logging.getLogger("onmf")
@@ -72,7 +72,7 @@ class StoredRows:
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
 
-@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
+@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", feature_options=["layer"])
 def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
     """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
 

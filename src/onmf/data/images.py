@@ -79,7 +79,9 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
 
-@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", shapes=["size", "colour"])
+@register(
+    "images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", feature_options=["size", "colour"]
+)
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
     """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
     shape = None

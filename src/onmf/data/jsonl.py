@@ -15,10 +15,10 @@ from onmf._support.arrays import Array
 from onmf.data.base import Source, SourceError, reading
 from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
 from onmf.data.lines import JsonLines, json_object
+from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import Spec, register
-from onmf.data.sinks import Heading, Lines
-from onmf.data.text import SHAPES, TextOptions, documents
+from onmf.data.text import TEXT_OPTIONS, TextOptions, documents
 
 USUAL_FIELD = "text"
 LOOKED_AT = 100  # objects
@@ -78,7 +78,7 @@ class Objects(JsonLines):
             return np.inf  # about which the learner raises an error, by row and column
 
 
-@register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], shapes=["field", *SHAPES])
+@register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], feature_options=["field", *TEXT_OPTIONS])
 def json_lines(
     path: Path,
     features: list[str] | None = None,

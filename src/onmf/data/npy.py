@@ -28,9 +28,9 @@ from onmf.data.base import (
     require_unchanged,
 )
 from onmf.data.in_memory import Rows
+from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARRAY, bytes_of, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Output
 
 MOST_DEFLATED = 1100  # bytes that one byte of a zip file can stand for: 1032 at most, and the header
 PIECE = 2**24  # bytes to ask a pipe for at a time: a header may promise more than there is memory

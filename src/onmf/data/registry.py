@@ -87,7 +87,7 @@ class Scheme:
     takes: frozenset[str]
     needs: str | None
     extra: str | None
-    shapes: frozenset[str] = frozenset()
+    feature_options: frozenset[str] = frozenset()
 
     def require_library(self) -> None:
         """Raise an error if the optional library is not installed."""
@@ -107,7 +107,7 @@ class Scheme:
             elif each.name in values:
                 given[each.name] = values[each.name]
         source = self.opener(path, **given)
-        shaping = {name: values.get(name, self.defaults.get(name)) for name in sorted(self.shapes)}
+        shaping = {name: values.get(name, self.defaults.get(name)) for name in sorted(self.feature_options)}
         shaping = {name: value for name, value in shaping.items() if value is not None} | dict(source.chosen)
         names = None if source.feature_names is None else tuple(source.feature_names)
         source.spec = Spec(self.name, shaping, names)
@@ -121,12 +121,12 @@ def register(
     takes: Collection[str] = (),
     needs: str | None = None,
     extra: str | None = None,
-    shapes: Collection[str] = (),
+    feature_options: Collection[str] = (),
 ) -> Callable[[Opener], Opener]:
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that ``shapes`` names
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that ``feature_options`` names
     shape the features: a model remembers them, and data for it are opened with the same. What cannot be written as an
     option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a keyword ``like`` is given, or
     None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (such as ``faces/*.png``),
@@ -143,11 +143,11 @@ def register(
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
             raise TypeError(f"{name}: annotate every option as int, float, str, bool or list[str].")
-        if unknown := set(shapes) - set(options):
+        if unknown := set(feature_options) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
         about = name, opener, tuple(suffixes), options, defaults
-        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(shapes))
+        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(feature_options))
         return opener
 
     return record
@@ -311,21 +311,25 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     An option that is given and differs raises an error. If the schemes differ, only the options that both have are
     compared and applied. Columns of a table are found by the names of the model's features.
     """
-    shapes, learnt, names = scheme.shapes, dict(like.options), None if like.names is None else list(like.names)
+    shaping, learnt, names = (
+        scheme.feature_options,
+        dict(like.options),
+        None if like.names is None else list(like.names),
+    )
     if names is not None and scheme.options.get("columns") is list:
-        shapes, learnt = shapes | {"columns"}, learnt | {"columns": names}
+        shaping, learnt = shaping | {"columns"}, learnt | {"columns": names}
     for option in ("columns", "features"):
         if names is not None and sorted(given.get(option, ())) == sorted(names):
             given = given | {option: names}
     for name, value in given.items():
-        compared = name in learnt or (scheme.name == like.scheme and name in shapes)
+        compared = name in learnt or (scheme.name == like.scheme and name in shaping)
         if compared and learnt.get(name) != value:
             kept = f"{name}={spelt(learnt[name])}" if name in learnt else f"no {name}="
             raise SourceError(
                 f"{text}: {name}={spelt(value)} contradicts the model, which was learnt with {kept}; leave it "
                 "out, since the model applies its own, or learn another model."
             )
-    values = {name: value for name, value in learnt.items() if name in shapes} | given
+    values = {name: value for name, value in learnt.items() if name in shaping} | given
     for name, value in values.items():
         if not _is_value(kind := scheme.options[name], value):
             raise SourceError(f"{text}: the model has {name}={spelt(value)}, where {scheme.name} takes {MEANT[kind]}.")

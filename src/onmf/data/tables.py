@@ -17,9 +17,9 @@ from onmf._support.wording import counted
 from onmf.data.base import Source, SourceError, reading
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, weighed_by_last
 from onmf.data.lines import LineRows
+from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Lines
 
 log = logging.getLogger("onmf")
 
@@ -191,13 +191,13 @@ class Table(LineRows):
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-@register("csv", [".csv"], takes=["standard input"], shapes=["columns"])
+@register("csv", [".csv"], takes=["standard input"], feature_options=["columns"])
 def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
     """Numbers separated by commas."""
     return Table(path, ",", header, table)
 
 
-@register("tsv", [".tsv"], takes=["standard input"], shapes=["columns"])
+@register("tsv", [".tsv"], takes=["standard input"], feature_options=["columns"])
 def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
     """Numbers separated by tabs."""
     return Table(path, "\t", header, table)

@@ -73,7 +73,7 @@ class TextOptions:
             )
 
 
-SHAPES = tuple(option.name for option in fields(TextOptions))
+TEXT_OPTIONS = tuple(option.name for option in fields(TextOptions))
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Documents(Sequential):
             yield rows, X
 
 
-@register("text", [".txt"], takes=["folders", "patterns", "standard input"], shapes=SHAPES)
+@register("text", [".txt"], takes=["folders", "patterns", "standard input"], feature_options=TEXT_OPTIONS)
 def documents(
     path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
