@@ -20,7 +20,7 @@ from reproduction.datasets import matlab
 from reproduction.experiment import Experiment, file_name
 from reproduction.judge import Scorer, peak_signal_to_noise
 from reproduction.report import Block, Folder, Result, heading, paragraph
-from reproduction.trial import Copies, InOrder, Problem, huber
+from reproduction.trial import Benchmark, Copies, InOrder, huber
 
 ROWS = 6  # key of the random numbers of each row
 WHITE = 255.0
@@ -137,8 +137,8 @@ THEN = "psnr of the coefficients of their time"
 
 
 @dataclass(frozen=True, eq=False)
-class Contaminated(Problem):
-    """A subject's clean and noisy images; the problem's source is copies of them."""
+class Contaminated(Benchmark):
+    """A subject's clean and noisy images; the benchmark's source is copies of them."""
 
     subject: Subject
     noisy: Array

@@ -133,8 +133,8 @@ def test_a_source_is_reconstructed_batch_by_batch_in_python(model: OnlineNMF) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("m -o f.npy", "give DATA or --components, one of them"),
-        ("m x.csv --components -o f", "give DATA or --components, one of them"),
+        ("m -o f.npy", "give either DATA or --components"),
+        ("m x.csv --components -o f", "give either DATA or --components"),
         ("m x.csv -o f", "m was not learnt from pictures; give --out a file: .csv, .jsonl, .npy, .parquet, .tsv, or -"),
         ("m --components -o f", "m was not learnt from pictures"),
         ("m --components -o f.npy", "--components writes pictures to a folder"),

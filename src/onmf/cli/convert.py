@@ -14,7 +14,7 @@ import onmf
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
-from onmf.cli.output import Place
+from onmf.cli.output import OutputTarget
 from onmf.cli.progress import announce, watched
 from onmf.cli.terminal import fail, print_json
 from onmf.cli.transform import coefficient_file, write_coefficients
@@ -48,8 +48,8 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
-    place = Place(out, as_json, "OUT")
-    H_place = None if coefficients is None else Place(coefficients, option="--coefficients")
+    place = OutputTarget(out, as_json, "OUT")
+    H_place = None if coefficients is None else OutputTarget(coefficients, option="--coefficients")
     kind = place.kind("a dictionary", SUFFIXES, model)
     if (data is None) != (coefficients is None):
         fail("--data names the samples and --coefficients the file for theirs; give both or neither.")

@@ -15,8 +15,8 @@ import onmf
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
-from onmf.cli.options import AsJson, Data, Module, fixed_components, given_settings, with_settings
-from onmf.cli.output import Place, require_writable
+from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, given_settings, with_settings
+from onmf.cli.output import OutputTarget, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
@@ -98,7 +98,7 @@ def fit(
     After the question mark, words=5000 keeps 5,000 words, stop=english leaves out the commonest English words, min_df=5
     those in fewer than five texts and max_df=0.5 those in more than half of them.
     """
-    place, path = Place(out, as_json), path_of(data)
+    place, path = OutputTarget(out, as_json), path_of(data)
     rewinds, fixed = not is_pipe(path), settings.pop("fixed")
     place.require_writable(path, fixed)
     if settings["shards"] is not None and dask is None:
@@ -122,7 +122,7 @@ def fit(
 
         source = opened(data, like, partitioned)
     if fixed_model is not None:
-        model.set_params(fixed=fixed_components(fixed_model, source))
+        model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
     elif previous is not None:
@@ -233,7 +233,7 @@ def _opened(data: str, like: Spec | None, buffer: int | None, shuffled: bool, se
 # The result
 
 
-def _save(model: onmf.OnlineNMF, place: Place) -> None:
+def _save(model: onmf.OnlineNMF, place: OutputTarget) -> None:
     """Write the model to a file, or to standard output once it is complete."""
     if not place.standard:
         onmf.save(model, place.out)
@@ -244,7 +244,7 @@ def _save(model: onmf.OnlineNMF, place: Place) -> None:
     sys.stdout.flush()
 
 
-def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint | None) -> NoReturn:
+def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> NoReturn:
     """Save the model as it was at Ctrl-C or SIGTERM, unless the checkpoint holds it, and exit."""
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
@@ -258,7 +258,7 @@ def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint
     raise typer.Exit(130)
 
 
-def _tell(model: onmf.OnlineNMF, place: Place, as_json: bool) -> None:
+def _tell(model: onmf.OnlineNMF, place: OutputTarget, as_json: bool) -> None:
     """Print the size, the samples and the loss of the model."""
     K, history = len(model.components_), model.history_
     if as_json:

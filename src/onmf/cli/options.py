@@ -103,7 +103,7 @@ def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str
     return {name: value for name, value in settings.items() if is_given(name)}
 
 
-def fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
+def aligned_fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
     """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
     from onmf.model.sets import aligned  # not needed for --help
 

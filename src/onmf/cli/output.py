@@ -31,7 +31,7 @@ SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless"
 # Places
 
 
-class Place:
+class OutputTarget:
     """The file or standard output that ``--out`` names; messages go to standard error if the result is on the other."""
 
     def __init__(self, out: Path, as_json: bool = False, option: str = "--out") -> None:
@@ -154,7 +154,7 @@ class RowWriter:
     source: Source
     what: str  # the name of the results, such as coefficients
     columns: tuple[str, ...]
-    place: Place
+    place: OutputTarget
     kind: Callable[[Any, outputs.Heading], outputs.Output]
     skip: bool  # bad samples are NaN, and counted
     pictures: bool = False  # results are one file each, and bad samples have none
@@ -221,7 +221,9 @@ def tell_of_skipped(skipped: int, rows: int, how: str) -> None:
     errors.print(f"onmf: {skipped} of the {counted(rows, 'row')} {is_or_are(skipped)} {how}")
 
 
-def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
+def tell_of_rows(
+    place: OutputTarget, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False
+) -> None:
     """Print the facts as JSON, or a sentence; the first fact is the name of the results."""
     rows = facts["samples"] - facts["skipped"] if pictures else facts["samples"]
     if as_json:

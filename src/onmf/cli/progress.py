@@ -181,7 +181,7 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
     """Watch a run as the options say, and give its callback; the log must not be one of ``files``."""
     interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
-        journal = None if log is None else stack.enter_context(Journal(log, files))
+        json_log = None if log is None else stack.enter_context(JsonLog(log, files))
         if metrics is not None:
             stack.enter_context(serve_metrics(metrics, lambda: watch.figures(report=False)))
         bar = stack.enter_context(progress_line()) if errors.is_terminal else None
@@ -190,8 +190,8 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
         def report(figures: Figures | None) -> None:
             if figures is None:
                 return
-            if journal is not None:
-                journal.write(figures)
+            if json_log is not None:
+                json_log.write(figures)
             if bar is None and not over.is_set():
                 with contextlib.suppress(ValueError):  # standard error may be closed
                     errors.print(_line(figures))
@@ -205,8 +205,8 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
             watch(progress)
             if bar is not None:
                 bar(progress)
-            if first and journal is not None and (figures := watch.figures(report=False)):
-                journal.write(figures)
+            if first and json_log is not None and (figures := watch.figures(report=False)):
+                json_log.write(figures)
 
         clock = threading.Thread(target=now_and_then, name="onmf-watch", daemon=True)
         clock.start()
@@ -233,7 +233,7 @@ def memory_in_use() -> int:
 # JSON Lines
 
 
-class Journal(contextlib.AbstractContextManager["Journal"]):
+class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
     """A file of figures, one line each; a disk that is full costs lines and one warning, not the run."""
 
     def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:

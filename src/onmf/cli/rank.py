@@ -13,14 +13,14 @@ from rich.table import Table
 
 import onmf
 from onmf.cli import app
-from onmf.cli.options import AsJson, Data, Module, fixed_components, with_settings
+from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, with_settings
 from onmf.cli.output import require_drawable
 from onmf.cli.progress import progress_bar
 from onmf.cli.terminal import console, errors, fail, print_json
 from onmf.data import open_source, path_of
 
 if TYPE_CHECKING:
-    from onmf.selection.rank import Trial
+    from onmf.selection.rank import FitProgress
 
 MOST_RANKS = 10_000
 SETTINGS = (
@@ -67,7 +67,7 @@ def rank(
     require_drawable(plot, path_of(data))
     fixed_model = None if fixed is None else onmf.load(fixed)
     source = open_source(data, fixed_model and fixed_model.source_)
-    settings["fixed"] = fixed_components(fixed_model, source)
+    settings["fixed"] = aligned_fixed_components(fixed_model, source)
     with _watched() as show:
         found = onmf.select_rank(
             source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings
@@ -114,7 +114,7 @@ def _ranks(text: str) -> list[int]:
 
 
 @contextmanager
-def _watched() -> Iterator[Callable[[Trial], None]]:
+def _watched() -> Iterator[Callable[[FitProgress], None]]:
     """Show a bar in a terminal, elsewhere a line after every fit."""
     if not errors.is_terminal:
         yield lambda trial: errors.print(
@@ -124,7 +124,7 @@ def _watched() -> Iterator[Callable[[Trial], None]]:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("fits", total=None)
 
-        def show(trial: Trial) -> None:
+        def show(trial: FitProgress) -> None:
             said = f"rank {trial.rank} · held-out loss {trial.loss:.5g}"
             bar.update(task, description=said, completed=trial.done, total=trial.total)
 

@@ -20,7 +20,7 @@ from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
-from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
+from onmf.cli.output import OutputTarget, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
 from onmf.data import outputs, path_of
@@ -68,7 +68,7 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes such entries of DATA for missing, too.
     """
-    place, what = Place(out, as_json), "proportions" if as_proportions else "coefficients"
+    place, what = OutputTarget(out, as_json), "proportions" if as_proportions else "coefficients"
     if dask is not None:
         if batch_size is not None:
             fail("--batch-size has no effect with --dask, where a partition is solved at a time; leave it out.")
@@ -89,7 +89,7 @@ def transform(
     tell_of_rows(place, facts, facts["components"], as_json)
 
 
-def coefficient_file(place: Place, data: str, model: Path) -> type[outputs.Output]:
+def coefficient_file(place: OutputTarget, data: str, model: Path) -> type[outputs.Output]:
     """Return the kind of file that coefficients of DATA are written to, if it can be written."""
     path = path_of(data)
     kind = place.kind("coefficients", outputs.suffixes(), path)
@@ -101,7 +101,7 @@ def write_coefficients(
     nmf: onmf.OnlineNMF,
     model: Path,
     data: str,
-    place: Place,
+    place: OutputTarget,
     kind: type[outputs.Output],
     watch: AbstractContextManager[Show],
     batch_size: int | None = None,

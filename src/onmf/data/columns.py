@@ -83,7 +83,7 @@ def weighed_by_last(X: Array) -> Samples:
     return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
 
 
-def is_number(text: str) -> bool:
+def parses_as_number(text: str) -> bool:
     """Return whether the text is a number."""
     try:
         float(text)

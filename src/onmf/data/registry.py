@@ -126,11 +126,12 @@ def register(
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that ``feature_options`` names
-    shape the features: a model remembers them, and data for it are opened with the same. What cannot be written as an
-    option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a keyword ``like`` is given, or
-    None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (such as ``faces/*.png``),
-    "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf that installs it.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that
+    ``feature_options`` names shape the features: a model remembers them, and data for it are opened with the same. What
+    cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
+    keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (such
+    as ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
+    that installs it.
     """
 
     def record(opener: Opener) -> Opener:

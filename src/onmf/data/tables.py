@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, weighed_by_last
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_number, weighed_by_last
 from onmf.data.lines import LineRows
 from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
@@ -52,7 +52,7 @@ class Table(LineRows):
         if self._leaves_quote_open(first):
             raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
         # One number among missing values is a sample.
-        self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
+        self.has_header = not any(map(parses_as_number, fields)) if header is None else header == "yes"
         if self.has_header and (wrong := not_utf8(first)):
             raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
@@ -172,7 +172,7 @@ class Table(LineRows):
         for column in self.wanted:
             field, name = fields[column], self.names[column] if self.names else None
             at = f"at {row}, column {column}{f' ({name})' if name else ''} (counted from 0)"
-            if field and not is_number(field):
+            if field and not parses_as_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
                 if name is not None:
                     cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
