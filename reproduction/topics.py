@@ -53,7 +53,7 @@ CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, an
 
 @dataclass(frozen=True, eq=False)
 class Documents(Benchmark):
-    """A collection as noisy samples, one per document; the benchmark's source holds copies of the training documents."""
+    """A collection as noisy samples, one per document; the source holds copies of the training documents."""
 
     texts: Texts  # the documents and words that remain, without noise
     everything: Scorer  # judges dictionaries on all of them

@@ -1,4 +1,4 @@
-"""Watch a long run: by a bar in a terminal, else by a line now and then; by JSON Lines; by Prometheus."""
+"""The progress of a long run: a bar in a terminal or a line now and then, JSON Lines, and Prometheus."""
 
 from __future__ import annotations
 

@@ -221,19 +221,19 @@ FILES = ("folders", "patterns")
 
 @arrow_scheme("parquet", [".parquet"], takes=FILES)
 def parquet(path: Path, table: TableOptions) -> Source:
-    """A Parquet file, or those in a folder or matching a pattern."""
+    """Open a Parquet file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "parquet", table)
 
 
 @arrow_scheme("feather", [".feather"], takes=FILES)
 def feather(path: Path, table: TableOptions) -> Source:
-    """A Feather file, or those in a folder or matching a pattern."""
+    """Open a Feather file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "feather", table)
 
 
 @arrow_scheme("arrow", [".arrow"], takes=[*FILES, "standard input"])
 def arrow(path: Path, table: TableOptions) -> Source:
-    """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
+    """Open a file in Arrow's IPC format, those in a folder or matching a pattern, or a stream of a pipe or file."""
     if is_pipe(path) or (path.is_file() and _is_stream(path)):
         return ArrowStream(path, table)
     return ArrowFiles(path, "arrow", table)

@@ -1,4 +1,4 @@
-"""Data that everybody has: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
+"""Data without download: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
 
 import ast
 import sysconfig

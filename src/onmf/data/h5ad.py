@@ -74,7 +74,7 @@ class StoredRows:
 
 @register("h5ad", [".h5ad"], needs="h5py", extra="anndata", feature_options=["layer"])
 def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
-    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
+    """Open the cells x genes of an AnnData file, or one of its layers; the names of genes name the features.
 
     ``columns`` chooses genes by name: those of a model are found in files that have more, or another order.
     ``index=obs_names`` names the rows by their cells, which are then read in order.

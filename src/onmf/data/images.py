@@ -83,7 +83,7 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     "images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", feature_options=["size", "colour"]
 )
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
-    """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
+    """Open a picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
     shape = None
     if size is not None:
         width, _, height = size.partition("x")

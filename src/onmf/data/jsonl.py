@@ -89,7 +89,7 @@ def json_lines(
     options: TextOptions,
     like: Spec | None = None,
 ) -> Source:
-    """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``.
+    """Open the numbers in the fields ``features``, perhaps those of a model, or the words of the text in ``field``.
 
     A field that is clearly the text need not be named. ``index`` is the field that names the rows.
     """

@@ -157,7 +157,7 @@ def _read_header(start: bytes | bytearray, rest: Any) -> tuple[tuple[int, ...], 
 
 @register("npy", [".npy"], takes=["standard input"])
 def npy(path: Path) -> Source:
-    """An array of which only the rows in use are read; from a pipe, one array after the other."""
+    """Open an array of which only the rows in use are read; from a pipe, one array after the other."""
     if is_pipe(path):
         return ArraysFromPipe(path)
     with reading(path, "as an array of numbers"):
@@ -168,7 +168,7 @@ def npy(path: Path) -> Source:
 
 @register("npz", [".npz"])
 def npz(path: Path) -> Source:
-    """A scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
+    """Open a scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
     cure = "write it with scipy.sparse.save_npz, or save a dense array as .npy"
     with reading(path, "as a sparse matrix", cure), path.open("rb") as file:
         _require_plausible(path, file)

@@ -1,4 +1,4 @@
-"""Schemes, the kinds of data that ``SCHEME:PATH?OPTION=VALUE`` can name, and the way to open what such a text names.
+"""Schemes, the kinds of data that a text ``SCHEME:PATH?OPTION=VALUE`` can name, and the opening of such data.
 
 Each scheme registers itself in its own file.
 """
@@ -58,7 +58,7 @@ class Spec:
 
     @property
     def picture(self) -> tuple[int, ...] | None:
-        """(height, width) or (height, width, 3), if a sample is a picture; ``row.reshape`` brings it back."""
+        """The shape (height, width) or (height, width, 3) of samples that are pictures; ``row.reshape`` restores it."""
         size = self.options.get("size")
         if self.scheme != "images" or not isinstance(size, str):
             return None

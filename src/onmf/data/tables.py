@@ -193,13 +193,13 @@ class Table(LineRows):
 
 @register("csv", [".csv"], takes=["standard input"], feature_options=["columns"])
 def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Numbers separated by commas."""
+    """Open a table of numbers separated by commas."""
     return Table(path, ",", header, table)
 
 
 @register("tsv", [".tsv"], takes=["standard input"], feature_options=["columns"])
 def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Numbers separated by tabs."""
+    """Open a table of numbers separated by tabs."""
     return Table(path, "\t", header, table)
 
 

@@ -78,7 +78,7 @@ TEXT_OPTIONS = tuple(option.name for option in fields(TextOptions))
 
 @dataclass(frozen=True)
 class WordFeatures:
-    """The words that are counted in a text: those of a vocabulary, perhaps weighted, or all, hashed."""
+    """The words that are features: those of a vocabulary, perhaps weighted, or all words, hashed."""
 
     hashed: int = HASHED  # features, where there is no vocabulary
     stop: str | None = None
@@ -262,7 +262,7 @@ class Documents(Sequential):
 def documents(
     path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
-    """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
+    """Open the lines of a .txt file or standard input, a field of JSON lines, or the files of a folder or pattern.
 
     The vocabulary of a model, with its weights, is taken as it is. Without ``words`` it has ten thousand, of a hundred
     texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the

@@ -63,7 +63,7 @@ def separate(
 
 
 class Separation:
-    """Separates any sound of the model's sample rate."""
+    """A separator of sounds of the model's sample rate."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""``suggest_divergence``: which divergence suits the data, why, and the figures behind it."""
+"""``suggest_divergence``: the divergence that suits the data, the reason, and the figures behind it."""
 
 from __future__ import annotations
 
