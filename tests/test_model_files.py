@@ -349,7 +349,7 @@ class Weighted(LogCosh):
 
 
 def test_what_a_file_cannot_hold_is_refused_before_anything_is_learnt(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"cannot be saved: a model file holds numbers and text only .*function"):
+    with pytest.raises(ModelFileError, match=r"cannot be saved: a model file holds only numbers and text: .*function"):
         OnlineNMF(2, divergence=Weighted(len)).fit(iter([]), checkpoint=tmp_path / "m")
     with pytest.raises(ModelFileError, match="cannot be saved"):
         save(fitted(Weighted(len)), tmp_path / "m")

@@ -587,7 +587,7 @@ def test_a_loader_without_length_is_learnt_from_and_sources_have_no_loss() -> No
 
     model = OnlineNMF(2, random_state=0, shuffle=False).fit(Loader())
     np.testing.assert_array_equal(model.components_, OnlineNMF(2, random_state=0, shuffle=False).fit(X).components_)
-    with pytest.raises(TypeError, match="loop over its batches"):
+    with pytest.raises(TypeError, match="or loop over a source"):
         model.loss(Rows(X))
     with pytest.raises(TypeError, match="takes a file name or"):
         model.fit(X, checkpoint=3)

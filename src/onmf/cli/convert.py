@@ -26,9 +26,7 @@ OUT_HELP = (
     f"The file to write W to: {', '.join(SUFFIXES)}; - writes CSV to standard output. One row per component, one "
     "column per feature, with their names except in .npy; text has all digits of each number."
 )
-H_HELP = (
-    f"The file to write the coefficients H of --data to: {', '.join(outputs.suffixes())}, as `onmf transform` does."
-)
+H_HELP = f"The file for the coefficients H of --data, as `onmf transform` writes them: {', '.join(outputs.suffixes())}."
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf convert topics.safetensors W.csv`\n\n"

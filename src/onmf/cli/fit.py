@@ -75,10 +75,7 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="With --resume: check the whole pass so far against the checkpoint, not only the last batch.",
-        ),
+        typer.Option("--verify", help="With --resume: check all data of the pass so far, not only its last batch."),
     ] = False,
     start: Annotated[
         Path | None,

@@ -38,9 +38,7 @@ LINES_HELP = (
 Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(
-        help=f"{LINES_HELP} --log-json writes as often; with never, only after the first batch and at the end."
-    ),
+    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, after the first batch and at the end."),
 ]
 LogJson = Annotated[
     Path | None, typer.Option(help="Append statistics of the run to this file, as JSON Lines.", show_default=False)

@@ -53,8 +53,7 @@ def rank(
     ] = 5,
     module: Module = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(help="Write a plot of the result to this file (.png, .pdf, .svg, ...).", show_default=False),
+        Path | None, typer.Option(help="Write a plot of the result (.png, .pdf, .svg, ...).", show_default=False)
     ] = None,
     as_json: AsJson = False,
     **settings: Any,

@@ -1,8 +1,8 @@
 """Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,6 @@ from onmf.data.registry import register
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
 MOST_PIXELS = 50_000_000
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class ImageFiles(Source):
@@ -27,7 +25,7 @@ class ImageFiles(Source):
         self.files, self.rows_in = files, dict.fromkeys(files.values(), 1)
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
         bad: list[SourceError] = []  # reported when they are reached, unless no picture can be read
-        first = next(_each_readable(self._pixels, self.rows_in, bad.append), None)
+        first = next(self._readable(range(len(files)), bad.append), None)
         if first is None:
             raise bad[0]
         self.n_samples, self.n_features = len(files), first[1].size
@@ -36,13 +34,22 @@ class ImageFiles(Source):
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        paths = list(self.rows_in)
-        order = np.arange(len(paths)) if rng is None else rng.permutation(len(paths))
+        order = np.arange(len(self.rows_in)) if rng is None else rng.permutation(len(self.rows_in))
         for start in range(first, len(order), size):
-            wanted = order[start : start + size]
-            if found := list(_each_readable(lambda row: self._pixels(paths[row]), wanted, on_bad)):
+            if found := list(self._readable(order[start : start + size], on_bad)):
                 rows, pixels = zip(*found, strict=True)
                 yield np.asarray(rows), np.stack(pixels)
+
+    def _readable(self, rows: Iterable[int], on_bad: OnBad | None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Yield the pictures that can be read; others raise their errors, or ``on_bad`` is told of them."""
+        paths = list(self.rows_in)
+        for row in rows:
+            try:
+                yield row, self._pixels(paths[row])
+            except SourceError as error:
+                if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
+                    raise
+                on_bad(error)
 
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
         from PIL import Image
@@ -51,19 +58,6 @@ class ImageFiles(Source):
             same = _eight_bits(picture, path).convert(self.mode)
             self.size = self.size or same.size  # settled only now: a picture that breaks off has no size
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
-
-
-def _each_readable(
-    read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None
-) -> Iterator[tuple[Item, Result]]:
-    """Yield each item that can be read with its result; others raise their errors, or ``on_bad`` is told of them."""
-    for item in items:
-        try:
-            yield item, read(item)
-        except SourceError as error:
-            if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
-                raise
-            on_bad(error)
 
 
 def _eight_bits(picture: Any, path: Path) -> Any:

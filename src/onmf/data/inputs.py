@@ -17,9 +17,7 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
     learnt from are found in it by their names.
     """
     if isinstance(X, Source):
-        raise TypeError(
-            "pass an array; to use a source, loop over its batches: for rows, batch in source.batches(1000): ..."
-        )
+        raise TypeError("pass an array, or loop over a source: for rows, batch in source.batches(1000): ...")
     if isinstance(X, (str, Path)):
         raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.data.open_source.")
     if is_dask(X) or hasattr(X, "label"):

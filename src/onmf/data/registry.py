@@ -126,12 +126,12 @@ def register(
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that
-    ``feature_options`` names shape the features: a model remembers them, and data for it are opened with the same. What
-    cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
-    keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (such
-    as ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
-    that installs it.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that
+    shape the features are named in ``feature_options``: a model remembers them, and data for it are opened with the
+    same. What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener
+    with a keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders",
+    "patterns" (as in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the
+    extra of onmf that installs it.
     """
 
     def record(opener: Opener) -> Opener:
@@ -312,11 +312,8 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     An option that is given and differs raises an error. If the schemes differ, only the options that both have are
     compared and applied. Columns of a table are found by the names of the model's features.
     """
-    shaping, learnt, names = (
-        scheme.feature_options,
-        dict(like.options),
-        None if like.names is None else list(like.names),
-    )
+    shaping, learnt = scheme.feature_options, dict(like.options)
+    names = None if like.names is None else list(like.names)
     if names is not None and scheme.options.get("columns") is list:
         shaping, learnt = shaping | {"columns"}, learnt | {"columns": names}
     for option in ("columns", "features"):

@@ -79,9 +79,7 @@ def as_text(facts: Any) -> str:
     try:
         return json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"the model cannot be saved: a model file holds numbers and text only ({error})."
-        ) from None
+        raise ModelFileError(f"the model cannot be saved: a model file holds only numbers and text: {error}.") from None
 
 
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
