@@ -1,4 +1,4 @@
-"""``Samples``: X (n, F), whatever it is. Nothing else asks whether values are dense or sparse, weighted or missing."""
+"""``Samples`` holds X (n, F), dense or sparse, with its weights and missing entries."""
 
 from __future__ import annotations
 

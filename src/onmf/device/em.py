@@ -88,7 +88,7 @@ def _power(x: Any, order: float) -> Any:
 
 
 def floor(memory: Tensors) -> Any:
-    """Return the least weight of each feature, as ``floors.floor`` does."""
+    """Return the least weight of each feature, as ``onmf.methods.em.floor`` does."""
     tiny = torch.finfo(memory["size"].dtype).tiny
     typical = memory["entries"][0] / torch.clamp(memory["entries"][1], min=tiny)
     evidence = torch.clamp(memory["evidence"][0], min=1.0)

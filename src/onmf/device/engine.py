@@ -96,11 +96,11 @@ class ChunkOnDevice:
 
 
 class DeviceEngine(ABC):
-    """A batch on a device that is about to be learnt from, in chunks a few times ``smaller`` than they would be.
+    """The engine that learns from a batch by PyTorch on a device; a subclass serves one method.
 
-    ``divergence`` is in internal units. With ``adapt``, a parameter of it that was left to the data follows the
-    residuals. ``repeated`` says that an earlier pass has had the samples. With ``exchanges``, components may be
-    exchanged.
+    Chunks are ``smaller`` than usual by that factor. ``divergence`` is in internal units. With ``adapt``, a parameter
+    of it that was left to the data follows the residuals. ``repeated`` says that an earlier pass has had the samples.
+    With ``exchanges``, components may be exchanged.
     """
 
     learns_by: ClassVar[type[Method]]
@@ -199,7 +199,7 @@ class DeviceEngine(ABC):
         self.seen, self.clock = self.seen + chunk.weight, self.clock + chunk.weight
 
     def result(self) -> BatchResult:
-        """Return the state on the host, and what the batch did."""
+        """Return the state on the host, the losses and the coefficients."""
         total = weight_of(self.weights, len(self.H))
         divergence = self._adapted() if self.adapt and self.steps else self.divergence
         state = self.device_state.after_batch(self.state, self.clock, self.steps)

@@ -127,14 +127,12 @@ class OnlineNMF(NMF):
     device : {None, "auto", "cuda", "cuda:NUMBER", "cpu"}, default None
         Where to compute. None: on the processor, by compiled code. "cuda": on a GPU, by PyTorch (``onmf[gpu]``);
         "auto": on a GPU if there is one that can be used, else as None. "cpu": by PyTorch on the processor, to try what
-        a GPU would do; slower than None. On a device, separable divergences are learnt by method surrogate; tensors are
-        taken as they are, and ``transform`` gives a tensor where X is one. Data in single precision are faster.
-    random_state : int, RandomState, Generator or None, default None
-        Seeds the initial dictionary and the shuffling.
-    callbacks : list of callables or None
-        Each is called with a ``Progress`` after every batch; one that returns True ends ``fit``.
-    verbose : int, default 0
-        1 prints a line of progress every second, 2 after every batch.
+        a GPU would do; slower than None. On a device, separable divergences are learnt by method surrogate or em;
+        tensors are taken as they are, and ``transform`` gives a tensor where X is one. Data in single precision are
+        faster. random_state : int, RandomState, Generator or None, default None Seeds the initial dictionary and the
+        shuffling. callbacks : list of callables or None Each is called with a ``Progress`` after every batch; one that
+        returns True ends ``fit``. verbose : int, default 0 1 prints a line of progress every second, 2 after every
+        batch.
 
     Attributes
     ----------

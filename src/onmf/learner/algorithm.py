@@ -24,7 +24,7 @@ NEW_SHARE = 4  # with a reservoir, one sample in this many is new, the others ar
 
 
 class Engine(Protocol):
-    """Where the arithmetic happens: NumPy and compiled kernels, or PyTorch on a device. It holds the state."""
+    """The arithmetic of a batch, by NumPy and compiled kernels or by PyTorch on a device; an engine holds the state."""
 
     def chunks(self) -> Iterator[Any]:
         """Cut the samples of the batch into chunks of the method's sizes."""
@@ -39,7 +39,10 @@ class Engine(Protocol):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     def solve(self, problem: Any, H: Any) -> Any:
-        """Return the coefficients, starting from those of the last visit."""
+        """Return the coefficients, starting from those of the last visit.
+
+        A device may return a tuple with more than these; its surrogate makes the step of W here, too.
+        """
 
     def update(self, chunk: Any, problem: Any, H: Any) -> None:
         """Make the next state."""
@@ -48,14 +51,14 @@ class Engine(Protocol):
         """Note the coefficients of a chunk."""
 
     def result(self) -> BatchResult:
-        """Return what the batch did."""
+        """Return the new state, the losses and the coefficients."""
 
 
 def learn(engine: Engine) -> BatchResult:
     """Learn from the samples of a batch.
 
-    Letters are the paper's, transposed: samples are rows, V ~ H W. ``methods.paper`` has its update of W; others make
-    better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
+    Letters are the paper's, transposed: samples are rows, X ~ H W, and X is its V. ``methods.paper`` has its update of
+    W; others make better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
     """
     for chunk in engine.chunks():  # v_t, or a mini-batch of tau samples
         engine.exchange(chunk)
@@ -72,14 +75,14 @@ def learn(engine: Engine) -> BatchResult:
 class Chunk:
     """Some samples of a batch: new ones, and behind them old ones from the reservoir."""
 
-    rows: slice  # of the batch
+    rows: slice  # of the batch without its empty samples
     samples: Samples
     new: Samples
     solver: CoefficientSolver
 
 
 class HostEngine:
-    """A batch X (n, F) in internal units that is about to be learnt from.
+    """The engine that learns from a batch X (n, F) in internal units by NumPy and compiled kernels.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
     an earlier pass has had these samples. With ``exchanges``, components may be exchanged: not on a shard, as all

@@ -20,7 +20,7 @@ from onmf.model.units import checked_clip
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a model is made with, apart from the data and how they are read."""
+    """The settings that a model is learnt with, apart from how the data are read."""
 
     n_components: int
     divergence: Divergence  # as the user gave it

@@ -1,4 +1,4 @@
-"""How a model begins: its first batch fixes units, method and initial dictionary, or it continues an earlier one.
+"""The beginning of a model: its first batch fixes units, method and initial dictionary, or it continues an earlier one.
 
 Initial dictionaries depend on the first batch only, and contain no zero that a later step could not leave.
 """

@@ -1,4 +1,4 @@
-"""Where an interrupted fit stands in its data, and whether the data that it resumes with are the same."""
+"""The position of an interrupted fit in its data, and the check that it resumes with the same data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _require_digest(text: Any) -> None:
 
 @dataclass(frozen=True)
 class Position:
-    """The leg of a pass that a fit is in, how many of its batches were learnt from, and how it is shuffled.
+    """The position of a fit in its data: the leg of the pass, its batches learnt from, and how it is shuffled.
 
     A pass has one leg; where files were added while the run rested, it continues with a leg of the new ones.
     """
@@ -125,7 +125,7 @@ class OpenPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundPosition:
-    """In which pass, after how many rounds, and how far in which partitions; nothing of the machines they are on."""
+    """The position of a fit in partitions: the pass and the rows done, whatever the machines."""
 
     kind: ClassVar[str] = "rounds"
     long: ClassVar[str] = "opened"

@@ -39,7 +39,7 @@ SHARE = 0.5  # of the samples seen: the most that a round adds
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What the shards of a round begin with: small, but for the state."""
+    """The settings and the model that the shards of a round begin with: small, but for the state."""
 
     recipe: Recipe
     learned: Learned
@@ -67,7 +67,7 @@ class RoundStart:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a shard has found, or several together, or what the round has made of the model."""
+    """The result of a shard or of several as sums, or of a whole round as a state."""
 
     facts: BatchFacts | None = None  # None: nothing could be learnt from
     sums: Sums | None = None  # of shards

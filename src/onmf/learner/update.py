@@ -1,4 +1,4 @@
-"""What one batch of samples makes of a model, and what is reported of it."""
+"""Learning from one batch of samples, and the report of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = 256  # samples on a device that tell what any dictionary should beat
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What samples have shown besides the dictionary; the facts of several shards add up."""
+    """Counts, loss and usage of the samples of a batch; the facts of several shards add up."""
 
     samples: int
     loss: float  # the mean of theirs, each just before it was learnt from, in internal units
@@ -57,7 +57,7 @@ class BatchFacts:
 
 @dataclass(frozen=True)
 class BatchUpdate:
-    """What a batch, or a round of batches, makes of a model."""
+    """The new state of a model after a batch or a round of batches, with the facts of its samples."""
 
     state: State
     divergence: Divergence  # as it was or, if it is left to the data, adapted to the residuals; in internal units
@@ -207,7 +207,7 @@ log = logging.getLogger("onmf")
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is given after every batch."""
+    """The report that a callback is given after every batch."""
 
     samples: int  # learnt from so far
     total: int | None  # samples in all passes, if known

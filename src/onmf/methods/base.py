@@ -1,4 +1,4 @@
-"""What a method is: how a chunk of samples with its coefficients changes the dictionary, and how chunks are weighed.
+"""The interface of a method, which changes the dictionary by a chunk of samples and their coefficients.
 
 A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
 ``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.

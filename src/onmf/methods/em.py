@@ -46,7 +46,7 @@ STRONGEST = 1e30  # pull of l2, relative to the other terms: beyond, its square 
 
 @dataclass(frozen=True, repr=False)
 class Accumulating(AveragingMethod):
-    """What em and the sparse surrogate share: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
+    """The base of em and the sparse surrogate: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
 
     tau: int | None = None
     forgetting: float = 0.0
@@ -105,12 +105,13 @@ class Accumulating(AveragingMethod):
 
 @dataclass(frozen=True, repr=False)
 class EM(Accumulating, name="em"):
-    """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
+    """The method that averages the numerator and the denominator of multiplicative updates, and divides them.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to
-    itself (None) the solver makes five, and two and four times as many once chunks weigh little: W settles where the
-    coefficients as they are found want it, a little off in loss if they are found in haste. Early on haste costs
-    little, since the dictionary moves on anyway.
+    An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
+    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
+    makes five, and two and four times as many once chunks weigh little: W settles where the coefficients as they are
+    found want it, a little off in loss if they are found in haste. Early on haste costs little, since the dictionary
+    moves on anyway.
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)

@@ -25,7 +25,11 @@ from onmf.model.state import State
 
 @dataclass(frozen=True, repr=False)
 class Guan(SpecialisedMethod, name="guan"):
-    """``steps`` steps per tau samples, drawn from a ``buffer`` of the last ones by ``seed`` and the step's number."""
+    """The method of Guan, Tao, Luo and Yuan, OR-NMF: averaged stochastic gradient steps under squared l2.
+
+    It makes ``steps`` steps per tau samples, on samples drawn from a ``buffer`` of the last ones by ``seed`` and the
+    step's number.
+    """
 
     tau: int = 10
     theta: float = 0.1

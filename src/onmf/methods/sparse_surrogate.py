@@ -46,10 +46,11 @@ News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's e
 
 @dataclass(frozen=True, repr=False)
 class SparseSurrogate(Accumulating, name="sparse_surrogate"):
-    """tau samples per update (None: 200 at first, later a twentieth of those seen, at most 500).
+    """The surrogate for sparse data, whose quadratic models are made at the non-zero entries alone.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as
-    those of em do if left to themselves (None).
+    An update takes tau samples (None: 200 at first, later a twentieth of those seen, at most 500). ``forgetting`` is a
+    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as those of em do if
+    left to themselves (None).
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)

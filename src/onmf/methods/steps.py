@@ -1,4 +1,4 @@
-"""How far a summed subgradient moves W in the paper's Algorithm 1: the paper's rule and an adaptive one."""
+"""Rules for the step length in the paper's Algorithm 1: the paper's own and an adaptive one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's
 
 @dataclass(frozen=True)
 class Slopes:
-    """Samples X with coefficients H and fits Y, and g, the derivatives of the losses in the fits."""
+    """The slopes g of the losses in the fits Y of samples, with the coefficients H that they were found at."""
 
     problem: Problem
     H: Array
@@ -38,7 +38,7 @@ class Slopes:
 
     @property
     def weight(self) -> float:
-        """How many samples they count for."""
+        """The sum of the weights of the samples."""
         return self.problem.X.weight
 
     def penalised(self, penalties: Penalties, fixed: int) -> Array:
@@ -61,7 +61,7 @@ class Slopes:
 
 @dataclass(frozen=True, repr=False)
 class Step(Constants, kind="step"):
-    """A rule for the step. A ``name`` makes it ``paper:step=NAME``, followed by its constants."""
+    """A rule for the length of a step; its ``name`` is used as ``paper:step=NAME``, followed by its constants."""
 
     def first_look(self, problem: Problem, state: State, solve: Solve) -> State:
         """Return the state after a look at the first batch, before anything is learnt."""

@@ -49,14 +49,14 @@ Swept: TypeAlias = tuple[Array, Array] | None
 
 @dataclass(frozen=True, repr=False)
 class Surrogate(AveragingMethod, name="surrogate"):
-    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
+    """The method that averages quadratic models of the loss, one per feature, and minimises them.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data
-    (None: as the first batch is) get larger chunks, and weights that fall faster: a sample of few entries says little,
-    and what the fit leaves of it is noise.
-    The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
-    diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in ``max_iter`` steps at
-    most (None: what suits the divergence).
+    An update takes tau samples (None: 30 at first, later a hundredth of those seen, at most 300). ``forgetting`` is a
+    floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data (None: as the first batch
+    is) get larger chunks, and weights that fall faster: a sample of few entries says little, and what the fit leaves of
+    it is noise. The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on);
+    beyond, their diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in
+    ``max_iter`` steps at most (None: what suits the divergence).
     """
 
     tau: int | None = None

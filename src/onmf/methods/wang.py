@@ -26,10 +26,11 @@ from onmf.model.state import State
 
 @dataclass(frozen=True, repr=False)
 class Wang(SpecialisedMethod, name="wang"):
-    """One step of length eta per tau samples; rho of the past remains after each sample.
+    """The method of Wang, Wang and Yeung: projected gradient steps on accumulated statistics of the Huber loss.
 
-    ``gamma`` weighs the l1 norm of the coefficients, which are found by multiplicative steps until the loss falls by
-    less than ``tol`` of itself, ``max_iter`` at most.
+    It makes one step of length eta per tau samples; rho of the past remains after each sample. ``gamma`` weighs the l1
+    norm of the coefficients, which are found by multiplicative steps until the loss falls by less than ``tol`` of
+    itself, ``max_iter`` at most.
     """
 
     tau: int = 5
