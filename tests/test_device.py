@@ -464,7 +464,7 @@ def test_upper_bounds_on_coefficients_lead_no_step_up(device: str) -> None:
     W, divergence = torch.as_tensor(rng.uniform(0.0, 1.0, (5, 30)), device=device), divergences.get("huber:0.3")
     X = torch.as_tensor(rng.gamma(0.7, 1.0, (200, 5)) @ rng.uniform(0.0, 1.0, (5, 30)), device=device)
     problem = problems.DeviceProblem(divergence, X, W, Box(0.0, 0.5), Penalty())
-    H, _, losses = problems.hurried(problem)
+    H, _, losses = problems.rough_coefficients(problem)
     assert float(H.max()) <= 0.5
     assert bool((losses <= problem.losses(problem.fit(problem.start())) + 1e-9).all())
 
@@ -571,7 +571,7 @@ def test_this_machine_has_no_gpu_and_says_so(run_main: Run, tmp_path: Path) -> N
 def test_where_memory_runs_out_chunks_become_smaller_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, sizes = surrogates.hurried, list[int]()
+    real, sizes = surrogates.rough_coefficients, list[int]()
 
     def scarce(problem: Any, *arguments: Any, **settings: Any) -> Any:
         sizes.append(len(problem.X))
@@ -579,7 +579,7 @@ def test_where_memory_runs_out_chunks_become_smaller_once(
             raise torch.cuda.OutOfMemoryError
         return real(problem, *arguments, **settings)
 
-    monkeypatch.setattr(surrogates, "hurried", scarce)
+    monkeypatch.setattr(surrogates, "rough_coefficients", scarce)
     monkeypatch.setattr(engines, "_smaller", {})
     X, most = data(n=1000), 100
     with caplog.at_level(logging.WARNING, "onmf"):

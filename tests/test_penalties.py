@@ -111,7 +111,7 @@ def test_coefficients_are_at_a_minimum_of_loss_and_penalties_in_every_solver(
     solver = solver.stopping(1e-7, {"newton": 200, "interior-point": 50, "polyak": 1000}.get(name, 2000))
     H = solver.solve(problem).H
     if not divergence.smooth_unless_exact or name in ("ratios", "polyak"):  # no derivative, or near enough by purpose
-        best = coefficients.precise(divergence).stopping(1e-7, 1000).solve(problem, H).H
+        best = coefficients.precise_solver(divergence).stopping(1e-7, 1000).solve(problem, H).H
         values = [problem.objective(each, problem.fit(each)) for each in (H, best)]
         assert (values[0] <= values[1] + 0.05 * problem.scale).all()
         return
@@ -388,7 +388,7 @@ def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> Non
     held_out, objectives = X[:100], []
     for state in (merged, sequence):
         problem = Problem(divergence, held_out, state.W, penalty=penalties.of_coefficients)
-        H = coefficients.precise(divergence).stopping(1e-6, 500).solve(problem).H
+        H = coefficients.precise_solver(divergence).stopping(1e-6, 500).solve(problem).H
         objectives.append(objective(divergence, held_out, H, state.W, penalties))
     assert objectives[0] <= 1.03 * objectives[1]
     assert merged.memory.keys() == sequence.memory.keys()

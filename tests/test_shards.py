@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onmf.coefficients import precise
+from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, SparseSurrogate, Surrogate
@@ -52,7 +52,7 @@ HELD_OUT = samples(300, 99)
 
 def loss(divergence: Divergence, state: State) -> float:
     problem = Problem(divergence, HELD_OUT, state.W)
-    H = precise(divergence).stopping(1e-5, 500).solve(problem).H
+    H = precise_solver(divergence).stopping(1e-5, 500).solve(problem).H
     return float(problem.loss(H, problem.fit(H)).mean())
 
 

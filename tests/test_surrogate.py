@@ -83,7 +83,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     A, b, size = np.zeros((features, K, K)), np.zeros((K, features)), np.zeros(features)
     mass, unit = np.zeros(K), np.ones(K)
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        H = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H
+        H = method.coefficient_solver(divergence).solve(Problem(divergence, chunk, W)).H
         Y = H @ W
         G, curvature = divergence.model(chunk, Y)
         h, old, news = H / unit, 1 - rho, rho / len(chunk)
@@ -162,7 +162,7 @@ def test_three_coupled_chunks_are_those_of_dense_loops(divergence: Mahalanobis, 
     A = divergence.A
     S, R, unit = np.zeros((K, K)), np.zeros((K, F)), np.ones(K)  # of V = unit W, which nothing rescales
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        h = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H / unit
+        h = method.coefficient_solver(divergence).solve(Problem(divergence, chunk, W)).H / unit
         S = (1 - rho) * S + rho / len(chunk) * sum(np.outer(v, v) for v in h)
         R = (1 - rho) * R + rho / len(chunk) * sum(np.outer(v, x) for v, x in zip(h, chunk, strict=True))
         V = W * unit[:, None]

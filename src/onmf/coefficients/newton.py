@@ -206,7 +206,7 @@ class _Steps(Descent):
 _LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
 
 
-def precise(divergence: Divergence) -> CoefficientSolver:
+def precise_solver(divergence: Divergence) -> CoefficientSolver:
     """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
     return _LINEAR if divergence.absolute_deviations else _SMOOTH
 

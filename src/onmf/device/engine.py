@@ -20,8 +20,8 @@ from onmf._support.arrays import Array, some_of, times, weight_of
 from onmf.coefficients.problem import adapted
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import DeviceState
-from onmf.device.problem import DeviceProblem, hurried, positive
-from onmf.device.samples import Chunks
+from onmf.device.problem import DeviceProblem, positive, rough_coefficients
+from onmf.device.samples import DeviceBatch
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods import Method, exchange
@@ -52,7 +52,7 @@ def learn_on_device(
     method: Method,
     divergence: Divergence,
     state: State,
-    samples: Chunks,
+    samples: DeviceBatch,
     weights: Array | None,
     options: Mapping[str, Any],
 ) -> tuple[DeviceEngine, BatchResult]:
@@ -112,7 +112,7 @@ class DeviceEngine(ABC):
         method: Method,
         divergence: Divergence,
         state: State,
-        samples: Chunks,
+        samples: DeviceBatch,
         *,
         weights: Array | None,
         box: Any,
@@ -124,7 +124,7 @@ class DeviceEngine(ABC):
         self.method: Any = method
         self.divergence, self.state, self.box, self.weights = divergence, state, box, weights
         self.adapt, self.repeated, self.smaller = adapt, repeated, smaller
-        self.exchanges = exchanges and not repeated and method.exchanges(divergence) > 0
+        self.exchanges = exchanges and not repeated and method.largest_merger_cost(divergence) > 0
         self.penalty = method.penalty(state.penalties)
         self.device_state: Any = self.keeps.of(state, str(samples.rows.device))
         there = {"dtype": samples.dtype, "device": samples.rows.device}
@@ -160,8 +160,8 @@ class DeviceEngine(ABC):
             yield ChunkOnDevice(part, weight, counts)
             first = part.stop
 
-    def exchange(self, chunk: ChunkOnDevice) -> None:
-        """Try an exchange on the samples from the chunk on, if one is due."""
+    def begin_chunk(self, chunk: ChunkOnDevice) -> None:
+        """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         after = self.clock + (chunk.rows.stop - chunk.rows.start)
         if self.exchanges and self.exchange_due(after):
             self.device_state = self._exchanged(self.device_state, chunk.rows.start)
@@ -224,7 +224,7 @@ class DeviceEngine(ABC):
         W = self.device_state.W
         some = slice(None, None, max(1, len(self.samples) * W.shape[1] // SAMPLED))
         X, present = self.samples.uncounted(some)
-        _, Y, _ = hurried(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
+        _, Y, _ = rough_coefficients(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
         host, weights = X.cpu().numpy(), None if present is None else present.cpu().numpy()
         seen = Samples(host, weights, some_of(self.counts, some))
         return adapted(self.divergence, seen, Y.cpu().numpy(), self.weight(self.clock, self.clock - self.state.clock))
@@ -237,7 +237,9 @@ class DeviceEngine(ABC):
         judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
         # In one layout, whatever the state's: a model read from a file resumes bit for bit.
         W, counts = np.ascontiguousarray(state.W.cpu().numpy()), some_of(self.counts, part)
-        found = exchange.proposed(self.method.exchanges(self.divergence), W, state.C, state.penalties, judges, counts)
+        found = exchange.proposed(
+            self.method.largest_merger_cost(self.divergence), W, state.C, state.penalties, judges, counts
+        )
         return state if found is None else state.recombined(self.divergence, *found)
 
 
@@ -257,7 +259,7 @@ class JudgesOnDevice(exchange.Judges):
 
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
         problem = self._problem(rows, W)
-        H, Y, _ = hurried(problem)
+        H, Y, _ = rough_coefficients(problem)
         objective = problem.objective(H, Y)
         scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
         values = torch.stack([objective, objective / scale]).cpu().numpy()

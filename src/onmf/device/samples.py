@@ -100,7 +100,7 @@ class DeviceRows:
 
 
 @dataclass
-class Chunks:
+class DeviceBatch:
     """The samples of a batch that are learnt from, in internal units."""
 
     rows: DeviceRows

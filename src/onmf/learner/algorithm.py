@@ -29,8 +29,8 @@ class Engine(Protocol):
     def chunks(self) -> Iterator[Any]:
         """Cut the samples of the batch into chunks of the method's sizes."""
 
-    def exchange(self, chunk: Any) -> None:
-        """Try to exchange a component, where the method does that, before a chunk is learnt from."""
+    def begin_chunk(self, chunk: Any) -> None:
+        """Prepare for a chunk: try to exchange a component before it is learnt from, where the method does that."""
 
     def visits(self, chunk: Any) -> int:
         """Return how often the chunk is looked at."""
@@ -61,7 +61,7 @@ def learn(engine: Engine) -> BatchResult:
     W; others make better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
     """
     for chunk in engine.chunks():  # v_t, or a mini-batch of tau samples
-        engine.exchange(chunk)
+        engine.begin_chunk(chunk)
         H = None
         for _ in range(engine.visits(chunk)):
             problem = engine.problem(chunk)
@@ -115,10 +115,10 @@ class HostEngine:
                 self.filled, X = filled, X[filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-        self.solver = method.coefficients(divergence, X.masked).within(box)
+        self.solver = method.coefficient_solver(divergence, X.masked).within(box)
         self.penalty = method.penalty(state.penalties)
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.
-        self.exchanges = exchanges and not repeated and not shares and method.exchanges(divergence) > 0
+        self.exchanges = exchanges and not repeated and not shares and method.largest_merger_cost(divergence) > 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Cut the samples into chunks; with a reservoir, one sample in four of a chunk is new."""
@@ -140,8 +140,8 @@ class HostEngine:
     def _mixed(self, new: Samples) -> Samples:
         return self.reservoir.mixed(self.old, new) if self.reservoir else new
 
-    def exchange(self, chunk: Chunk) -> None:
-        """Try an exchange on the samples from the chunk on, if one is due."""
+    def begin_chunk(self, chunk: Chunk) -> None:
+        """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         K, share, clock = len(self.state.W), NEW_SHARE if self.reservoir else 1, self.state.clock
         after = clock + share * len(chunk.new)
         if self.exchanges and exchange.due(K, clock, after, self.method.horizon):

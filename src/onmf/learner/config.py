@@ -41,8 +41,8 @@ class Recipe:
         self.penalties.require_effect(coefficients_bounded=self.shares)
         require_init(self.init)
         require_fixed(self.fixed, self.n_components)
-        if isinstance(self.H, Simplex):
-            self.H.free(self.n_components)  # raises an error for lower bounds that leave nothing
+        if isinstance(self.coefficient_set, Simplex):
+            self.coefficient_set.free(self.n_components)  # raises an error for lower bounds that leave nothing
         if self.device is not None:
             self._require_device()
 
@@ -85,19 +85,19 @@ class Recipe:
         return self.method.for_shares() if self.shares else self.method
 
     @property
-    def C(self) -> DictionarySet:
+    def dictionary_set(self) -> DictionarySet:
         """The set of the dictionaries, with the fixed components."""
         return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
 
     @cached_property
-    def H(self) -> Box | Simplex:
+    def coefficient_set(self) -> Box | Simplex:
         """The set of the coefficients."""
         return self.sets.where(self.coefficients)[1]
 
     @cached_property
     def shares(self) -> bool:
         """Do the coefficients of a sample sum to one?"""
-        return isinstance(self.H, Simplex)
+        return isinstance(self.coefficient_set, Simplex)
 
     @property
     def remembered(self) -> Reservoir | None:

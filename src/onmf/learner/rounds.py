@@ -120,7 +120,9 @@ def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
 def exchange_due(start: RoundStart, n: int) -> bool:
     """Tell whether to try an exchange of components before the n samples of the round: shards have them in common."""
     state, method = start.learned.state, start.learned.method
-    can_exchange = method.exchanges(start.learned.inside) > 0 and not isinstance(start.recipe.H, Simplex)
+    can_exchange = method.largest_merger_cost(start.learned.inside) > 0 and not isinstance(
+        start.recipe.coefficient_set, Simplex
+    )
     wanted = can_exchange and start.shards > 1 and not start.repeated
     return wanted and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
 
@@ -130,8 +132,10 @@ def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     learned, method = start.learned, start.learned.method
     X, _ = inside(learned, masked_like(learned, batch[: exchange.taking_part(len(learned.state.W))]))
     with threads.taken_from_blas(), faults_of_batch(None):
-        engine = HostEngine(method, learned.inside, learned.state, X, box=start.recipe.H)  # without empty samples
-        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, start.recipe.H)
+        engine = HostEngine(
+            method, learned.inside, learned.state, X, box=start.recipe.coefficient_set
+        )  # without empty samples
+        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, start.recipe.coefficient_set)
     state = replace(state, W=np.ascontiguousarray(state.W))
     return replace(start, learned=replace(learned, state=state))
 

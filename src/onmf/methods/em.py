@@ -70,7 +70,7 @@ class Accumulating(AveragingMethod):
             )
         return super().why_not(divergence, penalties, masked)
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter or STEPS)
 
     def effort(self, clock: float) -> int:
@@ -84,7 +84,7 @@ class Accumulating(AveragingMethod):
         """Return the weight of the next n samples."""
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
-    def exchanges(self, divergence: Divergence) -> float:
+    def largest_merger_cost(self, divergence: Divergence) -> float:
         """Return next to nothing: bolder exchanges raised the loss on text, from which averages recover slowly."""
         return EXCHANGE
 

@@ -58,7 +58,7 @@ def taking_part(K: int) -> int:
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
     """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
     judges = JudgesOnHost(method, divergence, state, X.densified() if X.masked else X, box)
-    found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, judges, X.sample_weight)
+    found = proposed(method.largest_merger_cost(divergence), state.W, state.C, state.penalties, judges, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
@@ -88,7 +88,7 @@ class JudgesOnHost(Judges):
 
     def __init__(self, method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> None:
         self.divergence, self.X, self.box, self.number = divergence, X, box, len(X)
-        usual = method.coefficients(divergence, X.masked)
+        usual = method.coefficient_solver(divergence, X.masked)
         self.solver, self.penalty = usual.stopping(usual.tol, EFFORT * usual.max_iter), method.penalty(state.penalties)
 
     def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:

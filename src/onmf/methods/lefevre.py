@@ -66,7 +66,7 @@ class Lefevre(SpecialisedMethod, name="lefevre"):
         same = super().continued(before)
         return replace(self, N=before.N) if isinstance(before, Lefevre) and self.N is None else same
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:

@@ -30,7 +30,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
-from onmf.coefficients import CoefficientSolver, Ratios, precise
+from onmf.coefficients import CoefficientSolver, Ratios, precise_solver
 from onmf.coefficients.problem import Problem, model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
@@ -69,7 +69,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     adapts: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
     masked_on_device: ClassVar[bool] = True
-    fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
+    frozen_constants: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
             return batch.densified()
         return batch.sparsified() if not batch.sparse and batch.density < FEW_ENTRIES else batch
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Return a solver that makes few steps: what is left to gain in h, the next samples gain in W."""
         if divergence.sees_ratios and not masked and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
@@ -116,7 +116,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         tol = 1e-3
         if masked and divergence.least_squares is not None:
             steps, tol = 10, 1e-7  # as good as the active set that whole samples have
-        return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
+        return precise_solver(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         W = C.rescale_into(W)
@@ -209,7 +209,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
-    def exchanges(self, divergence: Divergence) -> float:
+    def largest_merger_cost(self, divergence: Divergence) -> float:
         return np.inf if divergence.metric is None else 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:

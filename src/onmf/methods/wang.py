@@ -54,7 +54,7 @@ class Wang(SpecialisedMethod, name="wang"):
     def serves(self, divergence: Divergence) -> bool:
         return divergence.robust and divergence.lipschitz is not None
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
 
     def penalty(self, penalties: Penalties) -> Penalty:
