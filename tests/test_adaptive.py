@@ -53,7 +53,7 @@ def slopes_of(divergence: Divergence, rng: np.random.Generator, n: int = 30, dty
 def test_averages_are_those_of_the_design(divergence: Divergence, dtype: type, rng: np.random.Generator) -> None:
     slopes = slopes_of(divergence, rng, dtype=dtype)
     X, H, W = (array.astype(float) for array in (slopes.problem.X.matrix, slopes.H, slopes.problem.W))
-    ratios = not divergence.domain.x.closed
+    ratios = not divergence.domain.x.includes_zero
     expected: dict[str, Any] = dict.fromkeys(STATISTICS, 0.0)
     for x, h in zip(X, H, strict=True):
         y = h @ W
@@ -224,7 +224,7 @@ def test_metric_and_floor_stay_for_ever_once_frozen_and_the_dictionary_does_not(
     model = model_of(divergence=divergence).fit(X[:190])
     assert "metric" not in memory(model)
     frozen = {name: array.copy() for name, array in memory(model.partial_fit(X[190:200])).items()}
-    assert frozen.keys() == ({"metric"} if divergence.domain.y.closed else {"metric", "low"})
+    assert frozen.keys() == ({"metric"} if divergence.domain.y.includes_zero else {"metric", "low"})
     W = model.components_
     model.partial_fit(X[200:])
     assert memory(model).keys() == frozen.keys()

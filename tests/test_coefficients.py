@@ -40,7 +40,7 @@ def every(divergences: Iterable[Divergence]) -> pytest.MarkDecorator:
 every_divergence = every_distinct_divergence
 every_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact)
 every_convex_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact and d.convex)
-every_divergence_with_zeros = every(d for d in DISTINCT if d.domain.x.closed)
+every_divergence_with_zeros = every(d for d in DISTINCT if d.domain.x.includes_zero)
 
 
 def problem(rng: np.random.Generator, n: int = 3, K: int = 4, zeros: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,7 @@ def problem(rng: np.random.Generator, n: int = 3, K: int = 4, zeros: bool = Fals
 
 
 def problem_for(divergence: Divergence, rng: np.random.Generator, **options: int) -> tuple[np.ndarray, np.ndarray]:
-    return problem(rng, zeros=divergence.domain.x.closed and divergence.convex, **options)
+    return problem(rng, zeros=divergence.domain.x.includes_zero and divergence.convex, **options)
 
 
 def solver_of(divergence: Divergence, **options: float) -> CoefficientSolver:
@@ -358,7 +358,7 @@ def test_a_start_outside_the_box_is_brought_in(divergence: Divergence, rng: np.r
     assert Box().contains(found.H)
 
 
-@every(d for d in DISTINCT if d.convex or not d.domain.y.closed)  # for beta > 2 a fit of zero is a critical point
+@every(d for d in DISTINCT if d.convex or not d.domain.y.includes_zero)  # beta > 2: a fit of zero is a critical point
 def test_a_start_at_the_lower_bound_leads_to_the_solution(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     solver = solver_of(divergence, tol=1e-3)

@@ -74,7 +74,7 @@ def of_model(model: OnlineNMF | BatchNMF, X: np.ndarray) -> tuple[float, np.ndar
 def scipys(divergence: Divergence, X: np.ndarray, H: np.ndarray, W: np.ndarray, penalties: Penalties) -> float:
     """The objective after a joint descent in H and W from there, by L-BFGS-B."""
     (n, size), p = H.shape, penalties
-    low = 0.0 if divergence.domain.y.closed else 1e-9
+    low = 0.0 if divergence.domain.y.includes_zero else 1e-9
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         H, W = z[: n * size].reshape(n, size), z[n * size :].reshape(size, -1)

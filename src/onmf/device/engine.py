@@ -130,7 +130,7 @@ class DeviceEngine(ABC):
         there = {"dtype": samples.dtype, "device": samples.rows.device}
         self.H = torch.zeros((len(samples), len(state.W)), **there)
         self.filled: Any = slice(None)
-        if divergence.domain.x.closed and not (samples.units.clip and samples.units.clip[0]):
+        if divergence.domain.x.includes_zero and not (samples.units.clip and samples.units.clip[0]):
             filled = samples.filled  # zeros that stay zeros say nothing
             if len(filled) < len(samples):
                 self.filled, samples = filled, replace(samples, numbers=samples.numbers[filled])
@@ -237,9 +237,8 @@ class DeviceEngine(ABC):
         judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
         # In one layout, whatever the state's: a model read from a file resumes bit for bit.
         W, counts = np.ascontiguousarray(state.W.cpu().numpy()), some_of(self.counts, part)
-        found = exchange.proposed(
-            self.method.largest_merger_cost(self.divergence), W, state.C, state.penalties, judges, counts
-        )
+        cost = self.method.largest_merger_cost(self.divergence)
+        found = exchange.proposed(cost, W, state.C, state.penalties, judges, counts)
         return state if found is None else state.recombined(self.divergence, *found)
 
 

@@ -136,7 +136,7 @@ class SurrogateState(DeviceState):
         else:
             v = descend(A, b, v, least, math.inf, SWEEPS, fixed)
         V = v.T
-        if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
+        if not divergence.domain.x.includes_zero:  # a weight keeps half of its value in one step: else the loss spikes
             V = torch.maximum(V, 0.5 * unit[:, None] * self.W)
         if "mean" in memory:
             mass = torch.clamp(memory["mass"], min=torch.finfo(V.dtype).tiny)[:, None]

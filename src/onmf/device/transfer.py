@@ -73,9 +73,7 @@ def fits(X: Any, device: str) -> bool:
     return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
 
 
-def batch_on_device(
-    batch: Samples, device: str, units: Units, divergence: Divergence, dtype: np.dtype[Any]
-) -> DeviceBatch:
+def as_batch(batch: Samples, device: str, units: Units, divergence: Divergence, dtype: np.dtype[Any]) -> DeviceBatch:
     """Return a batch on the device, where its chunks have this type; ``divergence`` is in the data's units."""
     there = batch.matrix
     if isinstance(there, Resident):

@@ -55,7 +55,7 @@ class AlphaFamily(Separable):
     @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros only if alpha > 0."""
-        return Domain(x=Interval(closed=self.alpha > 0), y=Interval(closed=False))
+        return Domain(x=Interval(includes_zero=self.alpha > 0), y=Interval(includes_zero=False))
 
     @property
     def slope_at_zero(self) -> float | None:

@@ -26,13 +26,13 @@ LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
 
 @dataclass(frozen=True)
 class Interval:
-    """The half-line of admissible numbers: [0, inf) if closed, (0, inf) if not."""
+    """The half-line of admissible numbers: [0, inf) if it includes zero, (0, inf) if not."""
 
-    closed: bool = True
+    includes_zero: bool = True
 
     def outside(self, x: Array) -> Any:
         """Return elementwise whether x lies below the interval."""
-        return x < 0 if self.closed else x <= 0
+        return x < 0 if self.includes_zero else x <= 0
 
 
 @dataclass(frozen=True)

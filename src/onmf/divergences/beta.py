@@ -12,7 +12,7 @@ from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler, deformed_log
 from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
-POSITIVE = Interval(closed=False)
+POSITIVE = Interval(includes_zero=False)
 NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
 
 
@@ -31,7 +31,7 @@ class Beta(Separable, name="beta"):
     @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros if beta > 0, the fit if beta >= 2."""
-        return Domain(x=Interval(closed=self.beta > 0), y=Interval(closed=self.beta >= 2))
+        return Domain(x=Interval(includes_zero=self.beta > 0), y=Interval(includes_zero=self.beta >= 2))
 
     @property
     def convex(self) -> bool:

@@ -67,7 +67,7 @@ def begin(
     start = partial(initial_dictionary, recipe.init, first, free, rng, fixed=fixed, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), faults_of_batch(rows):
-        W = start(ratios=not divergence.domain.x.closed) if given is None else given
+        W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
         problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)

@@ -293,6 +293,6 @@ def _of_the_run(learned: Learned) -> list[str]:
     if "kept" in learned.state.memory:
         doubts.append("samples must be independent, and a reservoir shows some of them again")
     x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
-    if learned.zeros and x.closed and not y.closed and (clip is None or clip[0] == 0):
+    if learned.zeros and x.includes_zero and not y.includes_zero and (clip is None or clip[0] == 0):
         doubts.append("data must be positive, and there were zeros (clip=(low, high))")
     return doubts

@@ -87,11 +87,8 @@ def learn_batch(
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     start = method.on_shard(shards), learned.inside, learned.state.on_shard(shards)
-    options: dict[str, Any] = {
-        "box": recipe.coefficient_set,
-        "adapt": method.adapts and learned.adaptive,
-        "repeated": repeated,
-    }
+    box, adapt = recipe.coefficient_set, method.adapts and learned.adaptive
+    options: dict[str, Any] = {"box": box, "adapt": adapt, "repeated": repeated}
     options["exchanges"] = shards == 1  # all shards have their components in common
     first = shards == 1 and not learned.history.entries
     unit = learned.divergence.loss_unit(units.scale)
@@ -106,25 +103,23 @@ def learn_batch(
         H = result.H * state.W.dtype.type(learned.coefficient_unit)
         require_finite_values(H, batch, units.mean, rows)
         if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
-            require_unbounded(result.H, recipe.coefficient_set.high, batch, units.scale, rows)
+            require_unbounded(result.H, box.high, batch, units.scale, rows)
         usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), batch.has_zeros
     else:
         # PyTorch is there, but not for everybody.
         from onmf.device.engine import learn_on_device
-        from onmf.device.transfer import batch_on_device
+        from onmf.device.transfer import as_batch
 
-        samples = batch_on_device(batch, recipe.device, units, learned.divergence, learned.state.W.dtype)
+        samples = as_batch(batch, recipe.device, units, learned.divergence, learned.state.W.dtype)
         if not samples.rows.sound:
             require_valid_entries(batch.on_host(), rows, learned.features.names)
         with faults_of_batch(rows):
             engine, result = learn_on_device(learn, *start, samples, batch.sample_weight, options)
         _require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
-        if not np.isfinite(engine.largest) or (
-            recipe.sets == USUAL_SETS and engine.largest >= 0.5 * recipe.coefficient_set.high
-        ):
+        if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * box.high):
             given, found = batch.on_host(), result.H.cpu().numpy()
             require_finite_values(found, given, units.mean, rows)
-            require_unbounded(found, recipe.coefficient_set.high, given, units.scale, rows)
+            require_unbounded(found, box.high, given, units.scale, rows)
         if first:
             some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified()
             internal, _ = units.inside(some.astype(learned.state.W.dtype), learned.divergence, rows)

@@ -118,12 +118,10 @@ class Method(Choice):
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
     keeps_fixed: ClassVar[bool] = False  # does it leave the fixed components of C alone?
-    frozen_constants: ClassVar[
-        tuple[str, ...]
-    ] = ()  # constants that shape the statistics, and stay as they were at the start
+    frozen_constants: ClassVar[tuple[str, ...]] = ()  # those that shape the statistics: as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
-    not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
+    why_not_on_shards: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # "": it can
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
 
@@ -278,11 +276,11 @@ class Method(Choice):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """Return what was learnt between two states, as sums that add up over shards."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         """Return the state that follows ``before`` by what all shards have learnt; W is minimised anew."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
 
 class AveragingMethod(Method):
@@ -293,7 +291,7 @@ class AveragingMethod(Method):
 
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
-    not_additive: ClassVar[str] = ""
+    why_not_on_shards: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -137,7 +137,7 @@ class EM(Accumulating, name="em"):
         from onmf.coefficients.kernels.multiplicative import accumulate
 
         X, W, divergence = problem.X, problem.W, problem.divergence
-        counted, ratio = X.counted(H), ratios(problem, Y)
+        counted, ratio = X.times_sample_weight(H), ratios(problem, Y)
         n, memory = X.weight, dict(state.memory)
         N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
@@ -250,7 +250,7 @@ def ratios(problem: Problem, Y: Array) -> Array:
     ratio, order = problem.X.values / Y, order_of(problem.divergence)
     if order != 1:
         ratio **= order
-    return problem.X.weighed(ratio)
+    return problem.X.times_entry_weight(ratio)
 
 
 def coefficient_sums(X: Samples, counted: Array) -> Array:
@@ -310,7 +310,7 @@ def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
     """
     memory, n, weights = state.memory, float(X.weight), X.sample_weight
     newly = float(new) if weights is None or not new else float(weights[:new].sum())
-    products, dtype = X.counted_like(X.weighed(X.values)), memory["size"].dtype
+    products, dtype = X.matrix_times_sample_weight(X.times_entry_weight(X.values)), memory["size"].dtype
     entries = products.data if X.sparse else products
     size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
     nonzeros = float(X.values.size if X.sparse else np.count_nonzero(X.values))

@@ -162,7 +162,7 @@ def proposed(
 
 def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
     """Return a component of largest weight one, with a little of the mean one where the fit must not be zero."""
-    if not divergence.domain.y.closed:
+    if not divergence.domain.y.includes_zero:
         profile = W.mean(axis=0)
         new = new + BACKGROUND * new.mean() / profile.mean() * profile
     return new / new.max()

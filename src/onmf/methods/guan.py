@@ -41,7 +41,7 @@ class Guan(SpecialisedMethod, name="guan"):
     skips_empty: ClassVar[bool] = True
     frozen_constants: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
-    not_additive: ClassVar[str] = "it keeps samples"
+    why_not_on_shards: ClassVar[str] = "it keeps samples"
 
     def __post_init__(self) -> None:
         super().__post_init__()

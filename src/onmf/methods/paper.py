@@ -12,7 +12,7 @@ from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import UnknownNameError
-from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
+from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import Method
@@ -108,9 +108,7 @@ class Paper(Method, name="paper"):
         if self.solver == "paper":
             solver = _papers_choice(divergence, masked)
         else:
-            solver = (
-                coefficients.precise_solver(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
-            )
+            solver = precise_solver(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
         if isinstance(solver, Polyak) and self.delta_tol is not None:
             solver = replace(solver, delta_tol=self.delta_tol)
         return solver.stopping(1e-3 if self.tol is None else self.tol, self.max_iter or solver.max_iter)
@@ -142,7 +140,7 @@ class Paper(Method, name="paper"):
 
     def doubts(self, divergence: Divergence, state: State) -> list[str]:
         """Return the step's doubts, and whether coefficients are nearly exact: by a second-order solver, in doubles."""
-        solver, usual = self.coefficient_solver(divergence), coefficients.precise_solver(divergence)
+        solver, usual = self.coefficient_solver(divergence), precise_solver(divergence)
         limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
         near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64
         near = near and (solver.tol <= EXACT or (divergence.quadratic and solver.tol <= 1e-3))  # by an active set

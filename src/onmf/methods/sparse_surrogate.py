@@ -79,8 +79,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
         X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
-        counted, ratio, n = X.counted(H), em.ratios(problem, Y), X.weight
-        Y = X.counted_entries(Y)  # slopes have the weights by h, of which curvatures have two
+        counted, ratio, n = X.times_sample_weight(H), em.ratios(problem, Y), X.weight
+        Y = X.entries_times_sample_weight(Y)  # slopes have the weights by h, of which curvatures have two
         rho = self.weight(problem.divergence, state.clock + n, n)
         memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]

@@ -136,7 +136,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         C, T = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
         unit = memory["unit"]
         H = H / unit
-        counted = X.counted(H)
+        counted = X.times_sample_weight(H)
         if X.masked:
             mean = Floor().of_masked(X, memory["mean"])
             size = n * (floor.of_masked(X, memory["size"]) if floor.geometric else mean)
@@ -179,12 +179,13 @@ class Surrogate(AveragingMethod, name="surrogate"):
         """
         X, divergence = problem.X, problem.divergence
         if _takes_sparse(divergence) and not X.masked:
-            return X.counted(np.ones((len(H), 1), dtype=H.dtype)), X.counted_like(X.values)
+            return X.times_sample_weight(np.ones((len(H), 1), dtype=H.dtype)), X.matrix_times_sample_weight(X.values)
         G, C = model(divergence, X, Y)
         if X.sparse:  # by columns: features are taken block by block
-            return X.counted_like(C).tocsc(), X.counted_like(-G if slopes_only else C * Y - G).tocsc()
+            averaged = -G if slopes_only else C * Y - G
+            return X.matrix_times_sample_weight(C).tocsc(), X.matrix_times_sample_weight(averaged).tocsc()
         C = C[:, :1] if divergence.curvature_per_sample and not X.masked else C
-        C, G = X.counted(C), X.counted(G)
+        C, G = X.times_sample_weight(C), X.times_sample_weight(G)
         return C, -G if slopes_only else C * Y - G
 
     def _finished(
@@ -192,7 +193,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     ) -> State:
         """Return the state with V in units of its largest weights, or in the best ones for the penalties."""
         unit = memory["unit"]
-        if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
+        if not divergence.domain.x.includes_zero:  # a weight keeps half of its value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
         if "mean" in memory:
             free = slice(state.C.fixed, None)

@@ -218,7 +218,7 @@ class Sets:
 
     def require_positive_fit(self, divergence: Divergence) -> None:
         """Raise an error for eps = 0 or eps' = 0 if the divergence is not defined at a fit of zero (Remark 2)."""
-        if not divergence.domain.y.closed and 0 in (self.eps, self.eps_prime):
+        if not divergence.domain.y.includes_zero and 0 in (self.eps, self.eps_prime):
             raise ValueError(
                 f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero, so eps and "
                 "eps_prime must be positive; zeros suit losses that are, such as huber, l1, l2 and squared_l2."
@@ -303,7 +303,7 @@ def beside(fixed: Array | None, free: Array) -> Array:
 
 def require_fittable(fixed: Array | None, K: int, C: DictionarySet, divergence: Divergence) -> None:
     """Raise if all components are fixed and a feature has no weight where the divergence needs a positive fit."""
-    if fixed is None or len(fixed) < K or divergence.domain.y.closed:
+    if fixed is None or len(fixed) < K or divergence.domain.y.includes_zero:
         return
     weights = fixed.sum(axis=0, dtype=np.float64)
     if not (weights >= C.eps).all():
