@@ -11,7 +11,7 @@ from onmf import OnlineNMF, divergences
 from onmf.device import choose_device
 from onmf.divergences import Divergence
 
-DEVICES = ["cpu", *(["cuda:0"] if choose_device.unusable() is None else [])]
+DEVICES = ["cpu", *(["cuda:0"] if choose_device.why_no_gpu() is None else [])]
 GPU = pytest.mark.skipif(len(DEVICES) == 1, reason="there is no GPU")
 F, K = 12, 3
 

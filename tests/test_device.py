@@ -41,7 +41,7 @@ from onmf.device import problem as problems  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device import transfer  # noqa: E402
 from onmf.device.device_state import HostCopy  # noqa: E402
-from onmf.device.engine import JudgesOnDevice  # noqa: E402
+from onmf.device.engine import DeviceExchangeSamples  # noqa: E402
 from onmf.device.problem import xp  # noqa: E402
 from onmf.device.quadratic_programmes import descend  # noqa: E402
 from onmf.device.surrogate import SurrogateState  # noqa: E402
@@ -239,8 +239,8 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
     given = Samples(scipy.sparse.csr_matrix(X) if kind == "sparse" else X, present)
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
-    some = JudgesOnDevice(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
-    on_host = exchange.JudgesOnHost(Surrogate(), divergence, State(W, DictionarySet()), given, Box())
+    some = DeviceExchangeSamples(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
+    on_host = exchange.HostExchangeSamples(Surrogate(), divergence, State(W, DictionarySet()), given, Box())
     coefficients = torch.as_tensor(H, device=device)
     for found, expected in zip(some.grams(coefficients, W), on_host.grams(H, W), strict=True):
         np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)

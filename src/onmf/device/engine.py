@@ -231,21 +231,21 @@ class DeviceEngine(ABC):
 
     def _exchanged(self, state: DeviceState, first: int) -> DeviceState:
         """Return the state with a component exchanged, if that is better."""
-        part = slice(first, first + exchange.taking_part(len(state.W)))
+        part = slice(first, first + exchange.samples_needed(len(state.W)))
         X, present = self.samples.uncounted(part)
         few = self.from_entries and (self.samples.rows.sparse or float((X > 0).double().mean()) < FEW_ENTRIES)
-        judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
+        samples = DeviceExchangeSamples(self.divergence, X, present, self.box, self.penalty, few)
         # In one layout, whatever the state's: a model read from a file resumes bit for bit.
         W, counts = np.ascontiguousarray(state.W.cpu().numpy()), some_of(self.counts, part)
         cost = self.method.largest_merger_cost(self.divergence)
-        found = exchange.proposed(cost, W, state.C, state.penalties, judges, counts)
+        found = exchange.proposed(cost, W, state.C, state.penalties, samples, counts)
         return state if found is None else state.recombined(self.divergence, *found)
 
 
-class JudgesOnDevice(exchange.Judges):
-    """Judges of an exchange: dense samples X (n, F) in internal units; ``present`` are the weights of their entries.
+class DeviceExchangeSamples(exchange.ExchangeSamples):
+    """Dense samples X (n, F) in internal units on a device.
 
-    ``few`` says that most entries are zero, where there is no curvature.
+    ``present`` are the weights of their entries; ``few`` says that most entries are zero, where there is no curvature.
     """
 
     def __init__(self, divergence: Divergence, X: Any, present: Any, box: Box, penalty: Penalty, few: bool) -> None:

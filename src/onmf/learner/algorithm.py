@@ -146,7 +146,7 @@ class HostEngine:
         after = clock + share * len(chunk.new)
         if self.exchanges and exchange.due(K, clock, after, self.method.horizon):
             first = chunk.rows.start
-            some = self._mixed(self.X[first : first + -(-exchange.taking_part(K) // share)])
+            some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // share)])
             self.state = exchange.exchanged(self.method, self.divergence, self.state, some, self.box)
         self.before, self.visited = self.state, False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf.device.choose_device import named
+from onmf.device.choose_device import checked_name
 from onmf.divergences import Divergence
 from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
@@ -30,14 +30,14 @@ class Recipe:
     clip: tuple[float, float] | None = None
     penalties: Penalties = NO_PENALTIES
     sets: Sets = USUAL_SETS
-    reservoir: int = 0
+    reservoir_size: int = 0
     fixed: Any = None  # the first components (J, F), which stay, as the user gave them
     coefficients: str = "nonnegative"
     device: str | None = None  # of PyTorch's; None: the compiled code of this package
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
-        require_whole(0, reservoir=self.reservoir)
+        require_whole(0, reservoir=self.reservoir_size)
         self.penalties.require_effect(coefficients_bounded=self.shares)
         require_init(self.init)
         require_fixed(self.fixed, self.n_components)
@@ -54,7 +54,7 @@ class Recipe:
             raise ValueError(f"{self.divergence.name} is no sum over entries, and runs on the processor only; {cure}.")
         if self.shares:
             raise ValueError(f"coefficients on the simplex are found by the processor only; {cure}.")
-        if self.reservoir:
+        if self.reservoir_size:
             raise ValueError(f"a reservoir is kept on the processor only; {cure}, or the reservoir.")
 
     @classmethod
@@ -74,7 +74,7 @@ class Recipe:
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],
-            named(settings.get("device")),
+            checked_name(settings.get("device")),
         )
 
     @property
@@ -100,9 +100,9 @@ class Recipe:
         return isinstance(self.coefficient_set, Simplex)
 
     @property
-    def remembered(self) -> Reservoir | None:
+    def reservoir(self) -> Reservoir | None:
         """Old samples to mix with the new ones."""
-        return Reservoir(self.reservoir) if self.reservoir else None
+        return Reservoir(self.reservoir_size) if self.reservoir_size else None
 
 
 def require_served(

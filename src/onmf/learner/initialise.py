@@ -47,7 +47,7 @@ def begin(
     inside, weighted = divergence.in_units(units.scale), batch.sample_weight is not None
     if batch.masked:
         require_weighs_entries(divergence)
-    if recipe.reservoir and (weighted or batch.masked):
+    if recipe.reservoir_size and (weighted or batch.masked):
         raise ValueError(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
@@ -71,8 +71,8 @@ def begin(
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
         problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
-    if recipe.remembered:
-        state = replace(state, memory=dict(state.memory) | recipe.remembered.start(state.W))
+    if recipe.reservoir:
+        state = replace(state, memory=dict(state.memory) | recipe.reservoir.start(state.W))
     return Learned(
         state=state,
         divergence=divergence,
@@ -96,7 +96,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         and (alike if learned.adaptive else divergences.same(given, learned.divergence)),
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
-        "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
+        "reservoir": recipe.reservoir_size == len(state.memory.get("kept", ())),
         "fixed": recipe.dictionary_set.fixed == state.C.fixed and _same_fixed(recipe, learned),
         "coefficients": recipe.dictionary_set.high == state.C.high,
         "eps of sets": recipe.dictionary_set == state.C,

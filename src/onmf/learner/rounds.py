@@ -97,7 +97,7 @@ def require_shards(recipe: Recipe) -> None:
     method = recipe.method
     if isinstance(method, Method) and method.why_not_on_shards:
         raise ValueError(f"method {method.name!r} cannot learn on shards: {method.why_not_on_shards}; use 'auto'.")
-    if recipe.reservoir:
+    if recipe.reservoir_size:
         raise ValueError(
             "a reservoir mixes the samples of one stream, and shards mix theirs already: rows are drawn from many "
             "partitions; use reservoir=0."
@@ -127,7 +127,7 @@ def exchange_due(start: RoundStart, n: int) -> bool:
 def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
     learned, method, box = start.learned, start.learned.method, start.recipe.coefficient_set
-    X, _ = inside(learned, masked_like(learned, batch[: exchange.taking_part(len(learned.state.W))]))
+    X, _ = inside(learned, masked_like(learned, batch[: exchange.samples_needed(len(learned.state.W))]))
     with threads.taken_from_blas(), faults_of_batch(None):
         engine = HostEngine(method, learned.inside, learned.state, X, box=box)  # without empty samples
         state = exchange.exchanged(method, learned.inside, engine.state, engine.X, box)

@@ -96,7 +96,7 @@ def learn_batch(
     if recipe.device is None:
         internal, raised = inside(learned, batch, rows)
         with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
-            result = learn(HostEngine(*start, internal, reservoir=recipe.remembered, **options))
+            result = learn(HostEngine(*start, internal, reservoir=recipe.reservoir, **options))
         state = result.state
         finite = all_finite(state)
         _require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
