@@ -58,9 +58,8 @@ def samples_needed(K: int) -> int:
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
     """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
     samples = HostExchangeSamples(method, divergence, state, X.densified() if X.masked else X, box)
-    found = proposed(
-        method.largest_merger_cost(divergence), state.W, state.C, state.penalties, samples, X.sample_weight
-    )
+    cost = method.largest_merger_cost(divergence)
+    found = proposed(cost, state.W, state.C, state.penalties, samples, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
@@ -71,7 +70,7 @@ class ExchangeSamples(ABC):
 
     @abstractmethod
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
-        """Return coefficients of some samples in a dictionary, their objectives, and these relative to the samples' scales."""
+        """Return coefficients of some samples in a dictionary, their objectives, and these relative to their scales."""
 
     @abstractmethod
     def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
