@@ -27,7 +27,7 @@ LITERAL = ("armijo-literal", 1e-3, 1000)
 
 def solver_of(divergence: divergences.Divergence, kind: str, tol: float, max_iter: int) -> CoefficientSolver:
     """Return the solver that the paper's method uses; Polyak's step has a tolerance of its own."""
-    return Paper(solver=kind).coefficients(divergence).stopping(tol, max_iter)
+    return Paper(solver=kind).coefficient_solver(divergence).stopping(tol, max_iter)
 
 
 def main() -> None:

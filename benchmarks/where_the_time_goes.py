@@ -56,7 +56,7 @@ def stages(F: int, K: int, dtype: type) -> tuple[float, float]:
     X = samples(F, K, CHUNK, dtype)
     divergence, method = KullbackLeibler(), Surrogate()
     state = method.start(divergence, np.random.default_rng(1).random((K, F)).astype(dtype), Sets().dictionaries)
-    problem, solver = Problem(divergence, X, state.W), method.coefficients(divergence)
+    problem, solver = Problem(divergence, X, state.W), method.coefficient_solver(divergence)
     H = solver.solve(problem).H
     solve = best(lambda: solver.solve(Problem(divergence, X, state.W)))
     learn = best(lambda: method.update(state, problem, H, problem.fit(H), CHUNK))

@@ -54,7 +54,7 @@ class Scorer:
     ) -> None:
         given = divergences.get(divergence)
         mean = float(mean_sample.mean())
-        if not given.domain.x.closed:
+        if not given.domain.x.includes_zero:
             samples = dense(samples)
             samples = np.maximum(samples, ALMOST_ZERO * np.maximum(samples.mean(axis=1, keepdims=True), mean))
         self.clean = clean
@@ -75,7 +75,7 @@ class Scorer:
     @property
     def floors(self) -> tuple[float, ...]:
         """Return the floors worth trying: none where the divergence admits a fit of zero."""
-        return (0.0,) if self.divergence.domain.y.closed else FLOORS
+        return (0.0,) if self.divergence.domain.y.includes_zero else FLOORS
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
         """Return the score with the floor of the lowest loss."""

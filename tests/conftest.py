@@ -126,7 +126,7 @@ class Soft(LogCosh):
 class Overdispersed(divergences.Separable):
     """d = (x log(x/y) - x + y) / (1 + x): not homogeneous, but linear at zero, so that sparse data stay sparse."""
 
-    domain = divergences.Domain(y=divergences.Interval(closed=False))
+    domain = divergences.Domain(y=divergences.Interval(includes_zero=False))
     convex = True
     slope_at_zero = 1.0
 

@@ -11,7 +11,7 @@ from onmf import OnlineNMF, divergences
 from onmf.device import choose_device
 from onmf.divergences import Divergence
 
-DEVICES = ["cpu", *(["cuda:0"] if choose_device.unusable() is None else [])]
+DEVICES = ["cpu", *(["cuda:0"] if choose_device.why_no_gpu() is None else [])]
 GPU = pytest.mark.skipif(len(DEVICES) == 1, reason="there is no GPU")
 F, K = 12, 3
 
@@ -20,7 +20,7 @@ def data(divergence: Divergence | str = "kl", n: int = 400, dtype: Any = np.floa
     rng = np.random.default_rng(5)
     Y = rng.gamma(0.7, 1.0, (n, K)) @ rng.gamma(0.7, 1.0, (K, F)) + 0.05
     found = divergences.get(divergence)
-    if not found.domain.x.closed:
+    if not found.domain.x.includes_zero:
         return (Y * rng.gamma(8.0, 1 / 8.0, Y.shape)).astype(dtype)
     return rng.poisson(6 * Y).astype(dtype)
 

@@ -53,7 +53,7 @@ def slopes_of(divergence: Divergence, rng: np.random.Generator, n: int = 30, dty
 def test_averages_are_those_of_the_design(divergence: Divergence, dtype: type, rng: np.random.Generator) -> None:
     slopes = slopes_of(divergence, rng, dtype=dtype)
     X, H, W = (array.astype(float) for array in (slopes.problem.X.matrix, slopes.H, slopes.problem.W))
-    ratios = not divergence.domain.x.closed
+    ratios = not divergence.domain.x.includes_zero
     expected: dict[str, Any] = dict.fromkeys(STATISTICS, 0.0)
     for x, h in zip(X, H, strict=True):
         y = h @ W
@@ -224,7 +224,7 @@ def test_metric_and_floor_stay_for_ever_once_frozen_and_the_dictionary_does_not(
     model = model_of(divergence=divergence).fit(X[:190])
     assert "metric" not in memory(model)
     frozen = {name: array.copy() for name, array in memory(model.partial_fit(X[190:200])).items()}
-    assert frozen.keys() == ({"metric"} if divergence.domain.y.closed else {"metric", "low"})
+    assert frozen.keys() == ({"metric"} if divergence.domain.y.includes_zero else {"metric", "low"})
     W = model.components_
     model.partial_fit(X[200:])
     assert memory(model).keys() == frozen.keys()
@@ -239,7 +239,7 @@ def test_every_step_takes_up_its_mini_batch_first_and_the_last_one_freezes_what_
 ) -> None:
     X, W = data(30, rng) / 4, rng.uniform(0.2, 0.8, (K, F))
     model = model_of(Adaptive(b=30, c=0.3), divergence, scale="none", init=W)
-    solve = model.method.coefficients(divergence).solve
+    solve = model.method.coefficient_solver(divergence).solve
     problem = Problem(divergence, X[:TAU], W)
     averages = Averages.of(Slopes.of(problem, solve(problem).H))
     for n in (10, 20, 30):
@@ -264,7 +264,7 @@ def test_a_frozen_step_is_the_papers_in_the_metric(rng: np.random.Generator) -> 
         model = model_of(divergence=divergence, scale="none").fit(X[:200])
         W, D = model.components_, memory(model)["metric"]
         problem = Problem(divergence, X[200:], W)
-        H = model.method_.coefficients(divergence).solve(problem).H
+        H = model.method_.coefficient_solver(divergence).solve(problem).H
         V = W - 200 / (210 + 200) / TAU * D * (H.T @ divergence.grad(X[200:], H @ W))
         if divergence.name == "kl":
             expected = np.clip(np.clip(V, W / 10, 10 * W), memory(model)["low"], 1)

@@ -63,7 +63,7 @@ def test_the_loss_never_rises(divergence: Divergence, rng: np.random.Generator) 
     for trial in range(15):
         n = int(rng.integers(1, 30))
         X = data(n, rng, noise=float(rng.choice([0.01, 0.3, 1.0])))
-        if divergence.domain.x.closed and trial % 3 == 0:
+        if divergence.domain.x.includes_zero and trial % 3 == 0:
             X[rng.random(X.shape) < 0.4] = 0
         X /= max(X.mean(), 1e-9)
         course = losses(divergence, X, rng.random((int(rng.integers(1, 6)), F)) + 1e-3, 40)

@@ -19,7 +19,7 @@ from onmf.coefficients import (
     Newton,
     Polyak,
     Ratios,
-    precise,
+    precise_solver,
 )
 from onmf.coefficients.problem import Problem
 from onmf.data.examples import Planted
@@ -40,7 +40,7 @@ def every(divergences: Iterable[Divergence]) -> pytest.MarkDecorator:
 every_divergence = every_distinct_divergence
 every_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact)
 every_convex_certified_divergence = every(d for d in DISTINCT if d.smooth_unless_exact and d.convex)
-every_divergence_with_zeros = every(d for d in DISTINCT if d.domain.x.closed)
+every_divergence_with_zeros = every(d for d in DISTINCT if d.domain.x.includes_zero)
 
 
 def problem(rng: np.random.Generator, n: int = 3, K: int = 4, zeros: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -54,11 +54,11 @@ def problem(rng: np.random.Generator, n: int = 3, K: int = 4, zeros: bool = Fals
 
 
 def problem_for(divergence: Divergence, rng: np.random.Generator, **options: int) -> tuple[np.ndarray, np.ndarray]:
-    return problem(rng, zeros=divergence.domain.x.closed and divergence.convex, **options)
+    return problem(rng, zeros=divergence.domain.x.includes_zero and divergence.convex, **options)
 
 
 def solver_of(divergence: Divergence, **options: float) -> CoefficientSolver:
-    solver = Paper(solver="paper", **{"tol": 1e-5, "max_iter": 20_000, **options}).coefficients(divergence)
+    solver = Paper(solver="paper", **{"tol": 1e-5, "max_iter": 20_000, **options}).coefficient_solver(divergence)
     if isinstance(solver, Polyak):  # it takes all the time that it is given
         return replace(solver, delta_tol=DELTA_TOL, max_iter=min(solver.max_iter, 4000))
     return solver
@@ -161,7 +161,9 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
     W = DictionarySet().project(rng.random((8, 60)) * (rng.random((8, 60)) < 0.2))
     X = rng.poisson(5 * rng.gamma(0.3, 1, (30, 8)) @ W).astype(float)
     X /= X.mean()
-    found = Paper(solver="paper", tol=1e-3, max_iter=5000).coefficients(divergence).solve(Problem(divergence, X, W))
+    found = (
+        Paper(solver="paper", tol=1e-3, max_iter=5000).coefficient_solver(divergence).solve(Problem(divergence, X, W))
+    )
     best = np.array([optimum(divergence, x, W, h)[0] for x, h in zip(X, found.H, strict=True)])
     limits = np.array([1e-3 * twice_too_large(divergence, x) for x in X])
     assert (divergence.value(X, found.H @ W) <= best + limits).all()
@@ -170,7 +172,9 @@ def test_counts_are_explained_by_a_sparse_dictionary(divergence: Divergence, rng
 def test_squared_l2_is_nonnegative_least_squares(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=8, zeros=True)
     found = (
-        Paper(solver="paper", tol=1e-12, max_iter=100_000).coefficients(SquaredL2()).solve(Problem(SquaredL2(), X, W))
+        Paper(solver="paper", tol=1e-12, max_iter=100_000)
+        .coefficient_solver(SquaredL2())
+        .solve(Problem(SquaredL2(), X, W))
     )
     expected = np.array([scipy.optimize.nnls(W.T, x)[0] for x in X])
     np.testing.assert_allclose(found.H, expected, atol=1e-5)
@@ -321,7 +325,7 @@ def test_polyaks_answer_improves_with_its_tolerance_and_its_limit(rng: np.random
 @every_divergence
 def test_a_samples_answer_does_not_depend_on_its_batch(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=6)
-    solver = Paper(solver="paper").coefficients(divergence)
+    solver = Paper(solver="paper").coefficient_solver(divergence)
     together = solver.solve(Problem(divergence, X, W))
     shuffled = solver.solve(Problem(divergence, X[::-1].copy(), W))
     np.testing.assert_allclose(shuffled.H[::-1], together.H, atol=1e-10)
@@ -354,7 +358,7 @@ def test_a_start_outside_the_box_is_brought_in(divergence: Divergence, rng: np.r
     assert Box().contains(found.H)
 
 
-@every(d for d in DISTINCT if d.convex or not d.domain.y.closed)  # for beta > 2 a fit of zero is a critical point
+@every(d for d in DISTINCT if d.convex or not d.domain.y.includes_zero)  # beta > 2: a fit of zero is a critical point
 def test_a_start_at_the_lower_bound_leads_to_the_solution(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     solver = solver_of(divergence, tol=1e-3)
@@ -404,7 +408,7 @@ def test_single_precision_stays_single(divergence: Divergence, rng: np.random.Ge
 @every_divergence
 def test_single_precision_converges_at_the_default_tolerances(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = problem_for(divergence, rng, n=12)
-    solver = Paper(solver="paper", tol=1e-4, max_iter=5000).coefficients(divergence)  # those of transform
+    solver = Paper(solver="paper", tol=1e-4, max_iter=5000).coefficient_solver(divergence)  # those of transform
     single = solver.solve(Problem(divergence, X.astype(np.float32), W.astype(np.float32)))
     double = solver.solve(Problem(divergence, X, W))
     assert single.converged.sum() >= double.converged.sum() - 1
@@ -437,8 +441,10 @@ def test_a_users_own_divergence_is_solved_by_the_armijo_rule(rng: np.random.Gene
 @every_divergence
 def test_the_papers_choice_and_the_fast_one(divergence: Divergence) -> None:
     expected = {"huber": ConstantStep, "squared_l2": ConstantStep, "mahalanobis": ConstantStep, "l1": Polyak}
-    assert type(Paper(solver="paper").coefficients(divergence)) is expected.get(divergence.name, Armijo)
-    assert Paper().coefficients(divergence) == precise(divergence).stopping(1e-3, precise(divergence).max_iter)
+    assert type(Paper(solver="paper").coefficient_solver(divergence)) is expected.get(divergence.name, Armijo)
+    assert Paper().coefficient_solver(divergence) == precise_solver(divergence).stopping(
+        1e-3, precise_solver(divergence).max_iter
+    )
 
 
 @every_divergence
@@ -455,7 +461,7 @@ def test_a_solver_serves_a_divergence_or_says_by_name_why_not_with_the_cure(
     cure = "polyak" if divergence.name == "l1" else "armijo"
     if serves:
         X, W = problem_for(divergence, rng)
-        solver = Paper(solver=name).coefficients(divergence)
+        solver = Paper(solver=name).coefficient_solver(divergence)
         start = np.full((len(X), len(W)), 0.4)
         found = solver.solve(Problem(divergence, X, W), start)
         assert Box().contains(found.H)
@@ -573,6 +579,6 @@ def test_the_printed_rule_takes_no_fit_outside_the_domain_for_a_good_one(rng: np
     W = 0.5 * planted.W / planted.W.max() + 0.25 * rng.random(planted.W.shape)
     kl = get("kl")
     start, found = (
-        Paper(solver="armijo-literal", max_iter=n).coefficients(kl).solve(Problem(kl, X, W)).H for n in (1, 30)
+        Paper(solver="armijo-literal", max_iter=n).coefficient_solver(kl).solve(Problem(kl, X, W)).H for n in (1, 30)
     )
     assert kl.value(X, found @ W).max() < 2 * kl.value(X, start @ W).max()

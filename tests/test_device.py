@@ -41,7 +41,7 @@ from onmf.device import problem as problems  # noqa: E402
 from onmf.device import surrogate as surrogates  # noqa: E402
 from onmf.device import transfer  # noqa: E402
 from onmf.device.device_state import HostCopy  # noqa: E402
-from onmf.device.engine import JudgesOnDevice  # noqa: E402
+from onmf.device.engine import DeviceExchangeSamples  # noqa: E402
 from onmf.device.problem import xp  # noqa: E402
 from onmf.device.quadratic_programmes import descend  # noqa: E402
 from onmf.device.surrogate import SurrogateState  # noqa: E402
@@ -239,8 +239,8 @@ def test_an_exchange_asks_its_samples_for_the_same_as_on_the_processor(name: str
     W, H = rng.uniform(0.1, 1.0, (K, F)), rng.uniform(0.5, 1.0, (60, K))
     given = Samples(scipy.sparse.csr_matrix(X) if kind == "sparse" else X, present)
     there, known = (None if each is None else torch.as_tensor(each, device=device) for each in (X, present))
-    some = JudgesOnDevice(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
-    on_host = exchange.JudgesOnHost(Surrogate(), divergence, State(W, DictionarySet()), given, Box())
+    some = DeviceExchangeSamples(divergence, there, known, Box(), Penalty(), few=kind == "sparse")
+    on_host = exchange.HostExchangeSamples(Surrogate(), divergence, State(W, DictionarySet()), given, Box())
     coefficients = torch.as_tensor(H, device=device)
     for found, expected in zip(some.grams(coefficients, W), on_host.grams(H, W), strict=True):
         np.testing.assert_allclose(found / found.mean(), expected / expected.mean(), rtol=1e-9)
@@ -464,7 +464,7 @@ def test_upper_bounds_on_coefficients_lead_no_step_up(device: str) -> None:
     W, divergence = torch.as_tensor(rng.uniform(0.0, 1.0, (5, 30)), device=device), divergences.get("huber:0.3")
     X = torch.as_tensor(rng.gamma(0.7, 1.0, (200, 5)) @ rng.uniform(0.0, 1.0, (5, 30)), device=device)
     problem = problems.DeviceProblem(divergence, X, W, Box(0.0, 0.5), Penalty())
-    H, _, losses = problems.hurried(problem)
+    H, _, losses = problems.rough_coefficients(problem)
     assert float(H.max()) <= 0.5
     assert bool((losses <= problem.losses(problem.fit(problem.start())) + 1e-9).all())
 
@@ -571,7 +571,7 @@ def test_this_machine_has_no_gpu_and_says_so(run_main: Run, tmp_path: Path) -> N
 def test_where_memory_runs_out_chunks_become_smaller_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, sizes = surrogates.hurried, list[int]()
+    real, sizes = surrogates.rough_coefficients, list[int]()
 
     def scarce(problem: Any, *arguments: Any, **settings: Any) -> Any:
         sizes.append(len(problem.X))
@@ -579,7 +579,7 @@ def test_where_memory_runs_out_chunks_become_smaller_once(
             raise torch.cuda.OutOfMemoryError
         return real(problem, *arguments, **settings)
 
-    monkeypatch.setattr(surrogates, "hurried", scarce)
+    monkeypatch.setattr(surrogates, "rough_coefficients", scarce)
     monkeypatch.setattr(engines, "_smaller", {})
     X, most = data(n=1000), 100
     with caplog.at_level(logging.WARNING, "onmf"):

@@ -382,7 +382,7 @@ def test_the_scale_of_samples_is_the_loss_of_a_fit_twice_too_large(
     divergence: Divergence, layout: Callable[[np.ndarray], Any], rng: np.random.Generator
 ) -> None:
     X = wide(rng, 20)
-    if divergence.domain.x.closed:
+    if divergence.domain.x.includes_zero:
         X[rng.random(X.shape) < 0.5] = 0
     expected = divergence.value(X, np.maximum(2 * X, 1e-30))
     np.testing.assert_allclose(scales(divergence, Samples(layout(X))), expected, rtol=1e-9)
@@ -412,7 +412,7 @@ def test_zero_data_are_finite_where_the_domain_says_so(divergence: Divergence, r
     X = wide(rng, 20)
     X[:, ::2] = 0
     X[0] = 0
-    if divergence.domain.x.closed:
+    if divergence.domain.x.includes_zero:
         assert np.isfinite(divergence.value(X, Y)).all()
         assert np.isfinite(divergence.grad(X, Y)).all()
         tiny = np.where(X == 0, 1e-100, X)
@@ -422,7 +422,7 @@ def test_zero_data_are_finite_where_the_domain_says_so(divergence: Divergence, r
 
 @every_divergence
 def test_zero_fits_are_finite_where_the_domain_says_so(divergence: Divergence, rng: np.random.Generator) -> None:
-    if divergence.domain.y.closed:
+    if divergence.domain.y.includes_zero:
         X, Y = wide(rng, 20), wide(rng, 20)
         X[:, ::3], Y[:, ::2], Y[0] = 0, 0, 0
         assert np.isfinite(divergence.value(X, Y)).all()
@@ -431,17 +431,17 @@ def test_zero_fits_are_finite_where_the_domain_says_so(divergence: Divergence, r
 
 def test_domains_are_those_of_remark_2() -> None:
     papers = [d for d in examples() if d.name in PAPERS]
-    zero_data_excluded = {example_id(d) for d in papers if not d.domain.x.closed}
+    zero_data_excluded = {example_id(d) for d in papers if not d.domain.x.includes_zero}
     assert zero_data_excluded == {"is", "alpha:-1", "alpha:0", "beta:-0.5", "beta:0"}
-    zero_fit_allowed = {d.name for d in papers if d.domain.y.closed}
+    zero_fit_allowed = {d.name for d in papers if d.domain.y.includes_zero}
     assert zero_fit_allowed == {"beta", "huber", "l1", "l2", "mahalanobis", "squared_l2"}
-    assert {d.beta for d in examples() if isinstance(d, Beta) and d.domain.y.closed} == {2.0, 3.0}
+    assert {d.beta for d in examples() if isinstance(d, Beta) and d.domain.y.includes_zero} == {2.0, 3.0}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @every_divergence
 def test_the_least_positive_number_is_as_good_as_zero(divergence: Divergence, dtype: type) -> None:
-    if divergence.domain.x.closed:
+    if divergence.domain.x.includes_zero:
         X, Y = np.full((1, F), np.finfo(dtype).smallest_subnormal), np.full((1, F), 10, dtype=dtype)
         np.testing.assert_allclose(divergence.value(X, Y), divergence.value(np.zeros_like(X), Y), rtol=1e-3)
         assert np.isfinite(divergence.grad(X, Y)).all()
@@ -454,9 +454,9 @@ def test_the_least_positive_number_is_in_the_domain_of_itakura_saito(dtype: type
     assert value[0] == pytest.approx(np.log(10) - np.log(np.float64(least)) - 1, rel=1e-5)
 
 
-@pytest.mark.parametrize(("closed", "expected"), [(True, [True, False, False]), (False, [True, True, False])])
-def test_an_interval_knows_what_lies_outside(closed: bool, expected: list[bool]) -> None:
-    assert Interval(closed=closed).outside(np.array([-1.0, 0.0, 1.0])).tolist() == expected
+@pytest.mark.parametrize(("includes_zero", "expected"), [(True, [True, False, False]), (False, [True, True, False])])
+def test_an_interval_knows_what_lies_outside(includes_zero: bool, expected: list[bool]) -> None:
+    assert Interval(includes_zero=includes_zero).outside(np.array([-1.0, 0.0, 1.0])).tolist() == expected
 
 
 # Units

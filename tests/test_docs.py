@@ -180,7 +180,7 @@ def test_a_divergence_is_one_new_file(added: Callable[[str], ModuleType]) -> Non
 def test_a_coefficient_solver_is_one_new_file(added: Callable[[str], ModuleType]) -> None:
     module = added("Adding a coefficient solver")
     model = OnlineNMF(3, divergence="huber", method="paper:solver=accelerated", random_state=0).fit(X)
-    assert isinstance(model.method_.coefficients(model.divergence_), module.Accelerated)
+    assert isinstance(model.method_.coefficient_solver(model.divergence_), module.Accelerated)
     problem = Problem(model.divergence_, X, model.components_)
     fast, plain = (
         coefficients.find(name)(tol=1e-6, max_iter=20_000).solve(problem) for name in ("accelerated", "constant")

@@ -35,7 +35,7 @@ def test_three_chunks_are_those_of_dense_loops(
     state = learnt(method, divergence, method.start(divergence, W, DictionarySet()), X).state
 
     N, D = np.zeros((F, K)), np.zeros(K)
-    solver = method.coefficients(divergence)
+    solver = method.coefficient_solver(divergence)
     chunk_weights = 1.0, (3 / 4) ** 0.75, 1 - (1 - (3 / (47 / 20 + 2)) ** 0.75) ** (7 / 20)
     seen = 0
     for chunk, rho in zip(np.split(X, [20, 40]), chunk_weights, strict=True):
@@ -67,7 +67,7 @@ def test_chunks_that_weigh_less_are_visited_less_often_and_solved_the_better() -
         assert efforts == sorted(efforts)
         assert [method.visits(clock) * method.effort(clock) for clock in (0, 20_000, 200_000)] == steps
     assert EM(max_iter=7).effort(1e9) == 1
-    assert EM(max_iter=7).coefficients(get("kl")).max_iter == 7
+    assert EM(max_iter=7).coefficient_solver(get("kl")).max_iter == 7
 
 
 def test_evidence_counts_a_sample_once_however_often_it_is_seen(rng: np.random.Generator) -> None:

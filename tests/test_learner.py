@@ -610,14 +610,14 @@ def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_o
 ) -> None:
     X = data(60, rng)
     constants = small(name).constants()
-    assert set(small(name).fixed) <= constants.keys()
+    assert set(small(name).frozen_constants) <= constants.keys()
     # Another value for each: most take a small number, others have to be named.
     values = dict.fromkeys(constants, 3) | {"step": Canonical(a=3), "solver": "armijo", "sparse": True}
     values |= dict.fromkeys(("forgetting", "r", "rho", "theta", "eta", "gamma", "tol", "delta_tol"), 0.6)
     for constant in constants.keys() - {"delta_tol"}:  # which belongs to l1
         model = quick(name, usual(name)).partial_fit(X[:30])
         model.set_params(method=small(name, **{constant: values[constant]}))
-        if constant in small(name).fixed:
+        if constant in small(name).frozen_constants:
             with pytest.raises(ValueError, match=f"{constant} cannot be changed while a model learns"):
                 model.partial_fit(X[30:])
         else:

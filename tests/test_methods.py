@@ -107,7 +107,7 @@ def test_the_loss_and_the_coefficients_are_those_before_the_step_and_nothing_giv
     found = learnt(method, divergence, state, X)
     for before, after in zip(given, (X, state.W, *state.memory.values()), strict=True):
         np.testing.assert_array_equal(before, after)
-    H = method.coefficients(divergence).solve(Problem(divergence, X, state.W)).H
+    H = method.coefficient_solver(divergence).solve(Problem(divergence, X, state.W)).H
     assert found.loss == found.first_loss == pytest.approx(divergence.value(X, H @ state.W).mean(), rel=1e-9)
     if method.visits(0) == 1:
         np.testing.assert_allclose(found.H, H, rtol=1e-9)
@@ -375,7 +375,7 @@ def test_an_l2_penalty_acts_while_learning_and_in_transform_alike(
         losses.append(found.loss)
         # What is told is the loss alone, at the coefficients of the penalised problem.
         problem = Problem(divergence, X / X.mean(), state.W, penalty=Penalty(l2))
-        solver, effort = method.coefficients(divergence), method.penalised_effort if l2 else 1
+        solver, effort = method.coefficient_solver(divergence), method.penalised_effort if l2 else 1
         H = solver.stopping(solver.tol, effort * solver.max_iter).solve(problem).H
         assert found.loss == pytest.approx(divergence.value(X / X.mean(), H @ state.W).mean(), rel=1e-9)
     assert (np.diff(lengths) < 0).all()
@@ -395,7 +395,7 @@ def test_an_l2_penalty_is_the_same_in_every_method(name: str, rng: np.random.Gen
     objectives = {}
     for method in METHODS:
         if small(method).why_not(divergence) is None:
-            solver = small(method).coefficients(divergence)
+            solver = small(method).coefficient_solver(divergence)
             H = solver.stopping(1e-9, 20_000).solve(problem).H
             objectives[method] = problem.objective(H, problem.fit(H)).mean()
     assert len(objectives) >= 2
@@ -425,7 +425,7 @@ def test_a_fit_of_zero_is_refused_where_the_divergence_is_not_defined(name: str)
     for _, divergence in served(name):
         for sets in (Sets(eps=0.0), Sets(eps_prime=0.0)):
             model = quick(name, divergence, sets=sets)
-            if divergence.domain.y.closed:
+            if divergence.domain.y.includes_zero:
                 assert_sound(model.fit(np.ones((4, F)) + np.eye(4, F)), np.ones((4, F)))
             else:
                 with pytest.raises(ValueError, match="is not defined for a fit of zero"):

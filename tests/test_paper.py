@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onmf import OnlineNMF, Sets, coefficients
-from onmf.coefficients import Armijo, ConstantStep, Polyak, precise
+from onmf.coefficients import Armijo, ConstantStep, Polyak, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, KullbackLeibler, SquaredL2, get
 from onmf.methods import Canonical, Paper
@@ -43,7 +43,7 @@ def test_a_step_is_the_papers_with_the_samples_seen(divergence: Divergence, rng:
     X, W = data(rng, 4), dictionary(rng)
     method = Paper(step=Canonical(a=5.0, b=100.0), solver="paper")
     state = learnt(method, divergence, State(W, C, samples=1000, clock=1000, steps=77), X).state
-    H = method.coefficients(divergence).solve(Problem(divergence, X, W)).H
+    H = method.coefficient_solver(divergence).solve(Problem(divergence, X, W)).H
     G = sum(np.outer(h, divergence.grad(x[None], (h @ W)[None])[0]) for x, h in zip(X, H, strict=True))
     np.testing.assert_allclose(state.W, C.project(W - 5.0 / (1000 + 4 + 100.0) * G), rtol=1e-9, atol=1e-12)
     assert (state.samples, state.steps) == (1004, 78)
@@ -78,18 +78,18 @@ def test_a_state_is_frozen(rng: np.random.Generator) -> None:
 
 def test_the_solver_is_the_fastest_the_papers_or_the_one_asked_for() -> None:
     paper = partial(Paper, solver="paper")
-    assert paper().coefficients(get("kl")) == Armijo(1e-3, 100)
-    assert paper().coefficients(get("l2")) == Armijo(1e-3, 100)
-    assert paper().coefficients(get("squared_l2")) == ConstantStep(1e-3, 300)
-    assert paper().coefficients(get("huber:0.1")) == ConstantStep(1e-3, 300)
-    assert paper().coefficients(get("l1")) == Polyak(1e-3, 100, delta_tol=0.01)
-    assert paper(tol=0.1, max_iter=6).coefficients(get("kl")) == Armijo(0.1, 6)
+    assert paper().coefficient_solver(get("kl")) == Armijo(1e-3, 100)
+    assert paper().coefficient_solver(get("l2")) == Armijo(1e-3, 100)
+    assert paper().coefficient_solver(get("squared_l2")) == ConstantStep(1e-3, 300)
+    assert paper().coefficient_solver(get("huber:0.1")) == ConstantStep(1e-3, 300)
+    assert paper().coefficient_solver(get("l1")) == Polyak(1e-3, 100, delta_tol=0.01)
+    assert paper(tol=0.1, max_iter=6).coefficient_solver(get("kl")) == Armijo(0.1, 6)
     for name in ("kl", "l1", "l2", "squared_l2", "is"):
-        assert type(Paper().coefficients(get(name))) is type(precise(get(name)))
-        assert Paper(tol=0.1, max_iter=6).coefficients(get(name)) == precise(get(name)).stopping(0.1, 6)
+        assert type(Paper().coefficient_solver(get(name))) is type(precise_solver(get(name)))
+        assert Paper(tol=0.1, max_iter=6).coefficient_solver(get(name)) == precise_solver(get(name)).stopping(0.1, 6)
     for name in coefficients.names():
-        assert type(Paper(solver=name).coefficients(get("is"))) is coefficients.find(name)
-    assert paper(delta_tol=0.5).coefficients(get("l1")) == Polyak(1e-3, 100, delta_tol=0.5)
+        assert type(Paper(solver=name).coefficient_solver(get("is"))) is coefficients.find(name)
+    assert paper(delta_tol=0.5).coefficient_solver(get("l1")) == Polyak(1e-3, 100, delta_tol=0.5)
     assert "delta_tol belongs to Polyak's step" in paper(delta_tol=0.5).why_not(get("kl"))
     assert "delta_tol belongs to Polyak's step" in Paper(delta_tol=0.5).why_not(get("l1"))
     assert Paper(solver="constant").why_not(get("kl")) is not None
@@ -154,7 +154,7 @@ def model_with(W: np.ndarray, divergence: Divergence, X: np.ndarray, **settings:
 
 
 def mean_loss(divergence: Divergence, X: np.ndarray, W: np.ndarray) -> float:
-    H = precise(divergence).stopping(1e-7, 2000).solve(Problem(divergence, X, W)).H
+    H = precise_solver(divergence).stopping(1e-7, 2000).solve(Problem(divergence, X, W)).H
     return float(divergence.value(X, H @ W).mean())
 
 

@@ -74,7 +74,7 @@ def of_model(model: OnlineNMF | BatchNMF, X: np.ndarray) -> tuple[float, np.ndar
 def scipys(divergence: Divergence, X: np.ndarray, H: np.ndarray, W: np.ndarray, penalties: Penalties) -> float:
     """The objective after a joint descent in H and W from there, by L-BFGS-B."""
     (n, size), p = H.shape, penalties
-    low = 0.0 if divergence.domain.y.closed else 1e-9
+    low = 0.0 if divergence.domain.y.includes_zero else 1e-9
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         H, W = z[: n * size].reshape(n, size), z[n * size :].reshape(size, -1)
@@ -111,7 +111,7 @@ def test_coefficients_are_at_a_minimum_of_loss_and_penalties_in_every_solver(
     solver = solver.stopping(1e-7, {"newton": 200, "interior-point": 50, "polyak": 1000}.get(name, 2000))
     H = solver.solve(problem).H
     if not divergence.smooth_unless_exact or name in ("ratios", "polyak"):  # no derivative, or near enough by purpose
-        best = coefficients.precise(divergence).stopping(1e-7, 1000).solve(problem, H).H
+        best = coefficients.precise_solver(divergence).stopping(1e-7, 1000).solve(problem, H).H
         values = [problem.objective(each, problem.fit(each)) for each in (H, best)]
         assert (values[0] <= values[1] + 0.05 * problem.scale).all()
         return
@@ -388,7 +388,7 @@ def test_shards_with_penalties_merge_to_what_a_sequence_learns(case: str) -> Non
     held_out, objectives = X[:100], []
     for state in (merged, sequence):
         problem = Problem(divergence, held_out, state.W, penalty=penalties.of_coefficients)
-        H = coefficients.precise(divergence).stopping(1e-6, 500).solve(problem).H
+        H = coefficients.precise_solver(divergence).stopping(1e-6, 500).solve(problem).H
         objectives.append(objective(divergence, held_out, H, state.W, penalties))
     assert objectives[0] <= 1.03 * objectives[1]
     assert merged.memory.keys() == sequence.memory.keys()

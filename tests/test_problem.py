@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise
+from onmf.coefficients import Armijo, InteriorPoint, Multiplicative, Newton, Ratios, precise_solver
 from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
 from onmf.model.penalty import Penalty
@@ -116,7 +116,7 @@ def test_sparse_samples_that_must_be_densified_raise_an_error(rng: np.random.Gen
 
 @every_divergence
 def test_the_precise_solver_is_the_one_with_a_proof(divergence: Divergence) -> None:
-    assert type(precise(divergence)) is (InteriorPoint if divergence.name == "l1" else Newton)
+    assert type(precise_solver(divergence)) is (InteriorPoint if divergence.name == "l1" else Newton)
 
 
 # Penalties act alike in every solver

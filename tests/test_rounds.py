@@ -403,7 +403,7 @@ def test_every_method_takes_part_or_says_why_not() -> None:
     for name in onmf.methods.names():
         divergence = {"lefevre": "is", "guan": "squared_l2", "wang": "huber"}.get(name, "kl")
         model = quick(method=name, divergence=divergence)
-        if getattr(onmf.methods.get(name), "not_additive", ""):
+        if getattr(onmf.methods.get(name), "why_not_on_shards", ""):
             with pytest.raises(ValueError, match=f"method '{name}' cannot learn on shards: "):
                 model.fit(D)
         else:

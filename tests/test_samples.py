@@ -141,8 +141,9 @@ def test_the_weights_of_samples_go_into_those_of_their_entries(make: Callable, r
         inside = counted.with_sample_weights_in_entries()
         assert inside.sample_weight is None
         np.testing.assert_allclose(_dense(inside.entry_weights), counts[:, None] * weights)
-    np.testing.assert_allclose(counted.counted(X), counts[:, None] * X)
-    np.testing.assert_allclose(_dense(counted.counted_like(counted.values)), counts[:, None] * _dense(samples.matrix))
+    np.testing.assert_allclose(counted.times_sample_weight(X), counts[:, None] * X)
+    found = _dense(counted.matrix_times_sample_weight(counted.values))
+    np.testing.assert_allclose(found, counts[:, None] * _dense(samples.matrix))
 
 
 def test_the_settings_say_what_is_missing(rng: np.random.Generator) -> None:

@@ -304,7 +304,7 @@ def test_box_raises_an_error_for_bounds_out_of_order(low: float, high: float) ->
 def test_a_fit_of_zero_raises_an_error_where_the_divergence_is_not_defined(divergence: Divergence) -> None:
     Sets().require_positive_fit(divergence)  # a positive fit suits every divergence
     for zeros in (Sets(eps=0.0), Sets(eps_prime=0.0), Sets(eps=0.0, eps_prime=0.0)):
-        if divergence.domain.y.closed:
+        if divergence.domain.y.includes_zero:
             zeros.require_positive_fit(divergence)
         else:
             with pytest.raises(ValueError, match=f"{divergence.name} is not defined for a fit of zero, so eps and"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onmf.coefficients import precise
+from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, get
 from onmf.methods import EM, Method, SparseSurrogate, Surrogate
@@ -52,7 +52,7 @@ HELD_OUT = samples(300, 99)
 
 def loss(divergence: Divergence, state: State) -> float:
     problem = Problem(divergence, HELD_OUT, state.W)
-    H = precise(divergence).stopping(1e-5, 500).solve(problem).H
+    H = precise_solver(divergence).stopping(1e-5, 500).solve(problem).H
     return float(problem.loss(H, problem.fit(H)).mean())
 
 
@@ -117,7 +117,7 @@ def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]
 @additive
 def test_a_summary_holds_no_row_per_sample(case: str) -> None:
     method, divergence = ADDITIVE[case]
-    assert method.not_additive == ""
+    assert method.why_not_on_shards == ""
     before = begun(case, 100)
     sizes = []
     for n in (97, 970):
@@ -264,10 +264,10 @@ def test_summary_and_merged_change_nothing_they_are_given(case: str) -> None:
         np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if small(name).not_additive])
+@pytest.mark.parametrize("name", [name for name in METHODS if small(name).why_not_on_shards])
 def test_what_is_not_additive_raises_an_error_with_a_reason(name: str) -> None:
     method: Any = small(name)
-    refusal = f"method '{method.name}' cannot learn on shards: {method.not_additive}; use"
+    refusal = f"method '{method.name}' cannot learn on shards: {method.why_not_on_shards}; use"
     state = method.start(usual(name), np.ones((3, 12)), DictionarySet())
     for attempt in (
         lambda: method.summary(usual(name), state, state),
@@ -278,4 +278,4 @@ def test_what_is_not_additive_raises_an_error_with_a_reason(name: str) -> None:
 
 
 def test_the_fast_methods_are_additive_and_the_others_are_not() -> None:
-    assert {name for name in METHODS if not small(name).not_additive} == {"surrogate", "sparse_surrogate", "em"}
+    assert {name for name in METHODS if not small(name).why_not_on_shards} == {"surrogate", "sparse_surrogate", "em"}

@@ -118,7 +118,7 @@ def test_every_solver_that_serves_the_simplex_comes_to_the_same_minimum(
     X, _, W = mixtures(6, rng, K=4, noise=20.0)
     X, W = X.astype(dtype), (W + 0.02).astype(dtype)
     problem = Problem(divergence, X, W, Simplex())
-    best = coefficients.precise(divergence).stopping(1e-5, 200).solve(problem)
+    best = coefficients.precise_solver(divergence).stopping(1e-5, 200).solve(problem)
     assert best.converged.all()
     least = problem.objective(best.H, problem.fit(best.H))
     for name in ("newton", "interior-point", "armijo", "constant", "polyak"):

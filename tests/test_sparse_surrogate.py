@@ -38,7 +38,7 @@ def test_three_chunks_are_those_of_dense_loops(
 
     A, b, D = np.zeros((F, K, K)), np.zeros((F, K)), np.zeros(K)
     unit, seen = np.ones(K), 0
-    solver = method.coefficients(divergence)
+    solver = method.coefficient_solver(divergence)
     sixth = 1 - (1 - (3 / (47 / 20 + 2)) ** 0.75) ** (7 / 20)
     for chunk, rho, full in zip(
         np.split(X, [20, 40]), (1.0, 0.75**0.75, sixth), (1.0, 0.75**0.75, 0.6**0.75), strict=True
@@ -78,7 +78,7 @@ def test_the_model_has_the_slope_and_the_curvature_of_the_loss(
     state, X = begun(name, rng)
     X = scipy.sparse.csr_matrix(X)
     problem = Problem(divergence, X, state.W)
-    H = method.coefficients(divergence).solve(problem).H
+    H = method.coefficient_solver(divergence).solve(problem).H
     memory = updated(method, state, problem, H).memory
 
     def loss(V: np.ndarray) -> float:

@@ -78,12 +78,12 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     shared = divergence.curvature_per_sample
     assert set(state.memory) == {"b", "size", "mass", "squares", "unit", "base", "S" if shared else "A"}
 
-    closed = divergence.domain.x.closed
-    floor = Floor(1e-4, geometric=True) if not closed else Floor(0.0 if divergence.domain.y.closed else 1e-3)
+    closed = divergence.domain.x.includes_zero
+    floor = Floor(1e-4, geometric=True) if not closed else Floor(0.0 if divergence.domain.y.includes_zero else 1e-3)
     A, b, size = np.zeros((features, K, K)), np.zeros((K, features)), np.zeros(features)
     mass, unit = np.zeros(K), np.ones(K)
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        H = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H
+        H = method.coefficient_solver(divergence).solve(Problem(divergence, chunk, W)).H
         Y = H @ W
         G, curvature = divergence.model(chunk, Y)
         h, old, news = H / unit, 1 - rho, rho / len(chunk)
@@ -137,7 +137,7 @@ def test_long_sweeps_end_at_the_minimum_of_the_model(
         A = np.einsum("n,nj,nk->jk", curvature[:, f], H, H)
         root = np.linalg.cholesky(A)
         w = scipy.optimize.nnls(root.T, np.linalg.solve(root, (curvature[:, f] * Y[:, f] - G[:, f]) @ H))[0]
-        if not divergence.domain.x.closed:
+        if not divergence.domain.x.includes_zero:
             w = np.maximum(w, 0.5 * start.W[:, f])
         np.testing.assert_allclose(found[:, f], w, rtol=1e-4, atol=1e-6)
 
@@ -162,7 +162,7 @@ def test_three_coupled_chunks_are_those_of_dense_loops(divergence: Mahalanobis, 
     A = divergence.A
     S, R, unit = np.zeros((K, K)), np.zeros((K, F)), np.ones(K)  # of V = unit W, which nothing rescales
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
-        h = method.coefficients(divergence).solve(Problem(divergence, chunk, W)).H / unit
+        h = method.coefficient_solver(divergence).solve(Problem(divergence, chunk, W)).H / unit
         S = (1 - rho) * S + rho / len(chunk) * sum(np.outer(v, v) for v in h)
         R = (1 - rho) * R + rho / len(chunk) * sum(np.outer(v, x) for v, x in zip(h, chunk, strict=True))
         V = W * unit[:, None]

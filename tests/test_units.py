@@ -189,7 +189,7 @@ def test_zeros_inside_the_domain_stay_zero(divergence: Divergence, rng: np.rando
     X = rng.random((5, F))
     X[0] = 0
     inside, raised = inside_of(Units(2.0, 1e-6), X, divergence)
-    assert (raised == 0) == divergence.domain.x.closed
+    assert (raised == 0) == divergence.domain.x.includes_zero
     assert not divergence.domain.x.outside(inside).any()
 
 
@@ -369,7 +369,7 @@ def test_value_and_scale_in_units_are_those_of_the_data_divided_by_the_loss_unit
     divergence, X, Y = in_both(inner, unit, rng)
     np.testing.assert_allclose(1.7 * divergence.value(X, Y), inner.value(unit * X, unit * Y), rtol=1e-12)
     X[rng.random(X.shape) < 0.5] = 0
-    if inner.domain.x.closed:
+    if inner.domain.x.includes_zero:
         for layout in (np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array):
             expected = inner.value(unit * X, np.maximum(2 * unit * X, 1e-30))
             np.testing.assert_allclose(1.7 * scales(divergence, Samples(layout(X))), expected, rtol=1e-9)

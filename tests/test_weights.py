@@ -92,7 +92,7 @@ def test_a_weighted_loss_is_the_sum_over_the_entries_that_are_there_and_its_slop
 def test_batch_a_sample_of_weight_w_counts_as_w_samples(
     divergence: Divergence, stored: Any, rng: np.random.Generator
 ) -> None:
-    X, w = (data(N, rng) if not divergence.domain.x.closed else sparse_data(rng)), counts(rng)
+    X, w = (data(N, rng) if not divergence.domain.x.includes_zero else sparse_data(rng)), counts(rng)
     one = batch(divergence).fit(stored(X), sample_weight=w)
     other = batch(divergence).fit(stored(np.repeat(X, w, axis=0)))
     np.testing.assert_allclose(one.components_, other.components_, rtol=1e-6, atol=1e-9)
@@ -352,7 +352,7 @@ def test_a_chunk_of_weighted_samples_leaves_the_statistics_of_repeated_ones(
     if masked and not divergence.weighs_entries:
         pytest.skip("no entry can be missing")
     X, w = data(N, rng), counts(rng)
-    X[rng.random(X.shape) < 0.2] = 0.0 if divergence.domain.x.closed else 1.0
+    X[rng.random(X.shape) < 0.2] = 0.0 if divergence.domain.x.includes_zero else 1.0
     if masked:
         X[rng.random(X.shape) < 0.3] = np.nan
     settings = {"missing": "nan" if masked else None, "init": 1 - rng.random((K, F))}

@@ -26,7 +26,7 @@ from benchmarks.gpu.sets import DIVERGENCES, REAL, K, Synthetic, cells, name_of,
 from onmf import OnlineNMF, divergences
 from onmf.data.in_memory import Permutation
 from onmf.device import surrogate
-from onmf.device.problem import ROUNDS, DeviceProblem, hurried
+from onmf.device.problem import ROUNDS, DeviceProblem, rough_coefficients
 from onmf.device.quadratic_programmes import descend
 from onmf.learner import initialise as beginning
 from onmf.methods import EM, Surrogate, exchange
@@ -62,7 +62,7 @@ def sweeps() -> None:
     W = torch.as_tensor(model.components_)
     X = torch.as_tensor(drawn.held_out()[:HELD_OUT])
     problem = DeviceProblem(divergences.get("squared_l2"), X / X.mean(), W, Box(), NO_PENALTY)
-    _, _, best = hurried(problem)
+    _, _, best = rough_coefficients(problem)
     for count in (6, 30, 100, 300):
         start = problem.start()
         H = descend(problem.products, problem.X @ W.T, start, 1e-8, 1e8, count)
@@ -139,7 +139,7 @@ def robust(samples: int, device: str, folder: Path | None) -> None:
         (2, first, 19),
     ):
         surrogate.ROBUST, beginning.ROBUST = chunks, 2**most
-        surrogate.hurried = partial(hurried, rounds=ROUNDS + rounds - 3)  # type: ignore[assignment]
+        surrogate.rough_coefficients = partial(rough_coefficients, rounds=ROUNDS + rounds - 3)  # type: ignore[assignment]
         found = []
         for seed in range(4):
             settings: dict[str, Any] = {"device": device, "random_state": seed, "max_passes": passes}
@@ -147,7 +147,7 @@ def robust(samples: int, device: str, folder: Path | None) -> None:
             found.append(judge.loss(model.components_, divergence, held_out, device) / reference)
         said = ", ".join(f"{each:.4f}" for each in found)
         print(f"{rounds} rounds, first chunks of {chunks.first}, 2^{most} entries: {said}", flush=True)
-    surrogate.ROBUST, beginning.ROBUST, surrogate.hurried = first, entries, hurried
+    surrogate.ROBUST, beginning.ROBUST, surrogate.rough_coefficients = first, entries, rough_coefficients
 
 
 def orders(n: int = 2_000_000) -> None:

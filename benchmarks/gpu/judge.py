@@ -22,7 +22,7 @@ def loss(W: Any, divergence: str, held_out: Any, device: str) -> float:
     inside = found.in_units(units.scale)
     W = np.maximum(np.asarray(W, dtype=np.float64), 0)
     W = (W / np.maximum(W.max(axis=1, keepdims=True), 1e-30)).astype(np.float32)
-    W = np.maximum(W, np.float32(1e-6) if not found.domain.y.closed else 0)
+    W = np.maximum(W, np.float32(1e-6) if not found.domain.y.includes_zero else 0)
     blocks = DeviceSolver(W, found, inside, units, Box(), NO_PENALTY, 1e-4, 500).solved(held_out, device)
     total = sum(float(block.losses.double().sum()) for block in blocks)
     return total / len(held_out) * found.loss_unit(units.scale)

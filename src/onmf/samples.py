@@ -1,4 +1,4 @@
-"""``Samples``: X (n, F), whatever it is. Nothing else asks whether values are dense or sparse, weighted or missing."""
+"""``Samples`` holds X (n, F), dense or sparse, with its weights and missing entries."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Samples:
         """Whether any entry is zero that is not missing."""
         zeros = self.values == 0
         if self.masked:
-            return bool(zeros.any() and self.weighed(zeros).any())
+            return bool(zeros.any() and self.times_entry_weight(zeros).any())
         return bool(zeros.any() or (self.sparse and self.values.size < self.shape[0] * self.shape[1]))
 
     def __len__(self) -> int:
@@ -166,30 +166,30 @@ class Samples:
         """Return masked samples whose entries have the weights of their samples, too."""
         if self.sample_weight is None:
             return self
-        weights = self.spread(self.sample_weight) * self.weighed(np.ones_like(self.values))
+        weights = self.spread(self.sample_weight) * self.times_entry_weight(np.ones_like(self.values))
         return Samples(self.matrix, weights.astype(self.dtype), None, "missing")
 
     # Weights and sums
 
-    def weighed(self, values: Array) -> Array:
+    def times_entry_weight(self, values: Array) -> Array:
         """Return numbers like ``values``, each times the weight of its entry."""
         return values if self.entry_weight is None else self.entry_weight * values
 
-    def counted(self, rows: Array) -> Array:
+    def times_sample_weight(self, rows: Array) -> Array:
         """Return numbers of the samples (n, ...), each row times the weight of its sample."""
         if self.sample_weight is None:
             return rows
         weights = self.sample_weight.astype(rows.dtype, copy=False)
         return rows * weights.reshape((-1,) + (1,) * (rows.ndim - 1))
 
-    def counted_entries(self, values: Array) -> Array:
+    def entries_times_sample_weight(self, values: Array) -> Array:
         """Return numbers like ``values``, each times the weight of its sample."""
         return values if self.sample_weight is None else values * self.spread(self.sample_weight)
 
-    def counted_like(self, values: Array) -> Any:
+    def matrix_times_sample_weight(self, values: Array) -> Any:
         """Return numbers like ``values`` as a matrix, each row times the weight of its sample."""
         if not self.sparse or self.sample_weight is None:
-            return self.like(values if self.sparse else self.counted(values))
+            return self.like(values if self.sparse else self.times_sample_weight(values))
         return scipy.sparse.diags_array(self.sample_weight.astype(values.dtype, copy=False)) @ self.like(values)
 
     def spread(self, rows: Array) -> Array:
@@ -205,7 +205,7 @@ class Samples:
     def per_sample(self, values: Array) -> Array:
         """Return the weighted sum over the entries of each sample, of numbers like ``values``."""
         if self.sparse:
-            return row_sums(self.like(self.weighed(values)))
+            return row_sums(self.like(self.times_entry_weight(values)))
         if self.entry_weight is None:
             return values.sum(axis=1)
         return np.einsum("nf,nf->n", self.entry_weight, values)
@@ -219,7 +219,7 @@ class Samples:
     @cached_property
     def products(self) -> Any:
         """The values times the weights of the entries, as a matrix."""
-        return self.matrix if self.entry_weight is None else self.like(self.weighed(self.values))
+        return self.matrix if self.entry_weight is None else self.like(self.times_entry_weight(self.values))
 
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""
@@ -379,9 +379,9 @@ def stacked(parts: list[Any]) -> Any:
         blocks = [part.densified() for part in blocks]
     entry_weight = sample_weight = None
     if any(part.entry_weight is not None for part in blocks):
-        entry_weight = np.concatenate([part.weighed(np.ones_like(part.values)) for part in blocks])
+        entry_weight = np.concatenate([part.times_entry_weight(np.ones_like(part.values)) for part in blocks])
     if any(part.sample_weight is not None for part in blocks):
-        sample_weight = np.concatenate([part.counted(np.ones(len(part))) for part in blocks])
+        sample_weight = np.concatenate([part.times_sample_weight(np.ones(len(part))) for part in blocks])
     whole = Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, blocks[0].absent)
     whole.checked = all(part.checked for part in blocks)
     return whole

@@ -35,7 +35,7 @@ class Samples:
         """Without empty samples, and with zeros raised where the divergence admits none: the same for everybody."""
         X, held_out = (_rows(part) for part in (self.X, self.held_out))
         divergence = divergences.get(self.divergence)
-        if not divergence.domain.x.closed:
+        if not divergence.domain.x.includes_zero:
             units = Units(1.0, float(X.mean()))
             X, held_out = (units.inside(part, divergence)[0] for part in (X, held_out))
         return replace(self, X=X, held_out=held_out)

@@ -12,7 +12,7 @@ for _module in pkgutil.iter_modules(__path__):
 
 from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
 from onmf.coefficients.multiplicative import Multiplicative, Ratios  # noqa: E402
-from onmf.coefficients.newton import Newton, precise  # noqa: E402
+from onmf.coefficients.newton import Newton, precise_solver  # noqa: E402
 from onmf.coefficients.projected_gradient import Armijo, ArmijoLiteral, ConstantStep  # noqa: E402
 from onmf.coefficients.subgradient import Polyak  # noqa: E402
 
@@ -29,7 +29,7 @@ __all__ = [
     "Ratios",
     "find",
     "names",
-    "precise",
+    "precise_solver",
 ]
 
 find, names = CoefficientSolver.find, CoefficientSolver.names

@@ -52,7 +52,7 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for components of
         # zeros.
         weights = problem.X.entry_weight
-        X = problem.X.weighed(problem.X.matrix - H.dtype.type(low) * W.sum(axis=0))
+        X = problem.X.times_entry_weight(problem.X.matrix - H.dtype.type(low) * W.sum(axis=0))
         rows, components = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
         kind = Steps
         if isinstance(problem.box, Simplex):  # nothing else may have what these leave

@@ -59,7 +59,8 @@ class Newton(CoefficientSolver, name="newton"):
 
     def _begins_with_least_squares(self, problem: Problem) -> bool:
         divergence, plain = problem.divergence, not (problem.X.masked or isinstance(problem.box, Simplex))
-        return plain and divergence.domain.x.closed and not divergence.robust and problem.W.shape[1] >= 2 * problem.K
+        suits = divergence.domain.x.includes_zero and not divergence.robust
+        return plain and suits and problem.W.shape[1] >= 2 * problem.K
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         from onmf.coefficients.kernels.gram import nnls_on_gram
@@ -73,7 +74,7 @@ class Newton(CoefficientSolver, name="newton"):
             if problem.penalty and divergence.least_squares is not None and not divergence.quadratic:
                 return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
-        elif not problem.divergence.domain.x.closed:
+        elif not problem.divergence.domain.x.includes_zero:
             H = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
             Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
@@ -206,7 +207,7 @@ class _Steps(Descent):
 _LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
 
 
-def precise(divergence: Divergence) -> CoefficientSolver:
+def precise_solver(divergence: Divergence) -> CoefficientSolver:
     """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
     return _LINEAR if divergence.absolute_deviations else _SMOOTH
 
@@ -239,10 +240,10 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
     """Solve least squares, with features of the same size where ratios count, and add a little of every component."""
     from onmf.coefficients.kernels.simplex import least_squares_on_simplex
 
-    if problem.X.masked or (problem.divergence.domain.x.closed and problem.divergence.robust):
+    if problem.X.masked or (problem.divergence.domain.x.includes_zero and problem.divergence.robust):
         return H
     X, W = problem.X.matrix, problem.W
-    if not problem.divergence.domain.x.closed:
+    if not problem.divergence.domain.x.includes_zero:
         size = typical_size(W)
         X, W = X / size, W / size
     H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)

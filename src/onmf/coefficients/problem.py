@@ -43,7 +43,7 @@ def losses(divergence: Any, X: Samples, Y: Array) -> Array:
 def slopes(divergence: Divergence, X: Samples, Y: Array) -> Array:
     """Return the derivatives of the loss in the fits, like ``X.values``."""
     if divergence.separable:
-        return X.weighed(divergence.grad(X.values, Y))
+        return X.times_entry_weight(divergence.grad(X.values, Y))
     roots, x, y = _by_roots(X, Y)
     slope = divergence.grad(x, y)
     return slope if roots is None else roots * slope
@@ -53,10 +53,10 @@ def model(divergence: Divergence, X: Samples, Y: Array, newton: bool = False) ->
     """Return slopes and curvatures of the quadratic model in the fits: the dictionary's, or Newton's."""
     if divergence.separable:
         slope, curvature = divergence.model(np, X.values, Y, newton, X.row_mean)
-        return X.weighed(slope), X.weighed(curvature)
+        return X.times_entry_weight(slope), X.times_entry_weight(curvature)
     roots, x, y = _by_roots(X, Y)
     slope, curvature = divergence.model(np, x, y, newton)
-    return slope if roots is None else roots * slope, X.weighed(curvature)
+    return slope if roots is None else roots * slope, X.times_entry_weight(curvature)
 
 
 def _by_roots(X: Samples, Y: Array) -> tuple[Array | None, Array, Array]:
@@ -71,7 +71,7 @@ def multiplicative_parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[
     """Return P and N of the multiplicative updates by weight; N = None stands for ones, or for the weights."""
     if divergence.separable or not X.masked:
         P, N = divergence.multiplicative_parts(X.values, Y, X.row_mean)
-        return X.weighed(P), None if N is None else X.weighed(N)
+        return X.times_entry_weight(P), None if N is None else X.times_entry_weight(N)
     slope, curvature = model(divergence, X, Y)
     return np.maximum(curvature * Y - slope, 0.0), curvature * Y
 
@@ -87,13 +87,13 @@ def scales(divergence: Divergence, X: Samples) -> Array:
     if degree == 2 and not (X.sparse or X.masked):
         return np.einsum("nf,nf->n", X.matrix, X.matrix) * twice
     powers = np.square(X.values) if degree == 2 else np.where(X.values > 0, X.values, 1.0) ** degree * (X.values > 0)
-    return row_sums(X.like(X.weighed(powers))) * twice
+    return row_sums(X.like(X.times_entry_weight(powers))) * twice
 
 
 def adapted(divergence: Divergence, X: Samples, Y: Array, share: float) -> Divergence:
     """Return the divergence with a parameter that follows the residuals moved by ``share`` towards those of X."""
     counted = X.with_sample_weights_in_entries()
-    weights = counted.weighed(np.ones_like(X.values)) if counted.masked else None
+    weights = counted.times_entry_weight(np.ones_like(X.values)) if counted.masked else None
     return divergence.adapted(np.abs(X.values - Y), weights, float(counted.mean()), share)
 
 

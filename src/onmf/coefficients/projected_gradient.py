@@ -78,7 +78,7 @@ class _Searches(Descent):
         self.xi = np.full((len(H), 1), rule.gamma, dtype=H.dtype)
         self.tolerance, self.noise = problem.tolerance(rule.tol), problem.noise
         self.domain = problem.divergence.domain.y
-        self.zero_is_critical = self.domain.closed and not problem.divergence.convex  # beta > 2
+        self.zero_is_critical = self.domain.includes_zero and not problem.divergence.convex  # beta > 2
 
     def test(self, k: int) -> Mask:
         self.G = self.problem.gradient(self.H, self.Y)

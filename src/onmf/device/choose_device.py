@@ -10,7 +10,7 @@ INSTALL = "install it with pip install 'onmf[gpu]'"
 WITHOUT = "leave device out to compute on the processor"
 
 
-def named(given: Any) -> str | None:
+def checked_name(given: Any) -> str | None:
     """Return the setting, if it can be one."""
     if given is None or (isinstance(given, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", given)):
         return given
@@ -19,16 +19,16 @@ def named(given: Any) -> str | None:
 
 def device_of(given: Any) -> str | None:
     """Return the device that a setting names, if it can be used; "auto" is a GPU, or None."""
-    name = named(given)
+    name = checked_name(given)
     if name is None:
         return None
     if name == "auto":
-        return "cuda:0" if unusable() is None else None
+        return "cuda:0" if why_no_gpu() is None else None
     if importlib.util.find_spec("torch") is None:
         raise ImportError(f"device={name!r} needs PyTorch; {INSTALL}, or {WITHOUT}.")
     if name == "cpu":
         return name
-    if reason := unusable():
+    if reason := why_no_gpu():
         raise ValueError(f"device={name!r} cannot be used: {reason}; or {WITHOUT}.")
     import torch
 
@@ -38,7 +38,7 @@ def device_of(given: Any) -> str | None:
     return f"cuda:{number}"
 
 
-def unusable() -> str | None:
+def why_no_gpu() -> str | None:
     """Return why no GPU can be used, with the cure; None if one can."""
     if importlib.util.find_spec("torch") is None:
         return f"PyTorch is missing; {INSTALL}"

@@ -40,7 +40,7 @@ class Recorded:
                         place.copy_(output)
 
     def load(self, first: int, inputs: Sequence[Any]) -> None:
-        """Take inputs from the first on."""
+        """Copy values to the inputs, beginning with the one at this position."""
         for place, given in zip(self.inputs[first:], inputs, strict=False):
             place.copy_(given)
 

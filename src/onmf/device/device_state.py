@@ -85,7 +85,7 @@ class HostCopy(Mapping[str, Array]):
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The copies."""
+        """The statistics as arrays on the host."""
         return self.origin.on_host()
 
     def __getitem__(self, name: str) -> Array:

@@ -88,7 +88,7 @@ def _power(x: Any, order: float) -> Any:
 
 
 def floor(memory: Tensors) -> Any:
-    """Return the least weight of each feature, as ``floors.floor`` does."""
+    """Return the least weight of each feature, as ``onmf.methods.em.floor`` does."""
     tiny = torch.finfo(memory["size"].dtype).tiny
     typical = memory["entries"][0] / torch.clamp(memory["entries"][1], min=tiny)
     evidence = torch.clamp(memory["evidence"][0], min=1.0)
@@ -109,8 +109,8 @@ class EMEngine(DeviceEngine):
     def weight(self, clock: float, n: float) -> float:
         return float(self.method.weight(self.divergence, clock, n))
 
-    def exchange(self, chunk: ChunkOnDevice) -> None:
-        super().exchange(chunk)
+    def begin_chunk(self, chunk: ChunkOnDevice) -> None:
+        super().begin_chunk(chunk)
         n = chunk.weight
         self.before, self.X = self.device_state, self.samples.entries(chunk.rows)
         self.evidence = self.before.with_evidence(self.X, chunk.counts, self.seen, n, 0.0 if self.repeated else n)
@@ -126,7 +126,7 @@ class EMEngine(DeviceEngine):
         """Return the coefficients and their fits at the entries."""
         (Wt, mass), order, method, penalty = problem, order_of(self.divergence), self.method, self.penalty
         effort = method.effort(self.clock) * (method.penalised_effort if self.state.penalties else 1)
-        count = effort * method.coefficients(self.divergence).max_iter
+        count = effort * method.coefficient_solver(self.divergence).max_iter
         bounds = self.box.low, self.box.high
         steps = MultiplicativeSteps(order, order * penalty.l1, order * penalty.l2, *bounds, count)
         return steps.made(self.X, Wt, mass, self._start(mass, None if found is None else found[0]))

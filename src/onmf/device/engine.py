@@ -20,8 +20,8 @@ from onmf._support.arrays import Array, some_of, times, weight_of
 from onmf.coefficients.problem import adapted
 from onmf.device.cuda_graphs import recordings
 from onmf.device.device_state import DeviceState
-from onmf.device.problem import DeviceProblem, hurried, positive
-from onmf.device.samples import Chunks
+from onmf.device.problem import DeviceProblem, positive, rough_coefficients
+from onmf.device.samples import DeviceBatch
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.methods import Method, exchange
@@ -52,7 +52,7 @@ def learn_on_device(
     method: Method,
     divergence: Divergence,
     state: State,
-    samples: Chunks,
+    samples: DeviceBatch,
     weights: Array | None,
     options: Mapping[str, Any],
 ) -> tuple[DeviceEngine, BatchResult]:
@@ -96,11 +96,11 @@ class ChunkOnDevice:
 
 
 class DeviceEngine(ABC):
-    """A batch on a device that is about to be learnt from, in chunks a few times ``smaller`` than they would be.
+    """The engine that learns from a batch by PyTorch on a device; a subclass serves one method.
 
-    ``divergence`` is in internal units. With ``adapt``, a parameter of it that was left to the data follows the
-    residuals. ``repeated`` says that an earlier pass has had the samples. With ``exchanges``, components may be
-    exchanged.
+    Chunks are ``smaller`` than usual by that factor. ``divergence`` is in internal units. With ``adapt``, a parameter
+    of it that was left to the data follows the residuals. ``repeated`` says that an earlier pass has had the samples.
+    With ``exchanges``, components may be exchanged.
     """
 
     learns_by: ClassVar[type[Method]]
@@ -112,7 +112,7 @@ class DeviceEngine(ABC):
         method: Method,
         divergence: Divergence,
         state: State,
-        samples: Chunks,
+        samples: DeviceBatch,
         *,
         weights: Array | None,
         box: Any,
@@ -124,13 +124,13 @@ class DeviceEngine(ABC):
         self.method: Any = method
         self.divergence, self.state, self.box, self.weights = divergence, state, box, weights
         self.adapt, self.repeated, self.smaller = adapt, repeated, smaller
-        self.exchanges = exchanges and not repeated and method.exchanges(divergence) > 0
+        self.exchanges = exchanges and not repeated and method.largest_merger_cost(divergence) > 0
         self.penalty = method.penalty(state.penalties)
         self.device_state: Any = self.keeps.of(state, str(samples.rows.device))
         there = {"dtype": samples.dtype, "device": samples.rows.device}
         self.H = torch.zeros((len(samples), len(state.W)), **there)
         self.filled: Any = slice(None)
-        if divergence.domain.x.closed and not (samples.units.clip and samples.units.clip[0]):
+        if divergence.domain.x.includes_zero and not (samples.units.clip and samples.units.clip[0]):
             filled = samples.filled  # zeros that stay zeros say nothing
             if len(filled) < len(samples):
                 self.filled, samples = filled, replace(samples, numbers=samples.numbers[filled])
@@ -160,8 +160,8 @@ class DeviceEngine(ABC):
             yield ChunkOnDevice(part, weight, counts)
             first = part.stop
 
-    def exchange(self, chunk: ChunkOnDevice) -> None:
-        """Try an exchange on the samples from the chunk on, if one is due."""
+    def begin_chunk(self, chunk: ChunkOnDevice) -> None:
+        """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         after = self.clock + (chunk.rows.stop - chunk.rows.start)
         if self.exchanges and self.exchange_due(after):
             self.device_state = self._exchanged(self.device_state, chunk.rows.start)
@@ -199,7 +199,7 @@ class DeviceEngine(ABC):
         self.seen, self.clock = self.seen + chunk.weight, self.clock + chunk.weight
 
     def result(self) -> BatchResult:
-        """Return the state on the host, and what the batch did."""
+        """Return the state on the host, the losses and the coefficients."""
         total = weight_of(self.weights, len(self.H))
         divergence = self._adapted() if self.adapt and self.steps else self.divergence
         state = self.device_state.after_batch(self.state, self.clock, self.steps)
@@ -224,27 +224,28 @@ class DeviceEngine(ABC):
         W = self.device_state.W
         some = slice(None, None, max(1, len(self.samples) * W.shape[1] // SAMPLED))
         X, present = self.samples.uncounted(some)
-        _, Y, _ = hurried(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
+        _, Y, _ = rough_coefficients(DeviceProblem(self.divergence, X, W, self.box, NO_PENALTY, present))
         host, weights = X.cpu().numpy(), None if present is None else present.cpu().numpy()
         seen = Samples(host, weights, some_of(self.counts, some))
         return adapted(self.divergence, seen, Y.cpu().numpy(), self.weight(self.clock, self.clock - self.state.clock))
 
     def _exchanged(self, state: DeviceState, first: int) -> DeviceState:
         """Return the state with a component exchanged, if that is better."""
-        part = slice(first, first + exchange.taking_part(len(state.W)))
+        part = slice(first, first + exchange.samples_needed(len(state.W)))
         X, present = self.samples.uncounted(part)
         few = self.from_entries and (self.samples.rows.sparse or float((X > 0).double().mean()) < FEW_ENTRIES)
-        judges = JudgesOnDevice(self.divergence, X, present, self.box, self.penalty, few)
+        samples = DeviceExchangeSamples(self.divergence, X, present, self.box, self.penalty, few)
         # In one layout, whatever the state's: a model read from a file resumes bit for bit.
         W, counts = np.ascontiguousarray(state.W.cpu().numpy()), some_of(self.counts, part)
-        found = exchange.proposed(self.method.exchanges(self.divergence), W, state.C, state.penalties, judges, counts)
+        cost = self.method.largest_merger_cost(self.divergence)
+        found = exchange.proposed(cost, W, state.C, state.penalties, samples, counts)
         return state if found is None else state.recombined(self.divergence, *found)
 
 
-class JudgesOnDevice(exchange.Judges):
-    """Judges of an exchange: dense samples X (n, F) in internal units; ``present`` are the weights of their entries.
+class DeviceExchangeSamples(exchange.ExchangeSamples):
+    """Dense samples X (n, F) in internal units on a device.
 
-    ``few`` says that most entries are zero, where there is no curvature.
+    ``present`` are the weights of their entries; ``few`` says that most entries are zero, where there is no curvature.
     """
 
     def __init__(self, divergence: Divergence, X: Any, present: Any, box: Box, penalty: Penalty, few: bool) -> None:
@@ -257,7 +258,7 @@ class JudgesOnDevice(exchange.Judges):
 
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
         problem = self._problem(rows, W)
-        H, Y, _ = hurried(problem)
+        H, Y, _ = rough_coefficients(problem)
         objective = problem.objective(H, Y)
         scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
         values = torch.stack([objective, objective / scale]).cpu().numpy()

@@ -20,7 +20,7 @@ import torch
 
 from onmf._support.arrays import some_of, times
 from onmf.device.quadratic_programmes import solve
-from onmf.device.samples import Chunks
+from onmf.device.samples import DeviceBatch
 from onmf.device.transfer import moved, to_device
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
@@ -169,7 +169,7 @@ class DeviceProblem:
         return torch.clamp(H, self.box.low, self.box.high)
 
 
-def hurried(problem: DeviceProblem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
+def rough_coefficients(problem: DeviceProblem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
     """Return coefficients that are good enough to learn from, their fits and losses.
 
     A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
@@ -202,14 +202,14 @@ def hurried(problem: DeviceProblem, H: Any = None, rounds: int = ROUNDS) -> tupl
     return H, Y, problem.losses(Y) if problem.penalty else f
 
 
-def precise(problem: DeviceProblem, tol: float, max_iter: int) -> tuple[Any, Any]:
+def precise_coefficients(problem: DeviceProblem, tol: float, max_iter: int) -> tuple[Any, Any]:
     """Return coefficients when at most ``tol`` of d(x || 2x) is left to gain, and which samples have got there.
 
     The bound is that of ``onmf.coefficients.base``; as there, a step that promises less than rounding can tell is the
     last. Convex divergences have Newton's curvatures, the others those of the dictionary's models.
     """
     newton, eps = problem.divergence.convex, float(torch.finfo(problem.X.dtype).eps)
-    H, Y, _ = hurried(problem)
+    H, Y, _ = rough_coefficients(problem)
     converged = torch.zeros(len(H), dtype=torch.bool, device=H.device)
     left = torch.arange(len(H), device=H.device)
     scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
@@ -298,12 +298,13 @@ class DeviceSolver:
 
     def _block(self, X: Any, rows: slice, W: Any) -> SolvedBlock:
         there = moved(X, W.device, W.dtype)
-        chunks = Chunks(there, torch.arange(there.shape[0], device=there.device), self.units, self.divergence, W.dtype)
-        V, present = chunks[:]
+        numbers = torch.arange(there.shape[0], device=there.device)
+        batch = DeviceBatch(there, numbers, self.units, self.divergence, W.dtype)
+        V, present = batch[:]
         problem = DeviceProblem(self.inside, V, W, self.box, self.penalty, present)
-        H, converged = precise(problem, self.tol, self.max_iter)
+        H, converged = precise_coefficients(problem, self.tol, self.max_iter)
         losses = problem.losses(problem.fit(H))
-        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(chunks.raised))
+        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(batch.raised))
 
 
 def positive(x: Any) -> Any:

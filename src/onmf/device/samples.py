@@ -100,7 +100,7 @@ class DeviceRows:
 
 
 @dataclass
-class Chunks:
+class DeviceBatch:
     """The samples of a batch that are learnt from, in internal units."""
 
     rows: DeviceRows
@@ -143,7 +143,7 @@ def inside(X: Any, present: Any, units: Units, divergence: Divergence) -> tuple[
     if units.clip is not None:
         X = torch.clamp(X, *(min(bound, torch.finfo(X.dtype).max) for bound in units.clip))
     X = X / units.scale
-    if divergence.domain.x.closed:
+    if divergence.domain.x.includes_zero:
         return X, 0
     if present is None:
         mean = X.mean(dim=1, keepdim=True, dtype=torch.float64)

@@ -20,7 +20,7 @@ from onmf._support.arrays import Array, times
 from onmf.device.cuda_graphs import Recorded, recorded
 from onmf.device.device_state import DeviceState, Tensors, feasible
 from onmf.device.engine import ChunkOnDevice, DeviceEngine
-from onmf.device.problem import DeviceProblem, hurried, packed, pairs, positive, unpacked
+from onmf.device.problem import DeviceProblem, packed, pairs, positive, rough_coefficients, unpacked
 from onmf.device.quadratic_programmes import descend
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
@@ -136,7 +136,7 @@ class SurrogateState(DeviceState):
         else:
             v = descend(A, b, v, least, math.inf, SWEEPS, fixed)
         V = v.T
-        if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
+        if not divergence.domain.x.includes_zero:  # a weight keeps half of its value in one step: else the loss spikes
             V = torch.maximum(V, 0.5 * unit[:, None] * self.W)
         if "mean" in memory:
             mass = torch.clamp(memory["mass"], min=torch.finfo(V.dtype).tiny)[:, None]
@@ -312,7 +312,7 @@ class SurrogateEngine(DeviceEngine):
         ``old`` so far and ``new`` per sample.
         """
         problem = DeviceProblem(divergence, X, state.W, self.box, self.penalty, present)
-        H, Y, losses = hurried(problem)
+        H, Y, losses = rough_coefficients(problem)
         after = state.after(divergence, problem, H, Y, old=old, new=new, weights=weights)
         return H, times(losses[:, None], weights).sum(dtype=torch.float64), after
 

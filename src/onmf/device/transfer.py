@@ -14,7 +14,7 @@ import torch
 from onmf import data
 from onmf._support.arrays import is_tensor
 from onmf._support.device_rows import Resident
-from onmf.device.samples import Chunks, DeviceRows
+from onmf.device.samples import DeviceBatch, DeviceRows
 from onmf.divergences import Divergence
 from onmf.model.units import Units
 from onmf.model.validation import require_sound_structure
@@ -73,7 +73,7 @@ def fits(X: Any, device: str) -> bool:
     return bool(size <= ROOM * torch.cuda.mem_get_info(device)[0])
 
 
-def chunks_of(batch: Samples, device: str, units: Units, divergence: Divergence, dtype: np.dtype[Any]) -> Chunks:
+def as_batch(batch: Samples, device: str, units: Units, divergence: Divergence, dtype: np.dtype[Any]) -> DeviceBatch:
     """Return a batch on the device, where its chunks have this type; ``divergence`` is in the data's units."""
     there = batch.matrix
     if isinstance(there, Resident):
@@ -81,10 +81,10 @@ def chunks_of(batch: Samples, device: str, units: Units, divergence: Divergence,
     else:
         rows = moved(batch, device)
         numbers = torch.arange(rows.shape[0], device=rows.device)
-    return Chunks(rows, numbers, units, divergence, getattr(torch, dtype.name))
+    return DeviceBatch(rows, numbers, units, divergence, getattr(torch, dtype.name))
 
 
-class RowsOnDevice(data.Rows):
+class DeviceSource(data.Rows):
     """A source whose rows are on a device: batches of it are their numbers."""
 
     resident = True

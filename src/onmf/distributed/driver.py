@@ -107,8 +107,8 @@ class Driver:
             self._leave_out(begun)
             return None
         found: Learned = begun[0]
-        if found.method.not_additive:
-            raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.not_additive}.")
+        if found.method.why_not_on_shards:
+            raise ValueError(f"method {found.method.name!r} cannot learn on shards: {found.method.why_not_on_shards}.")
         # The user's own classes come back as copies: the model keeps the originals.
         divergence, method = self.recipe.divergence.for_data(found.units.mean, found.features.number), found.method
         if found.adaptive:

@@ -55,7 +55,7 @@ class AlphaFamily(Separable):
     @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros only if alpha > 0."""
-        return Domain(x=Interval(closed=self.alpha > 0), y=Interval(closed=False))
+        return Domain(x=Interval(includes_zero=self.alpha > 0), y=Interval(includes_zero=False))
 
     @property
     def slope_at_zero(self) -> float | None:
@@ -92,7 +92,7 @@ class AlphaFamily(Separable):
         return 0.0 if self._near_a_limit else -total(X) / (self.alpha - 1.0)
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """sum y (x/y)^alpha / (alpha (alpha - 1)) + y / alpha."""
+        """sum (y (x/y)^alpha / (alpha (alpha - 1)) + y / alpha)."""
         if self._near_a_limit:
             return super().loss_of_fits(X, Y, P, N)
         return total(P, Y) / (self.alpha * (self.alpha - 1.0)) + total(Y) / self.alpha
@@ -172,9 +172,9 @@ class KullbackLeibler(AlphaFamily, name="kl", aliases=("kullback-leibler",)):
         return xp.maximum(x / y, 1e-3) / y
 
     def loss_of_samples(self, X: Array) -> float:
-        """sum x log x - x."""
+        """sum (x log x - x)."""
         return total(X, np.log(np.maximum(X, SMALLEST))) - total(X)
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """sum y - x log y."""
+        """sum (y - x log y)."""
         return total(Y) - total(X, np.log(Y))

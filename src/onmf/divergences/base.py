@@ -26,18 +26,18 @@ LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
 
 @dataclass(frozen=True)
 class Interval:
-    """The half-line of admissible numbers: [0, inf) if closed, (0, inf) if not."""
+    """The half-line of admissible numbers: [0, inf) if it includes zero, (0, inf) if not."""
 
-    closed: bool = True
+    includes_zero: bool = True
 
     def outside(self, x: Array) -> Any:
         """Return elementwise whether x lies below the interval."""
-        return x < 0 if self.closed else x <= 0
+        return x < 0 if self.includes_zero else x <= 0
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Where d(x || y) is finite and has a derivative in y: one interval for the data, one for the fit."""
+    """The numbers x and y for which d(x || y) is finite and has a derivative in y: an interval for each."""
 
     x: Interval = Interval()
     y: Interval = Interval()
@@ -80,7 +80,7 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def domain(self) -> Domain:
-        """Where the divergence is defined; data outside it are raised into it (see ``onmf.model.units``)."""
+        """The domain of the divergence; data outside it are raised into it (see ``onmf.model.units``)."""
         return Domain()
 
     @property
@@ -194,7 +194,7 @@ class Divergence(Registered, kind="divergence"):
         return 0.0
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """Return the rest of it, from the update's P and N where that is cheaper; exact fits may lose digits."""
+        """Return the rest of the loss, from the update's P and N where that is cheaper; exact fits may lose digits."""
         return float(self.value(X, Y).sum(dtype=np.float64))
 
     def in_units(self, unit: float) -> Divergence:

@@ -12,7 +12,7 @@ from onmf._support.arrays import Array
 from onmf.divergences.alpha import KullbackLeibler, deformed_log
 from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
-POSITIVE = Interval(closed=False)
+POSITIVE = Interval(includes_zero=False)
 NEAR = 0.05  # to beta = 0 or 1: summing the terms one by one would lose digits
 
 
@@ -31,7 +31,7 @@ class Beta(Separable, name="beta"):
     @cached_property
     def domain(self) -> Domain:
         """The data may contain zeros if beta > 0, the fit if beta >= 2."""
-        return Domain(x=Interval(closed=self.beta > 0), y=Interval(closed=self.beta >= 2))
+        return Domain(x=Interval(includes_zero=self.beta > 0), y=Interval(includes_zero=self.beta >= 2))
 
     @property
     def convex(self) -> bool:
@@ -89,7 +89,7 @@ class Beta(Separable, name="beta"):
         return 0.0 if self._near_a_limit else total(X**self.beta) / (self.beta * (self.beta - 1.0))
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """sum y^beta / beta - x y^(beta-1) / (beta - 1)."""
+        """sum (y^beta / beta - x y^(beta-1) / (beta - 1))."""
         if self._near_a_limit or N is None:
             return super().loss_of_fits(X, Y, P, N)
         return total(N, Y) / self.beta - total(P, Y) / (self.beta - 1.0)
@@ -135,11 +135,11 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
         return X * np.square(inverse), inverse
 
     def loss_of_samples(self, X: Array) -> float:
-        """-sum log x + 1."""
+        """-sum (log x + 1)."""
         return -total(np.log(X)) - X.size
 
     def loss_of_fits(self, X: Array, Y: Array, P: Array, N: Array | None) -> float:
-        """sum x/y + log y."""
+        """sum (x/y + log y)."""
         return total(P, Y) + total(np.log(Y))
 
     def multiplicative_factor(self, ratio: Array) -> Array:
@@ -167,7 +167,7 @@ class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")
         return y - x
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """1."""
+        """1 for every entry."""
         return xp.ones_like(x)
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:

@@ -202,7 +202,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         where rows have names, and where the source does not give them in the order of their numbers.
         """
         solve = partial(solve_rows, self)
-        return streaming.in_place(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
+        return streaming.solve_source_rows(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
 
     def reconstructed(
         self, source: Source, size: int, on_bad: OnBad | None = None, coefficients: bool = False
@@ -218,7 +218,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 require_valid_entries(X, rows)
             return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, rows, X)))
 
-        return streaming.in_place(source, size, on_bad, fit, self.n_features_in_, self.components_.dtype)
+        return streaming.solve_source_rows(source, size, on_bad, fit, self.n_features_in_, self.components_.dtype)
 
     # What the components are
 

@@ -194,7 +194,7 @@ class BatchNMF(NMF):
         updates.penalties = penalties
         shown = Samples(shown.completed(), None, shown.sample_weight)
         rng = generators(self.random_state)[0]
-        K, ratios = self.n_components - C.fixed, not divergence.domain.x.closed
+        K, ratios = self.n_components - C.fixed, not divergence.domain.x.includes_zero
         first = initial_dictionary(self.init, shown, K, rng, ratios, fixed)
         W = C.rescale_into(beside(fixed, first.astype(X.dtype, copy=False)))
         state = State(W, C, penalties=penalties)

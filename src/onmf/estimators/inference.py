@@ -12,7 +12,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, is_tensor
-from onmf.coefficients import precise
+from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem, slopes
 from onmf.device.tensors import as_array
 from onmf.estimators.messages import warn_raised, warn_unsolved
@@ -134,7 +134,7 @@ class Inference:
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
         if X.masked:
             require_weighs_entries(divergence)
-        solver = precise(divergence).stopping(self.tol, self.max_iter)
+        solver = precise_solver(divergence).stopping(self.tol, self.max_iter)
         sparse = solver.takes_sparse(divergence, X.masked)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):

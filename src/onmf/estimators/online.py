@@ -127,8 +127,9 @@ class OnlineNMF(NMF):
     device : {None, "auto", "cuda", "cuda:NUMBER", "cpu"}, default None
         Where to compute. None: on the processor, by compiled code. "cuda": on a GPU, by PyTorch (``onmf[gpu]``);
         "auto": on a GPU if there is one that can be used, else as None. "cpu": by PyTorch on the processor, to try what
-        a GPU would do; slower than None. On a device, separable divergences are learnt by method surrogate; tensors are
-        taken as they are, and ``transform`` gives a tensor where X is one. Data in single precision are faster.
+        a GPU would do; slower than None. On a device, separable divergences are learnt by method surrogate or em;
+        tensors are taken as they are, and ``transform`` gives a tensor where X is one. Data in single precision are
+        faster.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary and the shuffling.
     callbacks : list of callables or None
@@ -436,13 +437,13 @@ class OnlineNMF(NMF):
 
 def _on_device(X: Any, device: str, dtype: Any) -> Source:
     """Return X as a source that stays on a device over all passes."""
-    from onmf.device.transfer import RowsOnDevice, moved
+    from onmf.device.transfer import DeviceSource, moved
 
     there = moved(X, device)
     there = there if is_tensor(X) else replace(there, given=X)  # which the host holds anyway
     if not there.sound:
         require_valid_entries(as_array(X) if is_tensor(X) else X)
-    return RowsOnDevice(there, dtype)
+    return DeviceSource(there, dtype)
 
 
 def _learned_by(resume_from: Any, own: Divergence) -> Learned:

@@ -83,14 +83,14 @@ def transform_source(model: NMF, source: Source) -> Iterator[Array]:
     require_features(model, source, "the source")
     skip = model.on_error == "skip"
     parts = (H for _, H in model.served(source, usual_size(source), SkippedLog() if skip else None))
-    return _log_gaps(parts) if skip else parts
+    return _log_nan_rows(parts) if skip else parts
 
 
 def transform_batches(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
     """Return an iterator over the coefficients of batches; under ``on_error="skip"`` NaN where a row is bad."""
     check_is_fitted(model)  # now, not when the first batch is asked for
     if model.on_error == "skip":
-        return _log_gaps(_transform_each(model, batches))
+        return _log_nan_rows(_transform_each(model, batches))
     return map(model.transform, batches)
 
 
@@ -109,17 +109,17 @@ def _transform_each(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
         yield H
 
 
-def _log_gaps(parts: Iterable[Array]) -> Iterator[Array]:
+def _log_nan_rows(parts: Iterable[Array]) -> Iterator[Array]:
     """Yield the parts, and log at the end how many rows are NaN."""
-    rows = gaps = 0
+    rows = skipped = 0
     for H in parts:
-        rows, gaps = rows + len(H), gaps + int(np.isnan(H[:, 0]).sum())
+        rows, skipped = rows + len(H), skipped + int(np.isnan(H[:, 0]).sum())
         yield H
-    if gaps:
-        log.warning("%d of the %d rows %s NaN.", gaps, rows, is_or_are(gaps))
+    if skipped:
+        log.warning("%d of the %d rows %s NaN.", skipped, rows, is_or_are(skipped))
 
 
-def in_place(
+def solve_source_rows(
     source: Source, size: int, on_bad: OnBad | None, solve: Solve, width: int, dtype: Any
 ) -> Iterator[tuple[Any, Array]]:
     """Solve a source's rows, which gives ``width`` numbers each, and yield them with NaN in the place of bad rows."""
@@ -132,7 +132,7 @@ def in_place(
         if on_bad is not None:
             on_bad(error)
 
-    def gap(stop: int) -> Iterator[tuple[Any, Array]]:
+    def nan_rows(stop: int) -> Iterator[tuple[Any, Array]]:
         for first in range(expected, stop, size):
             rows = np.arange(first, min(first + size, stop))
             yield rows, np.full((len(rows), width), np.nan, dtype)
@@ -142,7 +142,7 @@ def in_place(
         dtype = found.dtype
         in_order = in_order and _follow(rows, expected, unread - filled)
         if in_order and on_bad is not None and len(rows):
-            yield from gap(int(rows[0]))
+            yield from nan_rows(int(rows[0]))
             whole = np.full((int(rows[-1] - rows[0]) + 1, width), np.nan, dtype)
             whole[rows - rows[0]] = found
             filled += int(rows[-1]) + 1 - expected - len(rows)
@@ -150,7 +150,7 @@ def in_place(
             expected = int(rows[-1]) + 1
         yield rows, found
     if in_order:
-        yield from gap(expected + unread - filled)
+        yield from nan_rows(expected + unread - filled)
 
 
 def _follow(rows: Any, expected: int, unread: int) -> bool:
@@ -190,7 +190,7 @@ def measured(
             found.add(X.matrix)
         filled = (X.sum(axis=1) != 0).astype(np.float64)  # the coefficients of a blank text are the least there are
         H = solve_rows(model, rows, X)
-        sums += Usage.of(H, model.components_, X.counted(filled)).sums
+        sums += Usage.of(H, model.components_, X.times_sample_weight(filled)).sums
         samples += len(rows)
         show(samples)
     if not samples:

@@ -1,4 +1,4 @@
-"""How a model learns from batches. Nothing else in the library learns.
+"""Online learning from batches: nothing else learns online.
 
 ``begin`` makes a model of the first batch, ``step`` learns from one batch, ``run`` from all batches of a source; each
 gives a new ``Learned`` and changes none.

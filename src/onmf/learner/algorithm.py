@@ -24,13 +24,13 @@ NEW_SHARE = 4  # with a reservoir, one sample in this many is new, the others ar
 
 
 class Engine(Protocol):
-    """Where the arithmetic happens: NumPy and compiled kernels, or PyTorch on a device. It holds the state."""
+    """The arithmetic of a batch, by NumPy and compiled kernels or by PyTorch on a device; an engine holds the state."""
 
     def chunks(self) -> Iterator[Any]:
         """Cut the samples of the batch into chunks of the method's sizes."""
 
-    def exchange(self, chunk: Any) -> None:
-        """Try to exchange a component, where the method does that, before a chunk is learnt from."""
+    def begin_chunk(self, chunk: Any) -> None:
+        """Prepare for a chunk: try to exchange a component before it is learnt from, where the method does that."""
 
     def visits(self, chunk: Any) -> int:
         """Return how often the chunk is looked at."""
@@ -39,7 +39,10 @@ class Engine(Protocol):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     def solve(self, problem: Any, H: Any) -> Any:
-        """Return the coefficients, starting from those of the last visit."""
+        """Return the coefficients, starting from those of the last visit.
+
+        A device may return a tuple with more than these; its surrogate makes the step of W here, too.
+        """
 
     def update(self, chunk: Any, problem: Any, H: Any) -> None:
         """Make the next state."""
@@ -48,17 +51,17 @@ class Engine(Protocol):
         """Note the coefficients of a chunk."""
 
     def result(self) -> BatchResult:
-        """Return what the batch did."""
+        """Return the new state, the losses and the coefficients."""
 
 
 def learn(engine: Engine) -> BatchResult:
     """Learn from the samples of a batch.
 
-    Letters are the paper's, transposed: samples are rows, V ~ H W. ``methods.paper`` has its update of W; others make
-    better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
+    Letters are the paper's, transposed: samples are rows, X ~ H W, and X is its V. ``methods.paper`` has its update of
+    W; others make better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
     """
     for chunk in engine.chunks():  # v_t, or a mini-batch of tau samples
-        engine.exchange(chunk)
+        engine.begin_chunk(chunk)
         H = None
         for _ in range(engine.visits(chunk)):
             problem = engine.problem(chunk)
@@ -72,14 +75,14 @@ def learn(engine: Engine) -> BatchResult:
 class Chunk:
     """Some samples of a batch: new ones, and behind them old ones from the reservoir."""
 
-    rows: slice  # of the batch
+    rows: slice  # of the batch without its empty samples
     samples: Samples
     new: Samples
     solver: CoefficientSolver
 
 
 class HostEngine:
-    """A batch X (n, F) in internal units that is about to be learnt from.
+    """The engine that learns from a batch X (n, F) in internal units by NumPy and compiled kernels.
 
     With ``adapt``, a divergence with a parameter left to the data lets it follow the residuals. ``repeated`` says that
     an earlier pass has had these samples. With ``exchanges``, components may be exchanged: not on a shard, as all
@@ -112,10 +115,10 @@ class HostEngine:
                 self.filled, X = filled, X[filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-        self.solver = method.coefficients(divergence, X.masked).within(box)
+        self.solver = method.coefficient_solver(divergence, X.masked).within(box)
         self.penalty = method.penalty(state.penalties)
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.
-        self.exchanges = exchanges and not repeated and not shares and method.exchanges(divergence) > 0
+        self.exchanges = exchanges and not repeated and not shares and method.largest_merger_cost(divergence) > 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Cut the samples into chunks; with a reservoir, one sample in four of a chunk is new."""
@@ -137,13 +140,13 @@ class HostEngine:
     def _mixed(self, new: Samples) -> Samples:
         return self.reservoir.mixed(self.old, new) if self.reservoir else new
 
-    def exchange(self, chunk: Chunk) -> None:
-        """Try an exchange on the samples from the chunk on, if one is due."""
+    def begin_chunk(self, chunk: Chunk) -> None:
+        """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         K, share, clock = len(self.state.W), NEW_SHARE if self.reservoir else 1, self.state.clock
         after = clock + share * len(chunk.new)
         if self.exchanges and exchange.due(K, clock, after, self.method.horizon):
             first = chunk.rows.start
-            some = self._mixed(self.X[first : first + -(-exchange.taking_part(K) // share)])
+            some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // share)])
             self.state = exchange.exchanged(self.method, self.divergence, self.state, some, self.box)
         self.before, self.visited = self.state, False
 

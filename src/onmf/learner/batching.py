@@ -68,7 +68,7 @@ class Reading:
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
-# Row numbers or names, the batch, and how many rows come before it in the leg, unless that is lost.
+# Row numbers or names, the batch, and how many rows come before it in the part, unless that is lost.
 Cut = tuple[Any, Any, int | None]
 
 

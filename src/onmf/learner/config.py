@@ -9,7 +9,7 @@ from typing import Any
 
 from onmf import divergences, methods
 from onmf._support.checks import require_whole
-from onmf.device.choose_device import named
+from onmf.device.choose_device import checked_name
 from onmf.divergences import Divergence
 from onmf.learner.algorithm import Reservoir
 from onmf.methods import Choice, Method
@@ -20,7 +20,7 @@ from onmf.model.units import checked_clip
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a model is made with, apart from the data and how they are read."""
+    """The settings that a model is learnt with, apart from how the data are read."""
 
     n_components: int
     divergence: Divergence  # as the user gave it
@@ -30,19 +30,19 @@ class Recipe:
     clip: tuple[float, float] | None = None
     penalties: Penalties = NO_PENALTIES
     sets: Sets = USUAL_SETS
-    reservoir: int = 0
+    reservoir_size: int = 0
     fixed: Any = None  # the first components (J, F), which stay, as the user gave them
     coefficients: str = "nonnegative"
     device: str | None = None  # of PyTorch's; None: the compiled code of this package
 
     def __post_init__(self) -> None:
         require_whole(1, n_components=self.n_components)
-        require_whole(0, reservoir=self.reservoir)
+        require_whole(0, reservoir=self.reservoir_size)
         self.penalties.require_effect(coefficients_bounded=self.shares)
         require_init(self.init)
         require_fixed(self.fixed, self.n_components)
-        if isinstance(self.H, Simplex):
-            self.H.free(self.n_components)  # raises an error for lower bounds that leave nothing
+        if isinstance(self.coefficient_set, Simplex):
+            self.coefficient_set.free(self.n_components)  # raises an error for lower bounds that leave nothing
         if self.device is not None:
             self._require_device()
 
@@ -54,7 +54,7 @@ class Recipe:
             raise ValueError(f"{self.divergence.name} is no sum over entries, and runs on the processor only; {cure}.")
         if self.shares:
             raise ValueError(f"coefficients on the simplex are found by the processor only; {cure}.")
-        if self.reservoir:
+        if self.reservoir_size:
             raise ValueError(f"a reservoir is kept on the processor only; {cure}, or the reservoir.")
 
     @classmethod
@@ -74,7 +74,7 @@ class Recipe:
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],
-            named(settings.get("device")),
+            checked_name(settings.get("device")),
         )
 
     @property
@@ -85,24 +85,24 @@ class Recipe:
         return self.method.for_shares() if self.shares else self.method
 
     @property
-    def C(self) -> DictionarySet:
+    def dictionary_set(self) -> DictionarySet:
         """The set of the dictionaries, with the fixed components."""
         return replace(self.sets.where(self.coefficients)[0], fixed=count(self.fixed))
 
     @cached_property
-    def H(self) -> Box | Simplex:
+    def coefficient_set(self) -> Box | Simplex:
         """The set of the coefficients."""
         return self.sets.where(self.coefficients)[1]
 
     @cached_property
     def shares(self) -> bool:
         """Do the coefficients of a sample sum to one?"""
-        return isinstance(self.H, Simplex)
+        return isinstance(self.coefficient_set, Simplex)
 
     @property
-    def remembered(self) -> Reservoir | None:
+    def reservoir(self) -> Reservoir | None:
         """Old samples to mix with the new ones."""
-        return Reservoir(self.reservoir) if self.reservoir else None
+        return Reservoir(self.reservoir_size) if self.reservoir_size else None
 
 
 def require_served(

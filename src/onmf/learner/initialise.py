@@ -1,4 +1,4 @@
-"""How a model begins: its first batch fixes units, method and initial dictionary, or it continues an earlier one.
+"""The beginning of a model: its first batch fixes units, method and initial dictionary, or it continues an earlier one.
 
 Initial dictionaries depend on the first batch only, and contain no zero that a later step could not leave.
 """
@@ -16,7 +16,7 @@ import scipy
 from onmf import divergences
 from onmf._support import threads
 from onmf._support.arrays import Array, dense
-from onmf.coefficients import precise
+from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.data.columns import Features
 from onmf.divergences import Divergence, SquaredL2
@@ -47,7 +47,7 @@ def begin(
     inside, weighted = divergence.in_units(units.scale), batch.sample_weight is not None
     if batch.masked:
         require_weighs_entries(divergence)
-    if recipe.reservoir and (weighted or batch.masked):
+    if recipe.reservoir_size and (weighted or batch.masked):
         raise ValueError(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
@@ -57,7 +57,7 @@ def begin(
         raise ValueError(f"method {method.name!r} cannot learn beside fixed components; use method 'auto'.")
     internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
     unit = units.scale if recipe.shares else None
-    C, fixed = recipe.C, fixed_weights(recipe.fixed, batch.shape[1], internal.dtype, unit)
+    C, fixed = recipe.dictionary_set, fixed_weights(recipe.fixed, batch.shape[1], internal.dtype, unit)
     require_fittable(fixed, recipe.n_components, C, inside)
     free, first = recipe.n_components - C.fixed, Samples(internal.completed(), None, internal.sample_weight)
     if recipe.device is not None:  # whose first batch is larger than a start needs
@@ -67,12 +67,12 @@ def begin(
     start = partial(initial_dictionary, recipe.init, first, free, rng, fixed=fixed, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
     with threads.taken_from_blas(), faults_of_batch(rows):
-        W = start(ratios=not divergence.domain.x.closed) if given is None else given
+        W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
-        problem = Problem(inside, internal, state.W, recipe.H, method.penalty(recipe.penalties))
+        problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
         state = method.first_look(problem, state)
-    if recipe.remembered:
-        state = replace(state, memory=dict(state.memory) | recipe.remembered.start(state.W))
+    if recipe.reservoir:
+        state = replace(state, memory=dict(state.memory) | recipe.reservoir.start(state.W))
     return Learned(
         state=state,
         divergence=divergence,
@@ -96,10 +96,10 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         and (alike if learned.adaptive else divergences.same(given, learned.divergence)),
         "clip": recipe.clip == units.clip,
         "scale": units.scale == (units.mean if recipe.rescale else 1.0),
-        "reservoir": recipe.reservoir == len(state.memory.get("kept", ())),
-        "fixed": recipe.C.fixed == state.C.fixed and _same_fixed(recipe, learned),
-        "coefficients": recipe.C.high == state.C.high,
-        "eps of sets": recipe.C == state.C,
+        "reservoir": recipe.reservoir_size == len(state.memory.get("kept", ())),
+        "fixed": recipe.dictionary_set.fixed == state.C.fixed and _same_fixed(recipe, learned),
+        "coefficients": recipe.dictionary_set.high == state.C.high,
+        "eps of sets": recipe.dictionary_set == state.C,
     }
     unchanged |= {name: value == getattr(state.penalties, name) for name, value in asdict(recipe.penalties).items()}
     for name, same in unchanged.items():
@@ -215,7 +215,7 @@ def _chosen_samples(
     if whole:
         return _padded(0.97 * components + 0.03 * profile, K, X, rng, partial(_to_size_of, X))
     if fixed is not None and chosen:  # of a mixture, only what they leave in least squares is still to be learnt
-        H = precise(SquaredL2()).solve(Problem(SquaredL2(), components, fixed)).H
+        H = precise_solver(SquaredL2()).solve(Problem(SquaredL2(), components, fixed)).H
         components = np.maximum(components - H @ fixed, 0)
     share = 1.0 if Samples(candidates).density < FEW_ENTRIES else 0.03
     return _padded(_to_unit_maximum(components + share * profile), K, X, rng, _to_unit_maximum)

@@ -1,4 +1,4 @@
-"""What learning has produced, one immutable value, and what the paper's theorem promises for it."""
+"""A learnt model as one immutable value, and the promise of the paper's theorem for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def proportions(H: Array, W: Array) -> Array:
 
 @dataclass(frozen=True)
 class Usage:
-    """Sums over samples of the shares of components; the share of a component in all is its sum over that of all sums.
+    """The share of each component in the fits of the samples, as sums over these.
 
     The coefficients are those that learning has found anyway, each with the dictionary of its time. Early ones belong
     to a dictionary that is no more, so a sample counts by its number, the millionth a thousand times as much as the
@@ -139,7 +139,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which features of masked data any sample has had, and how many samples had no entry at all."""
+    """A mask of the features of masked data that any sample has had, and the number of samples without an entry."""
 
     features: Mask
     blank: int = 0
@@ -293,6 +293,6 @@ def _of_the_run(learned: Learned) -> list[str]:
     if "kept" in learned.state.memory:
         doubts.append("samples must be independent, and a reservoir shows some of them again")
     x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
-    if learned.zeros and x.closed and not y.closed and (clip is None or clip[0] == 0):
+    if learned.zeros and x.includes_zero and not y.includes_zero and (clip is None or clip[0] == 0):
         doubts.append("data must be positive, and there were zeros (clip=(low, high))")
     return doubts

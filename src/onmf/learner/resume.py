@@ -1,4 +1,4 @@
-"""Where an interrupted fit stands in its data, and whether the data that it resumes with are the same."""
+"""The position of an interrupted fit in its data, and the check that it resumes with the same data."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ def _require_digest(text: Any) -> None:
 
 @dataclass(frozen=True)
 class Position:
-    """The leg of a pass that a fit is in, how many of its batches were learnt from, and how it is shuffled.
+    """The position of a fit in its data: the part of the pass, its batches learnt from, and how it is shuffled.
 
-    A pass has one leg; where files were added while the run rested, it continues with a leg of the new ones.
+    A pass has one part; where files were added while the run rested, it continues with a part of the new ones.
     """
 
     kind: ClassVar[str] = "batches"
     long: ClassVar[str] = "files"  # may be longer than the facts of a model file can be
 
     passes: int
-    batches: int  # of this leg
-    generator: Mapping[str, Any]  # the state of the shuffling generator when the leg began
-    n_samples: int | None = None  # of the leg, if it says
-    mark: str | None = None  # a digest of all batches of this leg, by which they are recognised
+    batches: int  # of this part
+    generator: Mapping[str, Any]  # the state of the shuffling generator when the part began
+    n_samples: int | None = None  # of the part, if it says
+    mark: str | None = None  # a digest of all batches of this part, by which they are recognised
     last: str | None = None  # that of the last batch alone
     faults: int = 0  # of the source, met and counted after that batch and before the next one
-    clock: int = 0  # samples that were learnt from before this leg
-    rows: int = 0  # samples in the batches of this leg
+    clock: int = 0  # samples that were learnt from before this part
+    rows: int = 0  # samples in the batches of this part
     length: int = 0  # of the last batch
-    place: int | None = None  # rows of the leg before the last batch; None: the source has left out some
-    began: int = 0  # samples that were read and skipped before the first that were learnt from, in this leg
-    files: Files | None = None  # of the pass, in their order, up to and with those of this leg
-    files_before: int = 0  # this leg
-    past: tuple[Position, ...] = ()  # where the earlier legs of this pass ended
+    place: int | None = None  # rows of the part before the last batch; None: the source has left out some
+    began: int = 0  # samples that were read and skipped before the first that were learnt from, in this part
+    files: Files | None = None  # of the pass, in their order, up to and with those of this part
+    files_before: int = 0  # this part
+    past: tuple[Position, ...] = ()  # where the earlier parts of this pass ended
 
     def __post_init__(self) -> None:
         require_whole(1, passes=self.passes, batches=self.batches)
@@ -74,19 +74,19 @@ class Position:
             raise ValueError(f"its last batch has {self.length} of {self.rows} samples")
         if self.files is not None and self.files_before > len(self.files):
             raise ValueError(f"{self.files_before} of {len(self.files)} files were read before")
-        ends = [leg.files_before for leg in (*self.past, self)]
+        ends = [part.files_before for part in (*self.past, self)]
         if (self.files is None and self.past) or ends != sorted(ends):
-            raise ValueError(f"its legs begin after {ends} files")
+            raise ValueError(f"its parts begin after {ends} files")
 
     def shuffling(self) -> np.random.Generator:
-        """Return the generator that shuffles this leg, as it was when the leg began."""
+        """Return the generator that shuffles this part, as it was when the part began."""
         generator = np.random.default_rng(0)
         generator.bit_generator.state = self.generator
         return generator
 
     @property
     def repeats(self) -> bool:
-        """Were the samples of this leg learnt from before?"""
+        """Were the samples of this part learnt from before?"""
         return self.passes > 1 and self.files_before == 0
 
     @classmethod
@@ -97,8 +97,8 @@ class Position:
             raise ValueError("its list of files does not hold texts")
         past = facts["past"]
         if not isinstance(past, list) or not all(map(_is_leg, past)):
-            raise ValueError(f"the earlier legs of its pass are {past!r}")
-        past = tuple(cls(**{**leg, "past": ()}) for leg in past)
+            raise ValueError(f"the earlier parts of its pass are {past!r}")
+        past = tuple(cls(**{**part, "past": ()}) for part in past)
         position = cls(**{**facts, "past": past}, files=files)
         if files is None and position.files_before:
             raise ValueError(f"{position.files_before} of no files were read before")
@@ -107,7 +107,7 @@ class Position:
         return position
 
     def as_past(self) -> tuple[Position, ...]:
-        """Return the legs of the pass up to this one, for the leg that follows."""
+        """Return the parts of the pass up to this one, for the part that follows."""
         return *self.past, replace(self, files=None, past=())
 
 
@@ -125,7 +125,7 @@ class OpenPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundPosition:
-    """In which pass, after how many rounds, and how far in which partitions; nothing of the machines they are on."""
+    """The position of a fit in partitions: the pass and the rows done, whatever the machines."""
 
     kind: ClassVar[str] = "rounds"
     long: ClassVar[str] = "opened"
@@ -178,8 +178,8 @@ def restored(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -
     return kind.restored(facts, None if long is None else json.loads(long.tobytes()))
 
 
-class Marks:
-    """Digests of the batches of a leg, made while they are read: of the last one, and of all so far."""
+class Digests:
+    """Digests of the batches of a part, made while they are read: of the last one, and of all so far."""
 
     def __init__(self, kept: bool) -> None:
         self.kept = kept
@@ -195,7 +195,7 @@ class Marks:
     def require(self, done: Position, alone: bool) -> None:
         """Raise an error for data that are not those of the checkpoint, or come in another order.
 
-        ``alone``: only the last of its batches was read again, so that the marks of the others are the checkpoint's.
+        ``alone``: only the last of its batches was read again, so that the digests of the others are the checkpoint's.
         """
         kept, found = (done.last, self.last) if alone else (done.mark, self.all)
         if kept not in (None, found):
@@ -222,32 +222,32 @@ def digest(batch: Samples) -> str:
 
 
 @dataclass(frozen=True)
-class Leg:
+class PassPart:
     """A part of a pass that is read as a source of its own."""
 
     source: Source
-    files: Files | None = None  # of the pass up to and with this leg
-    before: int = 0  # files of earlier legs
+    files: Files | None = None  # of the pass up to and with this part
+    before: int = 0  # files of earlier parts
 
 
-def legs(source: Source, done: Position | None, marked: bool) -> tuple[list[Leg], Leg]:
-    """Return what is left of the pass that an earlier run was in, and the one leg that is every pass after it.
+def parts_of_pass(source: Source, done: Position | None, marked: bool) -> tuple[list[PassPart], PassPart]:
+    """Return the parts left of the pass that an earlier run was in, and the one part that is every later pass.
 
     New files come after the old ones, whatever their names, so that resuming repeats nothing.
     """
     if source.files is None or not marked:
-        return [Leg(source)], Leg(source)
+        return [PassPart(source)], PassPart(source)
     now = fingerprints(source)
     if done is None or done.files is None:
-        leg = Leg(source, tuple(now.items()))
-        return [leg], leg
+        part = PassPart(source, tuple(now.items()))
+        return [part], part
     old = tuple(name for name, _ in done.files)
     new = tuple(name for name in now if name not in set(old))
     everything = tuple((name, now[name]) for name in old + new)
-    left = [Leg(source.of_files(old[done.files_before :]), done.files, done.files_before)]
+    left = [PassPart(source.of_files(old[done.files_before :]), done.files, done.files_before)]
     if new:
-        left.append(Leg(source.of_files(new), everything, len(old)))
-    return left, Leg(source.of_files(old + new), everything)
+        left.append(PassPart(source.of_files(new), everything, len(old)))
+    return left, PassPart(source.of_files(old + new), everything)
 
 
 def fingerprints(source: Source) -> dict[str, str]:
@@ -288,7 +288,7 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
             raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
         if now[name] != fingerprint:
             raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")
-    n_samples = legs(data, position, marked=True)[0][0].source.n_samples
+    n_samples = parts_of_pass(data, position, marked=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
 

@@ -29,7 +29,6 @@ from onmf.learner.drift import Drift
 from onmf.learner.learned import History, Learned, Skipped
 from onmf.learner.update import BatchFacts, all_finite, faults_of_batch, inside, learn_batch, masked_like, unlearnable
 from onmf.methods import Method, exchange
-from onmf.model.sets import Simplex
 from onmf.model.state import State, Sums
 from onmf.model.validation import DataError
 from onmf.samples import Samples
@@ -39,7 +38,7 @@ SHARE = 0.5  # of the samples seen: the most that a round adds
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What the shards of a round begin with: small, but for the state."""
+    """The settings and the model that the shards of a round begin with: small, but for the state."""
 
     recipe: Recipe
     learned: Learned
@@ -67,7 +66,7 @@ class RoundStart:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a shard has found, or several together, or what the round has made of the model."""
+    """The result of a shard or of several as sums, or of a whole round as a state."""
 
     facts: BatchFacts | None = None  # None: nothing could be learnt from
     sums: Sums | None = None  # of shards
@@ -96,9 +95,9 @@ class RoundResult:
 def require_shards(recipe: Recipe) -> None:
     """Raise an error, before anything is read, for what cannot be learnt on shards."""
     method = recipe.method
-    if isinstance(method, Method) and method.not_additive:
-        raise ValueError(f"method {method.name!r} cannot learn on shards: {method.not_additive}; use 'auto'.")
-    if recipe.reservoir:
+    if isinstance(method, Method) and method.why_not_on_shards:
+        raise ValueError(f"method {method.name!r} cannot learn on shards: {method.why_not_on_shards}; use 'auto'.")
+    if recipe.reservoir_size:
         raise ValueError(
             "a reservoir mixes the samples of one stream, and shards mix theirs already: rows are drawn from many "
             "partitions; use reservoir=0."
@@ -120,18 +119,18 @@ def size_of_round(method: Method, clock: float, most: int) -> tuple[int, int]:
 def exchange_due(start: RoundStart, n: int) -> bool:
     """Tell whether to try an exchange of components before the n samples of the round: shards have them in common."""
     state, method = start.learned.state, start.learned.method
-    can_exchange = method.exchanges(start.learned.inside) > 0 and not isinstance(start.recipe.H, Simplex)
+    can_exchange = method.largest_merger_cost(start.learned.inside) > 0 and not start.recipe.shares
     wanted = can_exchange and start.shards > 1 and not start.repeated
     return wanted and exchange.due(len(state.W), state.clock, state.clock + n, method.horizon)
 
 
 def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
-    learned, method = start.learned, start.learned.method
-    X, _ = inside(learned, masked_like(learned, batch[: exchange.taking_part(len(learned.state.W))]))
+    learned, method, box = start.learned, start.learned.method, start.recipe.coefficient_set
+    X, _ = inside(learned, masked_like(learned, batch[: exchange.samples_needed(len(learned.state.W))]))
     with threads.taken_from_blas(), faults_of_batch(None):
-        engine = HostEngine(method, learned.inside, learned.state, X, box=start.recipe.H)  # without empty samples
-        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, start.recipe.H)
+        engine = HostEngine(method, learned.inside, learned.state, X, box=box)  # without empty samples
+        state = exchange.exchanged(method, learned.inside, engine.state, engine.X, box)
     state = replace(state, W=np.ascontiguousarray(state.W))
     return replace(start, learned=replace(learned, state=state))
 

@@ -16,7 +16,7 @@ from onmf.learner.batching import Reading, cuts
 from onmf.learner.config import Recipe
 from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped
-from onmf.learner.resume import Leg, Marks, Position, legs
+from onmf.learner.resume import Digests, PassPart, Position, parts_of_pass
 from onmf.learner.update import Progress, step
 from onmf.methods import Method
 from onmf.model.validation import DataError, require_valid_entries
@@ -79,28 +79,28 @@ def run(
             return reading.batch_size
         return reading.next_size(clock + read, row_bytes, learned.method)
 
-    left, whole = legs(source, done, reading.marked)
+    left, whole = parts_of_pass(source, done, reading.marked)
     if reading.verify and learned is not None and done is not None:
         _require_same_past(learned.method, source, reading, done)
     total = _total(left, whole, reading, learned)
     met = done is not None  # any batch, now or in an earlier run?
     began = done.began if done else 0
     for number in range(done.passes if done else 1, reading.max_passes + 1):
-        for leg in left:
+        for part in left:
             before = shuffling.bit_generator.state
-            order = shuffling if reading.shuffle and leg.source.any_order else None
-            # Samples that were read in earlier legs and passes, and in the batches of this leg.
+            order = shuffling if reading.shuffle and part.source.any_order else None
+            # Samples that were read in earlier parts and passes, and in the batches of this part.
             clock = done.clock if done else learned.history.samples if learned else 0
             learnt, begins, count, read = done.batches if done else 0, 0, 0, 0
-            earlier = _position(learned) if leg.before else None
+            earlier = _position(learned) if part.before else None
             past = done.past if done else earlier.as_past() if earlier else ()
-            sought = done is not None and done.place is not None and leg.source.seeks and not reading.verify
+            sought = done is not None and done.place is not None and part.source.seeks and not reading.verify
             if done is not None and done.place is not None and sought:  # only the last batch is read again
                 begins, count, read = done.place, learnt - 1, done.rows - done.length
             passing_over = learnt > 0
-            marks, asked = Marks(reading.marked), clock + read
-            batches = cuts(leg.source, reading, order, fault, size, begins)
-            if recipe.device is not None and leg.source.rewinds and not (leg.source.resident or reading.skip_bad):
+            digests, asked = Digests(reading.marked), clock + read
+            batches = cuts(part.source, reading, order, fault, size, begins)
+            if recipe.device is not None and part.source.rewinds and not (part.source.resident or reading.skip_bad):
                 from onmf.device.transfer import sent_ahead  # PyTorch is there, but not for everybody
 
                 batches = sent_ahead(batches, recipe.device)
@@ -111,23 +111,23 @@ def run(
                         began = clock + read
                     count += 1
                     read += len(rows)
-                    marks.add(batch)
+                    digests.add(batch)
                     if done is not None and count <= learnt:
                         if count == learnt:
-                            marks.require(done, sought)
+                            digests.require(done, sought)
                             passing_over = False
                         continue
                     position = Position(
-                        *(number, count, before, leg.source.n_samples),
-                        mark=marks.all,
-                        last=marks.last,
+                        *(number, count, before, part.source.n_samples),
+                        mark=digests.all,
+                        last=digests.last,
                         clock=clock,
                         rows=read,
                         length=len(rows),
                         place=place,
                         began=began,
-                        files=leg.files,
-                        files_before=leg.before,
+                        files=part.files,
+                        files_before=part.before,
                         past=past,
                     )
                     try:
@@ -149,7 +149,7 @@ def run(
                 raise SourceError(
                     f"the data end after {count} batches of a pass; the checkpoint has learnt from {learnt}."
                 )
-            if not count and number > 1 and not leg.before:
+            if not count and number > 1 and not part.before:
                 raise SourceError(
                     f"pass {number} found no batches: this source can be read only once; use max_passes=1."
                 )
@@ -168,34 +168,34 @@ def _position(learned: Learned | None) -> Position | None:
     return position if isinstance(position, Position) else None
 
 
-def _total(left: list[Leg], whole: Leg, reading: Reading, learned: Learned | None) -> int | None:
+def _total(left: list[PassPart], whole: PassPart, reading: Reading, learned: Learned | None) -> int | None:
     """Return how many samples will have been learnt from after all passes, earlier data included, if that is known."""
     done = _position(learned)
     before = done.clock if done else learned.history.samples if learned else 0
     remaining = reading.max_passes - (done.passes if done else 1)
-    rows = [leg.source.n_samples for leg in (*left, whole)]
+    rows = [part.source.n_samples for part in (*left, whole)]
     counts = [n for n in rows if n is not None]
     return before + sum(counts[:-1]) + remaining * counts[-1] if len(counts) == len(rows) else None
 
 
 def _require_same_past(method: Method, source: Source, reading: Reading, done: Position) -> None:
-    """Raise an error if a file of an earlier leg no longer gives the batches that it gave then, in any entry."""
+    """Raise an error if a file of an earlier part no longer gives the batches that it gave then, in any entry."""
     names = [name for name, _ in done.files or ()]
-    ends = [leg.files_before for leg in (*done.past, done)]
-    for leg, first, last in zip(done.past, ends, ends[1:], strict=False):
-        read, count, marks = 0, 0, Marks(reading.marked)
+    ends = [part.files_before for part in (*done.past, done)]
+    for part, first, last in zip(done.past, ends, ends[1:], strict=False):
+        read, count, digests = 0, 0, Digests(reading.marked)
 
-        def size(row_bytes: int, leg: Position = leg) -> int:
-            seen = leg.clock + read  # noqa: B023 - as it is when the next batch is cut
-            first = seen <= leg.began and not reading.device
+        def size(row_bytes: int, part: Position = part) -> int:
+            seen = part.clock + read  # noqa: B023 - as it is when the next batch is cut
+            first = seen <= part.began and not reading.device
             return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
 
         files = source.of_files(names[first:last])
-        order = leg.shuffling() if reading.shuffle and files.any_order else None
+        order = part.shuffling() if reading.shuffle and files.any_order else None
         batches = cuts(files, reading, order, lambda _: None, size)  # what cannot be read was counted then
-        for rows, batch, _ in islice(batches, leg.batches):
+        for rows, batch, _ in islice(batches, part.batches):
             count, read = count + 1, read + len(rows)
-            marks.add(batch)
-        if count < leg.batches:
-            raise SourceError(f"{names[first]} and the files after it end after {count} batches, not {leg.batches}.")
-        marks.require(leg, alone=False)
+            digests.add(batch)
+        if count < part.batches:
+            raise SourceError(f"{names[first]} and the files after it end after {count} batches, not {part.batches}.")
+        digests.require(part, alone=False)

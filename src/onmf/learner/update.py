@@ -1,4 +1,4 @@
-"""What one batch of samples makes of a model, and what is reported of it."""
+"""Learning from one batch of samples, and the report of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = 256  # samples on a device that tell what any dictionary should beat
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What samples have shown besides the dictionary; the facts of several shards add up."""
+    """Counts, loss and usage of the samples of a batch; the facts of several shards add up."""
 
     samples: int
     loss: float  # the mean of theirs, each just before it was learnt from, in internal units
@@ -57,7 +57,7 @@ class BatchFacts:
 
 @dataclass(frozen=True)
 class BatchUpdate:
-    """What a batch, or a round of batches, makes of a model."""
+    """The new state of a model after a batch or a round of batches, with the facts of its samples."""
 
     state: State
     divergence: Divergence  # as it was or, if it is left to the data, adapted to the residuals; in internal units
@@ -87,7 +87,8 @@ def learn_batch(
     if batch.sample_weight is not None:
         require_served(method, learned.inside, recipe, masked=learned.masked, weighted=True)
     start = method.on_shard(shards), learned.inside, learned.state.on_shard(shards)
-    options: dict[str, Any] = {"box": recipe.H, "adapt": method.adapts and learned.adaptive, "repeated": repeated}
+    box, adapt = recipe.coefficient_set, method.adapts and learned.adaptive
+    options: dict[str, Any] = {"box": box, "adapt": adapt, "repeated": repeated}
     options["exchanges"] = shards == 1  # all shards have their components in common
     first = shards == 1 and not learned.history.entries
     unit = learned.divergence.loss_unit(units.scale)
@@ -95,30 +96,30 @@ def learn_batch(
     if recipe.device is None:
         internal, raised = inside(learned, batch, rows)
         with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
-            result = learn(HostEngine(*start, internal, reservoir=recipe.remembered, **options))
+            result = learn(HostEngine(*start, internal, reservoir=recipe.reservoir, **options))
         state = result.state
         finite = all_finite(state)
         _require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
         H = result.H * state.W.dtype.type(learned.coefficient_unit)
         require_finite_values(H, batch, units.mean, rows)
         if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
-            require_unbounded(result.H, recipe.H.high, batch, units.scale, rows)
+            require_unbounded(result.H, box.high, batch, units.scale, rows)
         usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), batch.has_zeros
     else:
         # PyTorch is there, but not for everybody.
         from onmf.device.engine import learn_on_device
-        from onmf.device.transfer import chunks_of
+        from onmf.device.transfer import as_batch
 
-        samples = chunks_of(batch, recipe.device, units, learned.divergence, learned.state.W.dtype)
+        samples = as_batch(batch, recipe.device, units, learned.divergence, learned.state.W.dtype)
         if not samples.rows.sound:
             require_valid_entries(batch.on_host(), rows, learned.features.names)
         with faults_of_batch(rows):
             engine, result = learn_on_device(learn, *start, samples, batch.sample_weight, options)
         _require_finite(engine.device_state.finite, result.loss * unit if result.loss else 0.0, rows)
-        if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * recipe.H.high):
+        if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * box.high):
             given, found = batch.on_host(), result.H.cpu().numpy()
             require_finite_values(found, given, units.mean, rows)
-            require_unbounded(found, recipe.H.high, given, units.scale, rows)
+            require_unbounded(found, box.high, given, units.scale, rows)
         if first:
             some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified()
             internal, _ = units.inside(some.astype(learned.state.W.dtype), learned.divergence, rows)
@@ -207,7 +208,7 @@ log = logging.getLogger("onmf")
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is given after every batch."""
+    """The report that a callback is given after every batch."""
 
     samples: int  # learnt from so far
     total: int | None  # samples in all passes, if known

@@ -18,11 +18,12 @@ VERY_FEW_ENTRIES = 0.03  # of a batch: features then have too few for a curvatur
 
 @dataclass(frozen=True, repr=False)
 class Auto(Choice, name="auto"):
-    """The surrogate; its sparse form or em where these apply and less than 15 % of the first batch's entries are not
-    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Where
-    entries are missing, the surrogate always: it comes nearer to them.
+    """The rule that picks the surrogate, its sparse form or em by the divergence and the first batch.
 
-    Where PyTorch computes, em below 8 %. The constants are those that all of them have.
+    The sparse form and em are for Kullback-Leibler and alpha > 0 where less than 15 % of the batch's entries are not
+    zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Where
+    entries are missing, the surrogate is always picked, as it comes nearer to them; on a device, em below 8 %. The
+    constants are those that all three have.
     """
 
     on_device: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What a method is: how a chunk of samples with its coefficients changes the dictionary, and how chunks are weighed.
+"""The interface of a method, which changes the dictionary by a chunk of samples and their coefficients.
 
 A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
 ``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.
@@ -118,10 +118,10 @@ class Method(Choice):
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
     keeps_fixed: ClassVar[bool] = False  # does it leave the fixed components of C alone?
-    fixed: ClassVar[tuple[str, ...]] = ()  # constants that shape the statistics, and stay as they were at the start
+    frozen_constants: ClassVar[tuple[str, ...]] = ()  # those that shape the statistics: as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
-    not_additive: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # or "": it is
+    why_not_on_shards: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # "": it can
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
 
@@ -138,7 +138,7 @@ class Method(Choice):
 
         ``masked`` says that entries may be missing or weigh differently.
         """
-        return self.coefficients(divergence, masked).why_not(divergence, self.penalty(penalties), masked)
+        return self.coefficient_solver(divergence, masked).why_not(divergence, self.penalty(penalties), masked)
 
     def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
         """Return why the method cannot keep coefficients on the simplex, and what to use instead; None if it can."""
@@ -158,7 +158,7 @@ class Method(Choice):
                 f"this model was begun with method {before.name!r} and cannot continue with {self.name!r}; "
                 "keep it, or begin a new model."
             )
-        for name in self.fixed:
+        for name in self.frozen_constants:
             if getattr(self, name) != getattr(before, name):
                 raise ValueError(
                     f"the method's {name} cannot be changed while a model learns; keep it, or begin a new model."
@@ -189,7 +189,7 @@ class Method(Choice):
     # The coefficient step
 
     @abstractmethod
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Return the solver of the coefficient step while learning."""
 
     def penalty(self, penalties: Penalties) -> Penalty:
@@ -236,10 +236,10 @@ class Method(Choice):
         ``visits`` may be more than one.
         """
 
-    def exchanges(self, divergence: Divergence) -> float:
-        """Return what merging two components may cost, relative to what a component carries on average.
+    def largest_merger_cost(self, divergence: Divergence) -> float:
+        """Return the most that merging two components may cost, relative to what a component carries on average.
 
-        None at all: 0. Only components that are dead or coincide: next to nothing.
+        With 0 nothing is exchanged; with next to nothing, only components that are dead or coincide.
         """
         return 0.0
 
@@ -276,11 +276,11 @@ class Method(Choice):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """Return what was learnt between two states, as sums that add up over shards."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         """Return the state that follows ``before`` by what all shards have learnt; W is minimised anew."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.not_additive}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
 
 class AveragingMethod(Method):
@@ -291,7 +291,7 @@ class AveragingMethod(Method):
 
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
-    not_additive: ClassVar[str] = ""
+    why_not_on_shards: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -371,7 +371,7 @@ class StoredUpdates(Updates):
 def _parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:
     """Return P and N by the weights of the entries; N = None stands for ones."""
     P, N = multiplicative_parts(divergence, X, Y)
-    return P, X.weighed(np.ones_like(P)) if N is None and X.masked else N
+    return P, X.times_entry_weight(np.ones_like(P)) if N is None and X.masked else N
 
 
 def _fit(H: Array, W: Array) -> Array:

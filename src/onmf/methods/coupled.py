@@ -33,7 +33,7 @@ def start(W: Array, C: DictionarySet) -> State:
 
 def update(A: Array, state: State, problem: Problem, H: Array, rho: float) -> State:
     """Average with weight rho, a few sweeps over the components, and back to [0, 1] by a change of units."""
-    counted, n, memory = problem.X.counted(H), problem.X.weight, dict(state.memory)
+    counted, n, memory = problem.X.times_sample_weight(H), problem.X.weight, dict(state.memory)
     for name, news in {"S": counted.T @ H, "R": counted.T @ problem.X.matrix, "mass": counted.sum(axis=0)}.items():
         memory[name] = (1 - rho) * memory[name] + (rho / n) * news
     return _minimised(A, state, n, memory, state.W)

@@ -46,7 +46,7 @@ STRONGEST = 1e30  # pull of l2, relative to the other terms: beyond, its square 
 
 @dataclass(frozen=True, repr=False)
 class Accumulating(AveragingMethod):
-    """What em and the sparse surrogate share: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
+    """The base of em and the sparse surrogate: Kullback-Leibler and alpha > 0, multiplicative coefficient steps."""
 
     tau: int | None = None
     forgetting: float = 0.0
@@ -70,7 +70,7 @@ class Accumulating(AveragingMethod):
             )
         return super().why_not(divergence, penalties, masked)
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter or STEPS)
 
     def effort(self, clock: float) -> int:
@@ -84,7 +84,7 @@ class Accumulating(AveragingMethod):
         """Return the weight of the next n samples."""
         return averaging(EXPONENT, self.forgetting)(clock + n, n, self.tau or self.growing.first)
 
-    def exchanges(self, divergence: Divergence) -> float:
+    def largest_merger_cost(self, divergence: Divergence) -> float:
         """Return next to nothing: bolder exchanges raised the loss on text, from which averages recover slowly."""
         return EXCHANGE
 
@@ -105,12 +105,13 @@ class Accumulating(AveragingMethod):
 
 @dataclass(frozen=True, repr=False)
 class EM(Accumulating, name="em"):
-    """tau samples per update (None: 200 at first, later a tenth of those seen, at most 1,600).
+    """The method that averages the numerator and the denominator of multiplicative updates, and divides them.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to
-    itself (None) the solver makes five, and two and four times as many once chunks weigh little: W settles where the
-    coefficients as they are found want it, a little off in loss if they are found in haste. Early on haste costs
-    little, since the dictionary moves on anyway.
+    An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
+    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
+    makes five, and two and four times as many once chunks weigh little: W settles where the coefficients as they are
+    found want it, a little off in loss if they are found in haste. Early on haste costs little, since the dictionary
+    moves on anyway.
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
@@ -136,7 +137,7 @@ class EM(Accumulating, name="em"):
         from onmf.coefficients.kernels.multiplicative import accumulate
 
         X, W, divergence = problem.X, problem.W, problem.divergence
-        counted, ratio = X.counted(H), ratios(problem, Y)
+        counted, ratio = X.times_sample_weight(H), ratios(problem, Y)
         n, memory = X.weight, dict(state.memory)
         N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
@@ -249,7 +250,7 @@ def ratios(problem: Problem, Y: Array) -> Array:
     ratio, order = problem.X.values / Y, order_of(problem.divergence)
     if order != 1:
         ratio **= order
-    return problem.X.weighed(ratio)
+    return problem.X.times_entry_weight(ratio)
 
 
 def coefficient_sums(X: Samples, counted: Array) -> Array:
@@ -309,7 +310,7 @@ def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
     """
     memory, n, weights = state.memory, float(X.weight), X.sample_weight
     newly = float(new) if weights is None or not new else float(weights[:new].sum())
-    products, dtype = X.counted_like(X.weighed(X.values)), memory["size"].dtype
+    products, dtype = X.matrix_times_sample_weight(X.times_entry_weight(X.values)), memory["size"].dtype
     entries = products.data if X.sparse else products
     size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
     nonzeros = float(X.values.size if X.sparse else np.count_nonzero(X.values))

@@ -46,30 +46,31 @@ def due(K: int, before: float, after: float, horizon: float = np.inf) -> bool:
     """
     if before < max(SEEN * K, FIRST):
         return False
-    period = max(horizon / LOOKS, RARELY * taking_part(K))
+    period = max(horizon / LOOKS, RARELY * samples_needed(K))
     return int(np.log2(before)) < int(np.log2(after)) or int(before / period) < int(after / period)
 
 
-def taking_part(K: int) -> int:
+def samples_needed(K: int) -> int:
     """Return how many samples an exchange of K components is made of and judged by."""
     return min(max(2 * FEWEST, PER_COMPONENT * K), MOST)
 
 
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
     """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
-    judges = JudgesOnHost(method, divergence, state, X.densified() if X.masked else X, box)
-    found = proposed(method.exchanges(divergence), state.W, state.C, state.penalties, judges, X.sample_weight)
+    samples = HostExchangeSamples(method, divergence, state, X.densified() if X.masked else X, box)
+    cost = method.largest_merger_cost(divergence)
+    found = proposed(cost, state.W, state.C, state.penalties, samples, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
 
 
-class Judges(ABC):
-    """The samples that an exchange is made of and judged by, and what is asked of them; coefficients are theirs."""
+class ExchangeSamples(ABC):
+    """The samples that an exchange is made of and judged by."""
 
     number: int
 
     @abstractmethod
     def solved(self, rows: slice, W: Array) -> tuple[Any, Array, Array]:
-        """Return coefficients of some in a dictionary, their objectives, and these relative to the samples' scales."""
+        """Return coefficients of some samples in a dictionary, their objectives, and these relative to their scales."""
 
     @abstractmethod
     def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
@@ -83,12 +84,12 @@ class Judges(ABC):
         """
 
 
-class JudgesOnHost(Judges):
+class HostExchangeSamples(ExchangeSamples):
     """Samples X in internal units that lie in the host's memory."""
 
     def __init__(self, method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> None:
         self.divergence, self.X, self.box, self.number = divergence, X, box, len(X)
-        usual = method.coefficients(divergence, X.masked)
+        usual = method.coefficient_solver(divergence, X.masked)
         self.solver, self.penalty = usual.stopping(usual.tol, EFFORT * usual.max_iter), method.penalty(state.penalties)
 
     def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:
@@ -132,11 +133,11 @@ class JudgesOnHost(Judges):
 
 
 def proposed(
-    bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: Judges, weights: Array | None = None
+    bar: float, W: Array, C: DictionarySet, penalties: Penalties, samples: ExchangeSamples, weights: Array | None = None
 ) -> tuple[Array, Array] | None:
     """Return a dictionary with a component exchanged, and T with which coefficients h become T h, if it is better.
 
-    ``bar`` is what the merger may cost (``Method.exchanges``).
+    ``bar`` is what the merger may cost (``Method.largest_merger_cost``).
     """
     if samples.number < FEWEST or len(W) - C.fixed < 2:
         return None
@@ -155,14 +156,14 @@ def proposed(
     _, after, _ = samples.solved(judges, changed)
     before, counts = before[judges], 1.0 if weights is None else weights[judges]
     number = len(after) if weights is None else float(weights[judges].sum())
-    dearer = number * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
-    better = (counts * after).sum() + dearer < (counts * before).sum()
+    added_penalty = number * (penalties.of_dictionary(changed) - penalties.of_dictionary(W))
+    better = (counts * after).sum() + added_penalty < (counts * before).sum()
     return (changed, mixing) if better else None
 
 
 def with_background(divergence: Divergence, new: Array, W: Array) -> Array:
     """Return a component of largest weight one, with a little of the mean one where the fit must not be zero."""
-    if not divergence.domain.y.closed:
+    if not divergence.domain.y.includes_zero:
         profile = W.mean(axis=0)
         new = new + BACKGROUND * new.mean() / profile.mean() * profile
     return new / new.max()

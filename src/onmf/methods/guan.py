@@ -14,7 +14,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
-from onmf.coefficients import CoefficientSolver, precise
+from onmf.coefficients import CoefficientSolver, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
@@ -25,7 +25,11 @@ from onmf.model.state import State
 
 @dataclass(frozen=True, repr=False)
 class Guan(SpecialisedMethod, name="guan"):
-    """``steps`` steps per tau samples, drawn from a ``buffer`` of the last ones by ``seed`` and the step's number."""
+    """The method of Guan, Tao, Luo and Yuan, OR-NMF: averaged stochastic gradient steps under squared l2.
+
+    It makes ``steps`` steps per tau samples, on samples drawn from a ``buffer`` of the last ones by ``seed`` and the
+    step's number.
+    """
 
     tau: int = 10
     theta: float = 0.1
@@ -35,9 +39,9 @@ class Guan(SpecialisedMethod, name="guan"):
 
     only: ClassVar[str] = "squared_l2"
     skips_empty: ClassVar[bool] = True
-    fixed: ClassVar[tuple[str, ...]] = ("buffer",)
+    frozen_constants: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
-    not_additive: ClassVar[str] = "it keeps samples"
+    why_not_on_shards: ClassVar[str] = "it keeps samples"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,8 +54,8 @@ class Guan(SpecialisedMethod, name="guan"):
     def serves(self, divergence: Divergence) -> bool:
         return divergence.quadratic and divergence.metric is None
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        return precise(divergence)
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+        return precise_solver(divergence)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         """Return an empty buffer, and components of unit sum, but for the fixed ones."""

@@ -26,9 +26,11 @@ from onmf.samples import Samples
 
 @dataclass(frozen=True, repr=False)
 class Lefevre(SpecialisedMethod, name="lefevre"):
-    """Mini-batches of tau samples (or the batch, if it is smaller), ``max_iter`` multiplicative coefficient steps.
+    """The method of Lefevre, Bach and Fevotte: accumulated auxiliary functions of Itakura-Saito.
 
-    The past weighs r after N samples; None takes N from the length of the data that ``fit`` is given.
+    A mini-batch has tau samples (or those of the batch, if it is smaller), whose coefficients are found by ``max_iter``
+    multiplicative steps. The past weighs r after N samples; None takes N from the length of the data that ``fit`` is
+    given.
     """
 
     tau: int = 1000
@@ -64,7 +66,7 @@ class Lefevre(SpecialisedMethod, name="lefevre"):
         same = super().continued(before)
         return replace(self, N=before.N) if isinstance(before, Lefevre) and self.N is None else same
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(max_iter=self.max_iter)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:

@@ -12,7 +12,7 @@ from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
 from onmf._support.registry import UnknownNameError
-from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak
+from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import Method
@@ -50,7 +50,7 @@ class Paper(Method, name="paper"):
     delta_tol: float | None = None
 
     keeps_fixed: ClassVar[bool] = True
-    fixed: ClassVar[tuple[str, ...]] = ("step",)
+    frozen_constants: ClassVar[tuple[str, ...]] = ("step",)
     nonnegative: ClassVar[tuple[str, ...]] = ("squares", "mass", "seen", "factors", "losses", "runs", "metric", "low")
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Paper(Method, name="paper"):
     # The coefficient step
 
     def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        solver = self.coefficients(divergence, masked)
+        solver = self.coefficient_solver(divergence, masked)
         if self.delta_tol is not None and not isinstance(solver, Polyak):
             return f"delta_tol belongs to Polyak's step, which {divergence.name} does not use here; leave it out."
         if self.tol is not None and not solver.uses_tol:
@@ -102,19 +102,19 @@ class Paper(Method, name="paper"):
         return solver.why_not(divergence, self.penalty(penalties), masked)
 
     def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
-        return self.coefficients(divergence, masked).why_not_on(Simplex())
+        return self.coefficient_solver(divergence, masked).why_not_on(Simplex())
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         if self.solver == "paper":
             solver = _papers_choice(divergence, masked)
         else:
-            solver = coefficients.precise(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
+            solver = precise_solver(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
         if isinstance(solver, Polyak) and self.delta_tol is not None:
             solver = replace(solver, delta_tol=self.delta_tol)
         return solver.stopping(1e-3 if self.tol is None else self.tol, self.max_iter or solver.max_iter)
 
     def _solve(self, problem: Problem) -> Array:
-        return self.coefficients(problem.divergence, problem.X.masked).solve(problem).H
+        return self.coefficient_solver(problem.divergence, problem.X.masked).solve(problem).H
 
     # The dictionary step
 
@@ -140,7 +140,7 @@ class Paper(Method, name="paper"):
 
     def doubts(self, divergence: Divergence, state: State) -> list[str]:
         """Return the step's doubts, and whether coefficients are nearly exact: by a second-order solver, in doubles."""
-        solver, usual = self.coefficients(divergence), coefficients.precise(divergence)
+        solver, usual = self.coefficient_solver(divergence), precise_solver(divergence)
         limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
         near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64
         near = near and (solver.tol <= EXACT or (divergence.quadratic and solver.tol <= 1e-3))  # by an active set

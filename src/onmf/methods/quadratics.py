@@ -261,7 +261,7 @@ class Floor:
     def statistic(self, X: Samples) -> Array:
         """Return what is averaged, summed over a chunk by the weights of the samples."""
         if X.sparse:
-            matrix = X.counted_like(X.values)  # its own sum is slower
+            matrix = X.matrix_times_sample_weight(X.values)  # its own sum is slower
             return np.bincount(matrix.indices, matrix.data, X.shape[1]).astype(X.dtype, copy=False)
         sizes = np.log(X.matrix) if self.geometric else X.matrix
         return sizes.sum(axis=0) if X.sample_weight is None else X.sample_weight @ sizes
@@ -287,6 +287,6 @@ def floor_of(divergence: Divergence, masked: bool) -> Floor:
     Masked samples always have one: a component with next to nothing at the entries of a sample could be given any
     coefficient for a little gain there, and would fill the rest with it.
     """
-    if not divergence.domain.x.closed:
+    if not divergence.domain.x.includes_zero:
         return Floor(1e-4, geometric=True)
-    return Floor(0.0 if divergence.domain.y.closed and not masked else 1e-3)
+    return Floor(0.0 if divergence.domain.y.includes_zero and not masked else 1e-3)

@@ -46,10 +46,11 @@ News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's e
 
 @dataclass(frozen=True, repr=False)
 class SparseSurrogate(Accumulating, name="sparse_surrogate"):
-    """tau samples per update (None: 200 at first, later a twentieth of those seen, at most 500).
+    """The surrogate for sparse data, whose quadratic models are made at the non-zero entries alone.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as
-    those of em do if left to themselves (None).
+    An update takes tau samples (None: 200 at first, later a twentieth of those seen, at most 500). ``forgetting`` is a
+    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as those of em do if
+    left to themselves (None).
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
@@ -78,8 +79,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
         X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
-        counted, ratio, n = X.counted(H), em.ratios(problem, Y), X.weight
-        Y = X.counted_entries(Y)  # slopes have the weights by h, of which curvatures have two
+        counted, ratio, n = X.times_sample_weight(H), em.ratios(problem, Y), X.weight
+        Y = X.entries_times_sample_weight(Y)  # slopes have the weights by h, of which curvatures have two
         rho = self.weight(problem.divergence, state.clock + n, n)
         memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]

@@ -1,4 +1,4 @@
-"""How far a summed subgradient moves W in the paper's Algorithm 1: the paper's rule and an adaptive one."""
+"""Rules for the step length in the paper's Algorithm 1: the paper's own and an adaptive one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Solve: TypeAlias = Callable[[Problem], Array]  # the coefficients of a problem's
 
 @dataclass(frozen=True)
 class Slopes:
-    """Samples X with coefficients H and fits Y, and g, the derivatives of the losses in the fits."""
+    """The slopes g of the losses in the fits Y of samples, with the coefficients H that they were found at."""
 
     problem: Problem
     H: Array
@@ -38,12 +38,12 @@ class Slopes:
 
     @property
     def weight(self) -> float:
-        """How many samples they count for."""
+        """The sum of the weights of the samples."""
         return self.problem.X.weight
 
     def penalised(self, penalties: Penalties, fixed: int) -> Array:
         """Return G = H'g, with the penalty on the dictionary once per sample; zeros for the fixed components."""
-        G = self.problem.X.counted(self.H).T @ self.g
+        G = self.problem.X.times_sample_weight(self.H).T @ self.g
         if penalties.on_dictionary:
             G = G + G.dtype.type(self.weight) * penalties.slope(self.problem.W)
         G[:fixed] = 0
@@ -52,16 +52,16 @@ class Slopes:
     def objective(self, penalties: Penalties) -> float:
         """Return the sum over the samples of their losses and penalties, the dictionary's once per sample."""
         problem = self.problem
-        loss = float(problem.X.counted(losses(problem.divergence, problem.X, self.Y)).sum(dtype=np.float64))
+        loss = float(problem.X.times_sample_weight(losses(problem.divergence, problem.X, self.Y)).sum(dtype=np.float64))
         if not penalties:
             return loss
-        of_coefficients = problem.X.counted(problem.penalty.value(self.H, problem.l1))
+        of_coefficients = problem.X.times_sample_weight(problem.penalty.value(self.H, problem.l1))
         return loss + float(of_coefficients.sum(dtype=np.float64)) + self.weight * penalties.of_dictionary(problem.W)
 
 
 @dataclass(frozen=True, repr=False)
 class Step(Constants, kind="step"):
-    """A rule for the step. A ``name`` makes it ``paper:step=NAME``, followed by its constants."""
+    """A rule for the length of a step; its ``name`` is used as ``paper:step=NAME``, followed by its constants."""
 
     def first_look(self, problem: Problem, state: State, solve: Solve) -> State:
         """Return the state after a look at the first batch, before anything is learnt."""
@@ -163,8 +163,9 @@ class Averages:
     @classmethod
     def of(cls, slopes: Slopes) -> Averages:
         """Return the means over some samples."""
-        problem, ratios = slopes.problem, not slopes.problem.divergence.domain.x.closed
-        X, n, weighed = problem.X.matrix, problem.X.weight, problem.X.counted  # missing entries have no derivative
+        problem, ratios = slopes.problem, not slopes.problem.divergence.domain.x.includes_zero
+        weighed, n = problem.X.times_sample_weight, problem.X.weight
+        X = problem.X.matrix  # missing entries have no derivative
         H, g, r = (array.astype(np.float64) for array in (slopes.H, slopes.g, slopes.Y - X))
         squared = np.square(H)
         unit = np.maximum(X.mean(axis=1, dtype=np.float64), np.finfo(np.float64).tiny) if ratios else np.ones(len(X))
@@ -287,7 +288,7 @@ class Adaptive(Step, name="adaptive"):
         if n < self.b:
             return state.after(slopes.weight, best.W, _memory(runs, losses))
         frozen = {"metric": (best.c * best.averages.metric()).astype(best.W.dtype)}
-        if not problem.divergence.domain.y.closed:
+        if not problem.divergence.domain.y.includes_zero:
             frozen["low"] = _low(problem.divergence, state.C, best.averages, len(best.W)).astype(best.W.dtype)
         return state.after(slopes.weight, best.W, frozen)
 
@@ -305,7 +306,7 @@ class Adaptive(Step, name="adaptive"):
         W = state.W
         K, F = W.shape
         if state.clock >= self.b:
-            floor = {} if divergence.domain.y.closed else {"low": np.empty(F, W.dtype)}
+            floor = {} if divergence.domain.y.includes_zero else {"low": np.empty(F, W.dtype)}
             return {"metric": np.empty((K, F), W.dtype)} | floor
         racing = self.c is None and state.clock < self.race
         averages = Averages(*map(np.empty, ((K, F), (K, F), (K, K), (F,), (1,), (1,))))
@@ -365,12 +366,12 @@ def _moved(
 
 
 def _own_set(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> DictionarySet | DictionaryBox:
-    return C if divergence.domain.y.closed else DictionaryBox(_low(divergence, C, averages, K), C.fixed, C.high)
+    return C if divergence.domain.y.includes_zero else DictionaryBox(_low(divergence, C, averages, K), C.fixed, C.high)
 
 
 def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -> Array:
     """Return low_f, raised where the box would not lie within C."""
-    return np.maximum(averages.low(ratios=not divergence.domain.x.closed), C.least_mean(K))
+    return np.maximum(averages.low(ratios=not divergence.domain.x.includes_zero), C.least_mean(K))
 
 
 def _memory(runs: list[_Run], losses: Array) -> dict[str, Array]:

@@ -30,7 +30,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
-from onmf.coefficients import CoefficientSolver, Ratios, precise
+from onmf.coefficients import CoefficientSolver, Ratios, precise_solver
 from onmf.coefficients.problem import Problem, model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
@@ -49,14 +49,14 @@ Swept: TypeAlias = tuple[Array, Array] | None
 
 @dataclass(frozen=True, repr=False)
 class Surrogate(AveragingMethod, name="surrogate"):
-    """tau samples per update (None: 30 at first, later a hundredth of those seen, at most 300).
+    """The method that averages quadratic models of the loss, one per feature, and minimises them.
 
-    ``forgetting`` is a floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data
-    (None: as the first batch is) get larger chunks, and weights that fall faster: a sample of few entries says little,
-    and what the fit leaves of it is noise.
-    The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on); beyond, their
-    diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in ``max_iter`` steps at
-    most (None: what suits the divergence).
+    An update takes tau samples (None: 30 at first, later a hundredth of those seen, at most 300). ``forgetting`` is a
+    floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data (None: as the first batch
+    is) get larger chunks, and weights that fall faster: a sample of few entries says little, and what the fit leaves of
+    it is noise. The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on);
+    beyond, their diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in
+    ``max_iter`` steps at most (None: what suits the divergence).
     """
 
     tau: int | None = None
@@ -69,7 +69,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     adapts: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
     masked_on_device: ClassVar[bool] = True
-    fixed: ClassVar[tuple[str, ...]] = ("max_memory",)
+    frozen_constants: ClassVar[tuple[str, ...]] = ("max_memory",)
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
             return batch.densified()
         return batch.sparsified() if not batch.sparse and batch.density < FEW_ENTRIES else batch
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Return a solver that makes few steps: what is left to gain in h, the next samples gain in W."""
         if divergence.sees_ratios and not masked and self.tol is None and self.max_iter is None:
             return Ratios()  # Newton's step after it buys nothing that the next samples do not
@@ -116,7 +116,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         tol = 1e-3
         if masked and divergence.least_squares is not None:
             steps, tol = 10, 1e-7  # as good as the active set that whole samples have
-        return precise(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
+        return precise_solver(divergence).stopping(tol if self.tol is None else self.tol, self.max_iter or steps)
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         W = C.rescale_into(W)
@@ -136,7 +136,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         C, T = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
         unit = memory["unit"]
         H = H / unit
-        counted = X.counted(H)
+        counted = X.times_sample_weight(H)
         if X.masked:
             mean = Floor().of_masked(X, memory["mean"])
             size = n * (floor.of_masked(X, memory["size"]) if floor.geometric else mean)
@@ -179,12 +179,13 @@ class Surrogate(AveragingMethod, name="surrogate"):
         """
         X, divergence = problem.X, problem.divergence
         if _takes_sparse(divergence) and not X.masked:
-            return X.counted(np.ones((len(H), 1), dtype=H.dtype)), X.counted_like(X.values)
+            return X.times_sample_weight(np.ones((len(H), 1), dtype=H.dtype)), X.matrix_times_sample_weight(X.values)
         G, C = model(divergence, X, Y)
         if X.sparse:  # by columns: features are taken block by block
-            return X.counted_like(C).tocsc(), X.counted_like(-G if slopes_only else C * Y - G).tocsc()
+            averaged = -G if slopes_only else C * Y - G
+            return X.matrix_times_sample_weight(C).tocsc(), X.matrix_times_sample_weight(averaged).tocsc()
         C = C[:, :1] if divergence.curvature_per_sample and not X.masked else C
-        C, G = X.counted(C), X.counted(G)
+        C, G = X.times_sample_weight(C), X.times_sample_weight(G)
         return C, -G if slopes_only else C * Y - G
 
     def _finished(
@@ -192,7 +193,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     ) -> State:
         """Return the state with V in units of its largest weights, or in the best ones for the penalties."""
         unit = memory["unit"]
-        if not divergence.domain.x.closed:  # a weight keeps half of its old value in one step: else the loss spikes
+        if not divergence.domain.x.includes_zero:  # a weight keeps half of its value in one step: else the loss spikes
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
         if "mean" in memory:
             free = slice(state.C.fixed, None)
@@ -209,7 +210,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         quadratics.rebase(memory)
         return state.after(n, W, memory)
 
-    def exchanges(self, divergence: Divergence) -> float:
+    def largest_merger_cost(self, divergence: Divergence) -> float:
         return np.inf if divergence.metric is None else 0.0
 
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:

@@ -26,10 +26,11 @@ from onmf.model.state import State
 
 @dataclass(frozen=True, repr=False)
 class Wang(SpecialisedMethod, name="wang"):
-    """One step of length eta per tau samples; rho of the past remains after each sample.
+    """The method of Wang, Wang and Yeung: projected gradient steps on accumulated statistics of the Huber loss.
 
-    ``gamma`` weighs the l1 norm of the coefficients, which are found by multiplicative steps until the loss falls by
-    less than ``tol`` of itself, ``max_iter`` at most.
+    It makes one step of length eta per tau samples; rho of the past remains after each sample. ``gamma`` weighs the l1
+    norm of the coefficients, which are found by multiplicative steps until the loss falls by less than ``tol`` of
+    itself, ``max_iter`` at most.
     """
 
     tau: int = 5
@@ -53,7 +54,7 @@ class Wang(SpecialisedMethod, name="wang"):
     def serves(self, divergence: Divergence) -> bool:
         return divergence.robust and divergence.lipschitz is not None
 
-    def coefficients(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return Multiplicative(self.tol, self.max_iter, every=10)
 
     def penalty(self, penalties: Penalties) -> Penalty:

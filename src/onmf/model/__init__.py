@@ -1,1 +1,1 @@
-"""What a model is made of: the sets C and H, units, and fixed components."""
+"""The parts of a model: sets C and H, penalties, units, state, settings, fixed components, checks of data."""

@@ -1,4 +1,4 @@
-"""What large coefficients and large weights cost on top of the loss, and the size of components that costs least.
+"""Penalties on large coefficients and large weights, and the size of components that they make best.
 
 A change of units, W_k / s and s h_k, leaves the fit as it is, and costs nothing without penalties: components are then
 divided by their largest weight. With penalties it costs, in terms of W <= 1, m = avg h_k and m2 = avg h_k^2,
@@ -32,7 +32,7 @@ HALVINGS = 24
 
 @dataclass(frozen=True)
 class Penalty:
-    """(l2 / 2) ||h||^2 + (l1 + lasso ||x||) ||h||_1: what the coefficients of one sample cost."""
+    """(l2 / 2) ||h||^2 + (l1 + lasso ||x||) ||h||_1: the penalty on the coefficients of a sample."""
 
     l2: float = 0.0  # the m of the paper's Assumption 2
     l1: float = 0.0
@@ -69,7 +69,7 @@ NO_PENALTY = Penalty()
 
 @dataclass(frozen=True)
 class Penalties:
-    """The objective, in internal units: the mean over the samples of
+    """The penalties of an objective. In internal units, it is the mean over the samples of
 
         d(x || hW) + l1_coefficients ||h||_1 + l2_coefficients / 2 ||h||^2,
 

@@ -50,7 +50,7 @@ def project_on_simplex(V: Array, size: float | Array, metric: Array | None = Non
 
 @dataclass(frozen=True)
 class DictionarySet:
-    """C: entries in [0, high], every feature with at least ``eps`` of total weight over the components.
+    """The set C: entries in [0, high], and for every feature at least ``eps`` of total weight over the components.
 
     The first ``fixed`` components stay as they are, and the others give a feature what it lacks.
     """
@@ -129,7 +129,7 @@ class DictionaryBox:
 
 @dataclass(frozen=True)
 class Box:
-    """H: every coefficient in [low, high]; the paper's eps' and U."""
+    """The set H of coefficients in [low, high]: the paper's eps' and U."""
 
     low: float = 1e-8
     high: float = 1e8
@@ -150,7 +150,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Simplex:
-    """H of shares: every coefficient at least ``low``, and those of a sample sum to one."""
+    """The set H of shares: every coefficient is at least ``low``, and those of a sample sum to one."""
 
     low: float = 1e-8
     high: ClassVar[float] = 1.0
@@ -200,12 +200,12 @@ class Sets:
 
     @cached_property
     def dictionaries(self) -> DictionarySet:
-        """C."""
+        """The set C of the dictionaries."""
         return DictionarySet(self.eps)
 
     @cached_property
     def coefficients(self) -> Box:
-        """H."""
+        """The set H of the coefficients."""
         return Box(self.eps_prime, self.U)
 
     def where(self, coefficients: str) -> tuple[DictionarySet, Box | Simplex]:
@@ -218,7 +218,7 @@ class Sets:
 
     def require_positive_fit(self, divergence: Divergence) -> None:
         """Raise an error for eps = 0 or eps' = 0 if the divergence is not defined at a fit of zero (Remark 2)."""
-        if not divergence.domain.y.closed and 0 in (self.eps, self.eps_prime):
+        if not divergence.domain.y.includes_zero and 0 in (self.eps, self.eps_prime):
             raise ValueError(
                 f"{divergence.name or type(divergence).__name__} is not defined for a fit of zero, so eps and "
                 "eps_prime must be positive; zeros suit losses that are, such as huber, l1, l2 and squared_l2."
@@ -303,7 +303,7 @@ def beside(fixed: Array | None, free: Array) -> Array:
 
 def require_fittable(fixed: Array | None, K: int, C: DictionarySet, divergence: Divergence) -> None:
     """Raise if all components are fixed and a feature has no weight where the divergence needs a positive fit."""
-    if fixed is None or len(fixed) < K or divergence.domain.y.closed:
+    if fixed is None or len(fixed) < K or divergence.domain.y.includes_zero:
         return
     weights = fixed.sum(axis=0, dtype=np.float64)
     if not (weights >= C.eps).all():

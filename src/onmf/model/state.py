@@ -1,4 +1,4 @@
-"""What learning carries from one chunk to the next, what a batch did, and what shards add up."""
+"""The state that learning carries from chunk to chunk, the result of a batch, and the sums that shards add up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onmf.model.sets import DictionarySet
 
 @dataclass(frozen=True)
 class State:
-    """All that learning carries from one chunk to the next."""
+    """The dictionary, counts and statistics that learning carries from one chunk to the next."""
 
     W: Array  # (K, F), in the set C
     C: DictionarySet
@@ -36,9 +36,10 @@ class State:
                 raise ValueError(f"{name} must be less than {MOST}, got {count}.")
 
     def copy(self, layout: Literal["C", "F"] = "C") -> State:
-        """Return a copy with a memory of its own, W component by component (C) or feature by feature (F).
+        """Return the state with copies of its statistics, and W component by component (C) or feature by feature (F).
 
-        Everything is aligned: arrays that came over a wire may not be, and NumPy then sums them in another order.
+        W may be the same array. All is aligned: arrays that came over a wire may not be, and NumPy then sums them in
+        another order.
         """
         W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
         return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
@@ -56,7 +57,7 @@ class State:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What one batch did: the new state, and the mean loss of its samples *before* they changed W."""
+    """The result of a batch: the new state, and the mean loss of its samples *before* they changed W."""
 
     state: State
     divergence: Divergence  # as it was, or adapted to the residuals; in internal units
@@ -67,7 +68,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Sums:
-    """What a shard has learnt, as sums that add up over shards: arrays of the size of the state, never samples."""
+    """Sums that a shard has learnt and that add up over shards: arrays of the size of the state, never samples."""
 
     samples: float
     steps: int

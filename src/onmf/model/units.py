@@ -73,7 +73,7 @@ class Units:
             require_finite_values(
                 np.asarray(internal.matrix.max(axis=1).todense()) if X.sparse else values, X, self.mean, rows
             )
-        if divergence.domain.x.closed:
+        if divergence.domain.x.includes_zero:
             return internal, 0
         means = internal.mean(axis=1) if X.masked else _means(values)
         least = X.spread(FLOOR * np.maximum(means, self.mean / self.scale))

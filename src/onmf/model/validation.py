@@ -1,4 +1,4 @@
-"""Which data can be learnt from: sound sparse matrices, finite nonnegative entries, numbers within range."""
+"""Checks of data before they are used: sound sparse matrices, finite nonnegative entries, numbers within range."""
 
 from __future__ import annotations
 

@@ -197,8 +197,8 @@ def _require_statistics(learned: Learned, recipe: Recipe) -> None:
     if not state.C.contains(state.W):
         raise ValueError("the dictionary does not lie in its set C")
     expected = method.expected(learned.inside, state, learned.masked)
-    if recipe.reservoir:
-        expected = expected | Reservoir(recipe.reservoir).start(state.W)
+    if recipe.reservoir_size:
+        expected = expected | Reservoir(recipe.reservoir_size).start(state.W)
     shapes = ({key: (a.shape, a.dtype) for key, a in memory.items()} for memory in (state.memory, expected))
     if next(shapes) != next(shapes):
         raise ValueError("its statistics do not fit its method")

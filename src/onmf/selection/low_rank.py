@@ -230,7 +230,7 @@ def _deviance_residuals(fit: LowRank, power: float) -> Array:
         above = usable & (mean > 3 * sigma)
         usable = above if above.sum() > 0.3 * usable.sum() else usable
     x, y = fit.X[usable], mean[usable]
-    if not divergence.domain.x.closed:
+    if not divergence.domain.x.includes_zero:
         x = np.maximum(x, 1e-9 * y)
     return np.sqrt(2 * divergence.value(x[:, None], y[:, None]) / (1 - leverage[usable]))
 

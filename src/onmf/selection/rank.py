@@ -265,7 +265,7 @@ def _judged(model: OnlineNMF, source: Source, mask: HoldoutMask) -> float:
     size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
         seen, held = mask.split(rows, batch)
-        counts = seen.counted(np.ones(len(seen))) * (seen.weight_sums(axis=1) > 0)
+        counts = seen.times_sample_weight(np.ones(len(seen))) * (seen.weight_sums(axis=1) > 0)
         total += float(counts @ model._inference().held_out_losses(seen, held))
         entries += float(counts @ held.weight_sums(axis=1))
     if not entries:

@@ -79,8 +79,8 @@ def _by_loss(model: Any, values: Array, fits: Array) -> Counts:
     """Order rows by their loss, the lowest first; entries outside the divergence's domain are raised into it."""
     tiny = 1e-9 * max(float(values.mean()), np.finfo(float).tiny)
     domain = model.divergence_.domain
-    x = values if domain.x.closed else np.maximum(values, tiny)
-    y = fits if domain.y.closed else np.maximum(fits, tiny)
+    x = values if domain.x.includes_zero else np.maximum(values, tiny)
+    y = fits if domain.y.includes_zero else np.maximum(fits, tiny)
     return np.argsort(model.divergence_.value(x, y), kind="stable")
 
 

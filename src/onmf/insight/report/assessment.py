@@ -112,7 +112,7 @@ class Assessment:
         if len(kept) < len(rows):
             rows, X = rows[kept], X[kept]
         H, found, sizes, unsolved = solved(self.model, X)
-        weights = X.counted(np.ones(len(rows)))
+        weights = X.times_sample_weight(np.ones(len(rows)))
         self.samples += len(rows)
         self.unsolved += unsolved
         self._weight += float(weights.sum())
