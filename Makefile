@@ -1,4 +1,4 @@
-# Every target stands alone: in a fresh clone it makes .venv with pip and goes on.
+# Every target stands alone: in a fresh clone it makes .venv with pip and continues.
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2

@@ -1,8 +1,8 @@
-"""Model files with bytes changed, cut, doubled or made up: each must be refused, or give a model that works.
+"""Model files with bytes changed, cut, doubled or made up: each must be rejected, or give a model that works.
 
     python -m benchmarks.fuzz_models --files 200000 [--seed 0]
 
-A model that is loaded is used: it reconstructs, learns from one more batch and is saved; it may refuse the batch in a
+A model that is loaded is used: it reconstructs, learns from one more batch and is saved; it may reject the batch in a
 ``DataError``. What counts as a fault: any other error, answers that are not finite, a file that takes more than ten
 seconds, a peak of memory of more than 200 MiB beyond that at the start, or ``pickle`` being used. Exit status 1 if
 there is any.
@@ -173,9 +173,7 @@ def main() -> None:
                 faults.append(f"file {number}: the peak of memory rose to {peak()} KiB")
                 before = peak()
     print(*faults[:20], sep="\n")
-    print(
-        f"{arguments.files} files: {loaded} loaded, the others refused, {len(faults)} faults; peak {peak() // 1024} MiB"
-    )
+    print(f"{arguments.files} files: {loaded} loaded, others rejected, {len(faults)} faults; peak {peak() // 1024} MiB")
     sys.exit(bool(faults))
 
 

@@ -1,4 +1,4 @@
-"""Damaged files for every reader: each must be refused in one sentence, or give samples that can be learnt from.
+"""Damaged files for every reader: each must be rejected in one sentence, or give samples that can be learnt from.
 
     python -m benchmarks.fuzz_readers --files 10000 [--readers csv,h5ad] [--seed 0]
 
@@ -42,7 +42,7 @@ ODD_NUMBERS = [b"nan", b"inf", b"-1", b"1e400", b"", b"x", b'"', b"1e-320", b"0x
 LONG = 10.0  # seconds
 ROOM = 2**30  # bytes
 ROUND = 250  # files a child tries
-REFUSALS = (ValueError, OSError, MemoryError, ModuleNotFoundError)  # what the command line tells in one sentence
+REJECTIONS = (ValueError, OSError, MemoryError, ModuleNotFoundError)  # what the command line tells in one sentence
 
 Write = Callable[[Path], None]  # writes a good file
 Damage = Callable[[Path, np.random.Generator], None]  # and spoils it
@@ -238,13 +238,13 @@ READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with 
 
 
 def learn(text: str, skip: bool) -> str:
-    """Whether it was learnt or refused, or else what is wrong."""
+    """Whether it was learnt or rejected, or else what is wrong."""
     try:
         source = open_source(text)
         model = OnlineNMF(2, on_error="skip" if skip else "raise", random_state=0).fit(source)
-    except REFUSALS as error:
+    except REJECTIONS as error:
         sentence = str(error)
-        return "refused" if sentence and "\n" not in sentence else f"says {sentence!r}"
+        return "rejected" if sentence and "\n" not in sentence else f"says {sentence!r}"
     except BaseException as error:  # that is what is looked for
         return f"{type(error).__name__}: {error}"
     return "learnt" if np.isfinite(model.components_).all() else "learns a dictionary that is not finite"
@@ -276,8 +276,8 @@ def tried(reader: str, numbers: range, seed: int, folder: Path, pipe: Any) -> No
 
 
 def fuzz(reader: str, files: int, seed: int) -> tuple[dict[str, int], list[str]]:
-    """How many were learnt from and refused, and the faults."""
-    counts, faults, start = {"learnt": 0, "refused": 0}, [], 0
+    """How many were learnt from and rejected, and the faults."""
+    counts, faults, start = {"learnt": 0, "rejected": 0}, [], 0
     while start < files:
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:  # noqa: S108
             ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -322,7 +322,7 @@ def main() -> None:
     broken = False
     for reader in chosen:
         counts, faults = fuzz(reader, arguments.files, arguments.seed)
-        print(f"{reader}: {counts['learnt']} learnt, {counts['refused']} refused, {len(faults)} faults", flush=True)
+        print(f"{reader}: {counts['learnt']} learnt, {counts['rejected']} rejected, {len(faults)} faults", flush=True)
         print(*(f"  {fault[:300]}" for fault in faults[:10]), sep="\n" if faults else "", end="\n" if faults else "")
         broken = broken or bool(faults)
     sys.exit(broken)

@@ -1,4 +1,4 @@
-"""Two instruments heard apart by ``onmf.separate``, blindly and with the notes of one of them known.
+"""Two instruments heard apart by ``onmf.separate``, blindly and with the notes of one of them fixed.
 
     python -m benchmarks.instruments
 
@@ -80,7 +80,7 @@ def main() -> None:
     warnings.simplefilter("ignore", DomainWarning)  # between notes there is silence
     print("| components | passes | mean | of each mixture |\n|---|---|---|---|")
     for passes in (5, 20):
-        blind, known = [], []
+        blind, fixed = [], []
         for seed in range(MIXTURES):
             piano, clarinet = played(seed)
             mixture = piano + clarinet
@@ -92,8 +92,8 @@ def main() -> None:
                 notes = learnt(played(seed + 100)[0], Path(place), 5, passes).components_
                 model = learnt(mixture, Path(place), 9, passes, notes)
                 heard = separate(model, mixture, RATE, groups="fixed")
-                known.append((ratio(piano, heard[0]) + ratio(clarinet, heard[1])) / 2)
-        for name, found in (("8, learnt blindly", blind), ("9, of which 5 are known", known)):
+                fixed.append((ratio(piano, heard[0]) + ratio(clarinet, heard[1])) / 2)
+        for name, found in (("8, learnt blindly", blind), ("9, of which 5 are fixed", fixed)):
             print(f"| {name} | {passes} | {np.mean(found):.1f} | {', '.join(f'{each:.1f}' for each in found)} |")
 
 

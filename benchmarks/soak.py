@@ -49,7 +49,7 @@ def good_batch(rng: np.random.Generator, n: int, sparse: bool) -> object:
 
 
 def bad_batch(rng: np.random.Generator) -> object:
-    """Something that must be refused."""
+    """Return a batch that must be rejected."""
     X = rng.random((5, F))
     kind = rng.integers(5)
     if kind == 3:
@@ -75,7 +75,7 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
     settings: dict[str, Any] = {"divergence": divergence, "method": method, "reservoir": int(rng.choice([0, 0, 50]))}
     model = OnlineNMF(int(rng.integers(1, 9)), random_state=0, **settings)
     model.partial_fit(good_batch(rng, 50, sparse))
-    faults, batches, refused = [], 0, 0
+    faults, batches, rejected = [], 0, 0
     end, early, sizes = time.monotonic() + seconds, None, []
     while time.monotonic() < end:
         if rng.random() < 0.1:
@@ -84,9 +84,9 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
                 model.partial_fit(bad_batch(rng))
                 faults.append(f"{settings}: a bad batch was learnt from")
             except (ValueError, TypeError):
-                refused += 1
+                rejected += 1
             if pickle.dumps(model) != before:
-                faults.append(f"{settings}: a refused batch has changed the model")
+                faults.append(f"{settings}: a rejected batch has changed the model")
         else:
             model.partial_fit(good_batch(rng, int(rng.integers(1, 400)), sparse))
         batches += 1
@@ -99,7 +99,7 @@ def stream_round(rng: np.random.Generator, seconds: float) -> tuple[str, list[st
         faults.append(f"{settings}: memory grew from {early} to {max(sizes[200:])} KiB")
     if not np.isfinite(model.transform(good_batch(rng, 20, sparse))).all():
         faults.append(f"{settings}: coefficients are not finite")
-    return f"{divergence}, {method}{', sparse' if sparse else ''}: {batches} batches, {refused} refused", faults
+    return f"{divergence}, {method}{', sparse' if sparse else ''}: {batches} batches, {rejected} rejected", faults
 
 
 def stored(rng: np.random.Generator, folder: Path) -> Path:

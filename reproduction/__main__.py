@@ -26,7 +26,7 @@ errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlig
 
 
 class Size(StrEnum):
-    """How much of an experiment is run."""
+    """The size of an experiment."""
 
     small = "small"
     paper = "paper"

@@ -30,7 +30,7 @@ import numpy as np
 from onmf.methods import Adaptive, Paper
 from reproduction.contest import TITLES, canonical, seconds_to
 
-HOLDS, IN_PART, NOT, UNKNOWN = "holds", "holds in part", "does not hold", "not examined"
+HOLDS, IN_PART, NOT, NOT_EXAMINED = "holds", "holds in part", "does not hold", "not examined"
 TOO_SHORT = "too short to tell"
 FALLING = 0.01
 NEAR = 0.05
@@ -54,7 +54,7 @@ class Claim:
     def verdict(self) -> str:
         """Judge: it holds if it does in every case, in part if in some, and not if every settled case fails."""
         if not self.successes:
-            return UNKNOWN
+            return NOT_EXAMINED
         unsettled = self.unsettled or [False] * len(self.successes)
         settled = [success for success, open_ in zip(self.successes, unsettled, strict=True) if not open_]
         if not settled:

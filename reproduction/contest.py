@@ -293,7 +293,7 @@ class AdaptiveOL(OL):
 
 
 class Lefevre(Online):
-    """Lefevre, Bach and Fevotte (2011): the past weighs r after one pass."""
+    """The method of Lefevre, Bach and Fevotte (2011), in which the past weighs r after one pass."""
 
     name, title, divergences = "ol-lef", "OL-Lef", ("is",)
 
@@ -302,7 +302,7 @@ class Lefevre(Online):
 
 
 class Guan(Online):
-    """Guan, Tao, Luo and Yuan (2012), as reconstructed."""
+    """The method of Guan, Tao, Luo and Yuan (2012), as reconstructed."""
 
     name, title, divergences, changes_units = "ol-guan", "OL-Guan", ("squared_l2",), False
 
@@ -311,7 +311,7 @@ class Guan(Online):
 
 
 class Wang(Online):
-    """Wang, Wang and Yeung (2013)."""
+    """The method of Wang, Wang and Yeung (2013)."""
 
     name, title, divergences, changes_units = "ol-wang", "OL-Wang", ("huber",), False
 

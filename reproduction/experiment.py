@@ -1,5 +1,7 @@
-"""The base of the paper's experiments: contestants learn from data sets, from several initial dictionaries each, and
-the results become tables, pictures, and verdicts on the paper's claims.
+"""The base class of the paper's experiments.
+
+Contestants learn from data sets, from several initial dictionaries each; the results become tables, pictures, and
+verdicts on the paper's claims.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from onmf import plots
 from reproduction.claims import THE_RULE, Claim, Facts, Results, beside_batch, means
 from reproduction.contest import CONTESTANTS, TITLES
 from reproduction.report import Block, Folder, Report, Result, heading, paragraph
-from reproduction.trial import Problem, Step, Trial
+from reproduction.trial import Benchmark, Step, Trial
 
 FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
 
@@ -54,7 +56,7 @@ class Experiment(ABC):
 
     @property
     @abstractmethod
-    def sets(self) -> Mapping[str, Problem]:
+    def sets(self) -> Mapping[str, Benchmark]:
         """Return the data sets by title."""
 
     def entered(self, title: str) -> Sequence[Any]:

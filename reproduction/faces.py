@@ -20,7 +20,7 @@ from reproduction.datasets import matlab
 from reproduction.experiment import Experiment, file_name
 from reproduction.judge import Scorer, peak_signal_to_noise
 from reproduction.report import Block, Folder, Result, heading, paragraph
-from reproduction.trial import Copies, InOrder, Problem, huber
+from reproduction.trial import Benchmark, Copies, InOrder, huber
 
 ROWS = 6  # key of the random numbers of each row
 WHITE = 255.0
@@ -137,8 +137,8 @@ THEN = "psnr of the coefficients of their time"
 
 
 @dataclass(frozen=True, eq=False)
-class Contaminated(Problem):
-    """A subject's clean and noisy images; the problem's source is copies of them."""
+class Contaminated(Benchmark):
+    """A subject's clean and noisy images; the benchmark's source is copies of them."""
 
     subject: Subject
     noisy: Array
@@ -286,7 +286,7 @@ class Faces(Experiment):
 
 
 def _fails(measured: str, left: list[bool], falling: list[bool]) -> Claim:
-    """OL-Wang leaves the shadows of three subjects of four; unsettled if it might yet have removed enough of them."""
+    """Return the claim that OL-Wang leaves the shadows of most subjects, unsettled where they were still fading."""
     good, for_good = (
         sum(subjects) >= 0.75 * len(left)
         for subjects in (left, [dark and not still for dark, still in zip(left, falling, strict=True)])

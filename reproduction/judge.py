@@ -74,7 +74,7 @@ class Scorer:
 
     @property
     def floors(self) -> tuple[float, ...]:
-        """The floors worth trying: none where the divergence admits a fit of zero."""
+        """Return the floors worth trying: none where the divergence admits a fit of zero."""
         return (0.0,) if self.divergence.domain.y.includes_zero else FLOORS
 
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:

@@ -18,9 +18,9 @@ import numpy as np
 import safetensors.numpy
 
 from reproduction.arrays import Array
-from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim
+from reproduction.claims import HOLDS, IN_PART, NOT, NOT_EXAMINED, TOO_SHORT, Claim
 
-CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", UNKNOWN: "unknown"}
+CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", NOT_EXAMINED: "not-examined"}
 MARKS = {verdict: f' class="{name}"' for verdict, name in CLASSES.items()}
 
 STYLE = """
@@ -30,7 +30,7 @@ figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto } figcaption { c
 .wide { overflow-x: auto } table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem }
 th, td { border: 1px solid #ccc; padding: .3rem .6rem; text-align: left; vertical-align: top }
 th { background: #f3f3f3 }
-.holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .short, .unknown { color: #555 }
+.holds { color: #14691e } .part { color: #8a5a00 } .not { color: #a01818 } .short, .not-examined { color: #555 }
 """
 PAGE = """<!doctype html>
 <html lang="en">
@@ -132,9 +132,9 @@ class Folder:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self.settings = path, dict(settings)
-        self._parts, self._known = path / "parts", path / "settings.json"
-        if self._known.exists():
-            there, wanted = json.loads(self._known.read_text()), json.loads(json.dumps(self.settings))
+        self._parts, self._settings_file = path / "parts", path / "settings.json"
+        if self._settings_file.exists():
+            there, wanted = json.loads(self._settings_file.read_text()), json.loads(json.dumps(self.settings))
             if other := [key for key in there | wanted if there.get(key) != wanted.get(key)]:
                 listed = ", ".join(f"{key} {there.get(key)!r}, not {wanted.get(key)!r}" for key in other)
                 raise ValueError(f"{path} holds a run with other settings ({listed}); give --out another folder.")
@@ -143,9 +143,9 @@ class Folder:
 
     def _begin(self) -> None:
         """Prepare the folder for writing, and remove the unfinished files of a killed run."""
-        if not self._known.exists():
+        if not self._settings_file.exists():
             self._parts.mkdir(parents=True, exist_ok=True)
-            with replacing(self._known) as temporary:
+            with replacing(self._settings_file) as temporary:
                 temporary.write_text(json.dumps(self.settings, indent=2) + "\n")
         for litter in self.path.glob(".scratch-*"):
             shutil.rmtree(litter, ignore_errors=True)

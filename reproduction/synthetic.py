@@ -17,7 +17,7 @@ from reproduction.contest import CONTESTANTS, MOST_BYTES, TITLES, seconds_to
 from reproduction.experiment import Experiment
 from reproduction.judge import Scorer
 from reproduction.report import Block, Folder, heading, paragraph, shown, table
-from reproduction.trial import InOrder, Problem, huber
+from reproduction.trial import Benchmark, InOrder, huber
 
 SPELT = {"is": "Itakura-Saito", "kl": "Kullback-Leibler", "squared_l2": "squared l2", "huber": "Huber"}
 NAMES = {name: SPELT.get(name, name) for name in NOISE_OF}
@@ -50,7 +50,7 @@ class PlantedSource(InOrder):
 
 
 @dataclass(frozen=True, eq=False)
-class Data(Problem):
+class Data(Benchmark):
     """The samples of one divergence, and their signal-to-noise ratio in dB."""
 
     snr: float

@@ -29,7 +29,7 @@ from reproduction.datasets.texts import leading_words, tfidf
 from reproduction.experiment import Experiment, file_name
 from reproduction.judge import Scorer
 from reproduction.report import Block, Folder, Result, heading, paragraph
-from reproduction.trial import Copies, Problem, Trial
+from reproduction.trial import Benchmark, Copies, Trial
 
 SNR = 30.0  # dB
 NOISE, ORDER = 4, 5  # keys of independent random numbers
@@ -52,8 +52,8 @@ CORPORA: dict[str, tuple[str, Callable[[Path | None], Texts]]] = {  # titles, an
 
 
 @dataclass(frozen=True, eq=False)
-class Documents(Problem):
-    """A collection as noisy samples, one per document; the problem's source holds copies of the training documents."""
+class Documents(Benchmark):
+    """A collection as noisy samples, one per document; the source holds copies of the training documents."""
 
     texts: Texts  # the documents and words that remain, without noise
     everything: Scorer  # judges dictionaries on all of them

@@ -76,7 +76,7 @@ class Copies(InOrder):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Benchmark:
     """The samples that contestants learn from, and who judges their dictionaries on these and on others."""
 
     source: Source
@@ -88,9 +88,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trial:
-    """A contestant that solves a problem, starting from a uniformly random dictionary."""
+    """A contestant that takes part in a benchmark, starting from a uniformly random dictionary."""
 
-    problem: Problem
+    benchmark: Benchmark
     contestant: str
     start: int  # the seed of the dictionary
     passes: int = 1  # of an online contestant
@@ -99,8 +99,8 @@ class Trial:
     @property
     def task(self) -> Task:
         """Return the task, which is the same for all contestants."""
-        W0 = uniform_start(self.problem.K, self.problem.source.n_features, self.start)
-        return Task(self.problem.source, self.problem.divergence, self.problem.K, W0, self.start, threads=1)
+        W0 = uniform_start(self.benchmark.K, self.benchmark.source.n_features, self.start)
+        return Task(self.benchmark.source, self.benchmark.divergence, self.benchmark.K, W0, self.start, threads=1)
 
     def run(self, scratch: Path, step: Step = lambda share: None) -> Result:
         """Let the contestant learn, and judge it; ``step`` is called with the share that is done."""
@@ -112,7 +112,7 @@ class Trial:
             marks, H, facts = (self._batch if self.contestant == "batch" else self._online)(scratch, step)
         points = []
         for mark, W in marks:
-            train, held_out = self.problem.train.best(W), self.problem.held_out.best(W)
+            train, held_out = self.benchmark.train.best(W), self.benchmark.held_out.best(W)
             losses = {"objective": mark.loss, "train": train.loss, "held_out": held_out.loss}
             points.append({"samples": mark.samples, "seconds": mark.seconds, **losses, "psnr": train.psnr})
         places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
@@ -122,7 +122,7 @@ class Trial:
     def _online(self, scratch: Path, step: Step) -> Outcome:
         contestant = ONLINE[self.contestant](self.task, self.variant)
         n = self.passes * self.task.n
-        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.problem.K))
+        coefficients = np.lib.format.open_memmap(scratch / "H.npy", "w+", dtype=np.float64, shape=(n, self.benchmark.K))
 
         def mass(W: Array) -> Any:
             return W.sum(axis=1) if contestant.changes_units else np.ones(len(W))
@@ -139,10 +139,11 @@ class Trial:
         return judged, np.asarray(coefficients), {"n": n} | contestant.notes()
 
     def _batch(self, scratch: Path, step: Step) -> Outcome:
-        """Equal copies of samples change neither the mean loss nor an update: Batch on all of them is Batch on one
-        copy, at their cost. So it learns from one copy, and an iteration is timed on all.
+        """Let Batch learn from one copy of each sample, and time an iteration on all copies.
+
+        Equal copies change neither the mean loss nor an update, only the cost.
         """
-        copies = self.problem.source if isinstance(self.problem.source, Copies) else None
+        copies = self.benchmark.source if isinstance(self.benchmark.source, Copies) else None
         one = self.task if copies is None else replace(self.task, source=Rows(copies.X[copies.rows]))
         contestant = Batch(one, self.variant)
         n = contestant.X.shape[0]

@@ -114,9 +114,9 @@ def test_what_does_not_turn_into_an_array_is_refused_at_once(strange: Any) -> No
     learnt = model().fit(X)
     started = time.perf_counter()
     for call in (learnt.partial_fit, learnt.loss, BatchNMF(2).fit):
-        with pytest.raises(TypeError, match="does not turn into an array; pass an array"):
+        with pytest.raises(TypeError, match="cannot be converted to an array; pass an array"):
             call(strange)
-    with pytest.raises(SourceError, match="does not turn into an array"):
+    with pytest.raises(SourceError, match="cannot be converted to an array"):
         model().fit(Batches([X, strange]))
     assert time.perf_counter() - started < 2
 

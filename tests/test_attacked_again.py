@@ -17,7 +17,7 @@ from onmf import DataError, OnlineNMF
 from onmf.cli import terminal
 from onmf.cli.progress import watched
 from onmf.data import Batches, SourceError, open_source
-from onmf.persistence.checkpoint import alone_with
+from onmf.persistence.checkpoint import lock_file
 from onmf.persistence.file import ModelFileError
 
 X = np.random.default_rng(0).random((40, 6)) * (np.random.default_rng(1).random((40, 6)) > 0.3)
@@ -25,7 +25,7 @@ FORMATS = ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"]
 
 
 def lock_of(path: Path) -> Path:
-    with alone_with(path):
+    with lock_file(path):
         (lock,) = path.parent.glob(".onmf-*.lock")
     return lock
 
@@ -48,7 +48,7 @@ def test_what_lies_where_a_lock_belongs_is_refused_untouched(tmp_path: Path, put
     (tmp_path / "precious").write_text("years of work")
     put(place)
     before = place.read_bytes() if place.is_file() else b""
-    with pytest.raises(ModelFileError, match=r"is in the way.*remove it"), alone_with(tmp_path / "model"):
+    with pytest.raises(ModelFileError, match=r"is in the way.*remove it"), lock_file(tmp_path / "model"):
         pass
     assert (tmp_path / "precious").read_text() == "years of work"
     assert not before or place.read_bytes() == before
@@ -191,8 +191,8 @@ def test_hdf5_made_of_other_files_needs_all_of_them(tmp_path: Path, caplog: pyte
 
 
 OPTIONS = {
-    "columns=\n": "columns must be texts between commas, on one line, got '\\n'",
-    "columns=a\n,b": "columns must be texts between commas, on one line",
+    "columns=\n": "columns must be comma-separated names, on one line, got '\\n'",
+    "columns=a\n,b": "columns must be comma-separated names, on one line",
     "columns=a&columns=b": "the option columns is given twice; write it once",
 }
 

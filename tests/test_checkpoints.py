@@ -342,8 +342,8 @@ def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
 KILLED_WITH_THE_LOCK = """
 import os, signal, sys
 from pathlib import Path
-from onmf.persistence.checkpoint import alone_with
-with alone_with(Path(sys.argv[1])):
+from onmf.persistence.checkpoint import lock_file
+with lock_file(Path(sys.argv[1])):
     print(os.getpid(), flush=True)
     sys.stdin.read()
 """

@@ -318,7 +318,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "directory as data": (["fit", "directory", "--out", "new"], "directory is a directory"),
     "unknown suffix": (
         ["fit", "x.dat", "--out", "new"],
-        "does not tell its format by its suffix; put a scheme before it",
+        "has a suffix that names no known format; put a scheme before it",
     ),
     "unknown divergence": ([*FIT, "--divergence", "nonsense"], "unknown divergence 'nonsense'; choose one of alpha,"),
     "divergence without its parameter": ([*FIT, "--divergence", "beta"], "write beta:BETA"),
@@ -385,7 +385,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "negative to transform": ([*TRANSFORM[:2], "negative.csv", *TRANSFORM[3:]], "at row 41, column 2"),
     "transform to a strange suffix": (
         [*TRANSFORM[:4], "h.xlsx"],
-        "h.xlsx: coefficients are written as .csv, .h5ad, .jsonl, .npy",
+        "cannot write coefficients to h.xlsx: use .csv, .h5ad, .jsonl, .npy",
     ),
     "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "absent does not exist"),
     "missing model": (["info", "absent.safetensors"], "there is no model file absent.safetensors"),

@@ -149,8 +149,11 @@ def test_convert_writes_coefficients_of_data_too(here: Path, run_main: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["unnamed", "W.h5ad"], "a dictionary is written as .csv, .jsonl, .npy, .parquet, .tsv, or as CSV to -"),
-        (["unnamed", "W"], "a dictionary is written as .csv"),
+        (
+            ["unnamed", "W.h5ad"],
+            "cannot write a dictionary to W.h5ad: use .csv, .jsonl, .npy, .parquet, .tsv, or -",
+        ),
+        (["unnamed", "W"], "cannot write a dictionary to W: use .csv"),
         (["unnamed", "W.npy", "--data", "x.npy"], "give both or neither"),
         (["unnamed", "W.npy", "--coefficients", "H.npy"], "give both or neither"),
         (["unnamed", "x.npy", "--data", "x.npy", "--coefficients", "H.npy"], "x.npy is an input"),

@@ -14,8 +14,8 @@ import onmf
 from onmf import OnlineNMF, consensus
 from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
-from onmf.selection.consensus import clustered, lonelinesses
-from onmf.selection.rank import Trial
+from onmf.selection.consensus import clustered, neighbour_distances
+from onmf.selection.rank import FitProgress
 
 PLANTED = 5
 CELLS = examples.cells(300, 120, PLANTED, depth=500)
@@ -71,14 +71,14 @@ def test_a_component_that_no_other_run_has_found_is_left_out_and_lowers_the_scor
     rng = np.random.default_rng(0)
     centres = np.eye(3, 6)
     components = np.concatenate([centres + 0.01 * rng.random((3, 6)) for _ in range(5)]) * rng.uniform(0.5, 2, (15, 1))
-    kept = lonelinesses(components, 5) <= 0.5
+    kept = neighbour_distances(components, 5) <= 0.5
     assert kept.all()
     labels, widths = clustered(components, kept, 3, 0)
     assert widths.mean() > 0.95
     assert len(set(labels[:3])) == 3
     assert (labels.reshape(5, 3) == labels[:3]).all()
     components[4] = [0, 0, 0, 0, 1, 0]
-    kept = lonelinesses(components, 5) <= 0.5
+    kept = neighbour_distances(components, 5) <= 0.5
     assert np.flatnonzero(~kept).tolist() == [4]
     assert clustered(components, kept, 3, 0)[1].mean() < widths.mean() - 0.05
 
@@ -153,7 +153,7 @@ def test_the_names_of_genes_are_kept() -> None:
 
 
 def test_every_run_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[Trial] = []
+    told: list[FitProgress] = []
     consensus(SMALL, 3, callback=told.append, verbose=1, **QUICK)
     assert [(run.done, run.total) for run in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     lines = capsys.readouterr().out.splitlines()
@@ -185,7 +185,9 @@ def test_bad_settings_raise_an_error(settings: dict[str, Any], words: str) -> No
         consensus(SMALL, **{"n_components": 3} | settings)
 
 
-@pytest.mark.parametrize("name", ["fixed", "callbacks"])
-def test_what_a_run_must_not_be_given_is_refused(name: str) -> None:
-    with pytest.raises(TypeError, match=f"consensus takes no {name}"):
+@pytest.mark.parametrize(
+    ("name", "said"), [("fixed", "consensus sets fixed itself"), ("callbacks", "pass callback, not callbacks")]
+)
+def test_what_a_run_must_not_be_given_is_refused(name: str, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
         consensus(SMALL, 3, **{name: [print]})

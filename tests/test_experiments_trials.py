@@ -14,10 +14,10 @@ from reproduction.contest import Task, canonical
 from reproduction.judge import Scorer
 from reproduction.report import Result
 from reproduction.synthetic import Data
-from reproduction.trial import Copies, Problem, Trial, empirical_losses
+from reproduction.trial import Benchmark, Copies, Trial, empirical_losses
 
 
-def small_problem(divergence: str = "kl", n: int = 400, judged: int = 20) -> Problem:
+def small_problem(divergence: str = "kl", n: int = 400, judged: int = 20) -> Benchmark:
     return Data.draw(divergence, n, 8, K=3, judged=judged, seed=2)
 
 
@@ -28,7 +28,7 @@ def _few_iterations(monkeypatch):
 
 @pytest.fixture
 def compete(tmp_path):
-    def run(name: str, problem: Problem, passes: int = 1, variant: dict | None = None) -> Result:
+    def run(name: str, problem: Benchmark, passes: int = 1, variant: dict | None = None) -> Result:
         return Trial(problem, name, 0, passes, variant or {}).run(tmp_path)
 
     return run
@@ -107,7 +107,7 @@ def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, compet
     V = scipy.sparse.csr_matrix(X) if sparse else X
     scorer = Scorer("kl", X.mean(axis=0), X)
     quick, whole = (
-        compete("batch", Problem(source, "kl", 2, scorer, scorer)) for source in (Copies(V, order), Rows(V[order]))
+        compete("batch", Benchmark(source, "kl", 2, scorer, scorer)) for source in (Copies(V, order), Rows(V[order]))
     )
     np.testing.assert_allclose(quick.arrays["W"], whole.arrays["W"], rtol=1e-6)
     np.testing.assert_allclose(quick.arrays["H"], whole.arrays["H"], rtol=1e-6)

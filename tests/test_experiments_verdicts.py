@@ -10,7 +10,7 @@ import pytest
 from onmf.data import Rows
 from onmf.methods import Adaptive, Canonical
 from reproduction import claims, sensitivity
-from reproduction.claims import HOLDS, IN_PART, NOT, TOO_SHORT, UNKNOWN, Claim, still_falling
+from reproduction.claims import HOLDS, IN_PART, NOT, NOT_EXAMINED, TOO_SHORT, Claim, still_falling
 from reproduction.faces import Contaminated, Faces, Subject
 from reproduction.judge import Scorer
 from reproduction.sensitivity import Sensitivity
@@ -29,7 +29,7 @@ def facts(seconds: float, *course: tuple[float, float], **more: object) -> dict:
 
 
 def test_verdicts():
-    cases = {(True, True): HOLDS, (True, False): IN_PART, (False,): NOT, (): UNKNOWN}
+    cases = {(True, True): HOLDS, (True, False): IN_PART, (False,): NOT, (): NOT_EXAMINED}
     assert {successes: Claim("", "", successes).verdict for successes in cases} == cases
 
 
@@ -132,7 +132,7 @@ def test_the_claims_about_figure_2():
     assert all("(not in the paper)" in claim.claim for claim in (adaptive, lower, ours))
     assert wang.verdict == NOT  # half the time
     assert lef.verdict == HOLDS  # in a ninth of the time
-    assert {guan.verdict, ours.verdict, alike.verdict} == {UNKNOWN}
+    assert {guan.verdict, ours.verdict, alike.verdict} == {NOT_EXAMINED}
 
 
 def spreads(method: str, wild: dict[str, dict], before: float = 1.0) -> dict:

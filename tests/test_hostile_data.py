@@ -261,7 +261,7 @@ def test_an_h5ad_that_sends_its_library_round_in_circles_is_refused(
     heap = content.index(b"GCOL")  # where HDF5 keeps texts: one of length nothing is followed by itself
     content[heap + 16 : heap + 32] = bytes(16)
     path.write_bytes(content)
-    monkeypatch.setattr(h5ad, "PATIENCE", 2.0)
+    monkeypatch.setattr(h5ad, "PROBE_SECONDS", 2.0)
     with pytest.raises(SourceError, match=r"x\.h5ad is damaged: reading it did not finish within 2 seconds"):
         open_source(path)
 

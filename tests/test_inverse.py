@@ -133,13 +133,13 @@ def test_a_source_is_reconstructed_batch_by_batch_in_python(model: OnlineNMF) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("m -o f.npy", "give DATA or --components, one of them"),
-        ("m x.csv --components -o f", "give DATA or --components, one of them"),
+        ("m -o f.npy", "give either DATA or --components"),
+        ("m x.csv --components -o f", "give either DATA or --components"),
         ("m x.csv -o f", "m was not learnt from pictures; give --out a file: .csv, .jsonl, .npy, .parquet, .tsv, or -"),
         ("m --components -o f", "m was not learnt from pictures"),
         ("m --components -o f.npy", "--components writes pictures to a folder"),
-        ("m x.csv -o f.h5ad", "f.h5ad: samples are written as .csv, .jsonl, .npy, .parquet, .tsv, or as CSV to -"),
-        ("m x.csv -o f.xyz", "f.xyz: samples are written as"),
+        ("m x.csv -o f.h5ad", "cannot write samples to f.h5ad: use .csv, .jsonl, .npy, .parquet, .tsv, or - for CSV"),
+        ("m x.csv -o f.xyz", "cannot write samples to f.xyz: use"),
         ("m x.csv -o x.csv", "x.csv is an input"),
         ("m x.npy -o f.npy", "x.npy has 3 features, but m was learnt from 5"),
         (

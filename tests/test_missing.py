@@ -273,15 +273,15 @@ def test_files_and_checkpoints_resume_bit_for_bit(
     np.testing.assert_array_equal(again._learned.coverage.features, whole._learned.coverage.features)
 
 
-def test_a_file_that_does_not_say_which_features_are_known_raises_an_error(
+def test_a_file_that_does_not_say_which_features_have_had_entries_raises_an_error(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     save(quick(missing="nan").fit(with_nan(data(N, rng), missing_at(rng))), tmp_path / "model")
     arrays, facts = file.read(tmp_path / "model")
-    known = arrays["known_features"]
-    for wrong in ({"known_features": known[1:]}, {"known_features": known.astype(np.float64)}):
+    covered = arrays["covered_features"]
+    for wrong in ({"covered_features": covered[1:]}, {"covered_features": covered.astype(np.float64)}):
         file.write(tmp_path / "wrong", arrays | wrong, facts)
-        with pytest.raises(ModelFileError, match="which features are known"):
+        with pytest.raises(ModelFileError, match="which features have had entries"):
             load(tmp_path / "wrong")
     for blank in (-1, "many", None):
         file.write(tmp_path / "wrong", arrays, facts | {"blank": blank})

@@ -21,8 +21,19 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
-from onmf.data import Batches, Rows, Source, SourceError, arrow, open_source, register, registry, repeat, shuffle
-from onmf.data import sinks as outputs
+from onmf.data import (
+    Batches,
+    Rows,
+    Source,
+    SourceError,
+    arrow,
+    open_source,
+    outputs,
+    register,
+    registry,
+    repeat,
+    shuffle,
+)
 from onmf.data.base import Numbered, OnBad
 
 K, F, N = 3, 7, 250

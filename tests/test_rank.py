@@ -20,8 +20,8 @@ from onmf.data import Batches, Rows, Source, SourceError, shuffle
 from onmf.divergences import Mahalanobis
 from onmf.methods import EM
 from onmf.samples import Samples
-from onmf.selection.holdout import Speckle
-from onmf.selection.rank import Trial, _judged, _suited, _turned, stability
+from onmf.selection.holdout import HoldoutMask
+from onmf.selection.rank import FitProgress, _judged, _suited, _turned, stability
 from tests.conftest import example_id
 from tests.small import EXAMPLES
 
@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {"n_seeds": 2, "max_passes": 4, "random_state": 0}
 WEIGHING = [each for each in EXAMPLES if each.weighs_entries]
 
 
-def held(speckle: Speckle, source: Source, size: int = 64, seed: int | None = None) -> np.ndarray:
+def held(speckle: HoldoutMask, source: Source, size: int = 64, seed: int | None = None) -> np.ndarray:
     """The mask of all samples, in the order of their numbers."""
     order = None if seed is None else np.random.default_rng(seed)
     mask = np.zeros((400, source.n_features), dtype=bool)
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_table_and_another_one_other_entries() -> N
 
 
 def test_ranks_are_no_longer_tried_once_the_loss_rises_for_every_seed() -> None:
-    trials: list[Trial] = []
+    trials: list[FitProgress] = []
     found = select_rank(X, range(4, 31), patience=2, callback=trials.append, **QUICK)
     assert found.ranks == (4, 5, 6)
     assert found.not_tried == tuple(range(7, 31))
@@ -118,7 +118,7 @@ def test_of_a_source_only_a_few_batches_are_in_memory() -> None:
 
 
 def test_the_held_out_entries_are_the_same_in_every_pass_order_and_batch_size() -> None:
-    speckle = Speckle(0.1, 7)
+    speckle = HoldoutMask(0.1, 7)
     mask = held(speckle, Rows(X))
     assert np.array_equal(held(speckle, Rows(X), 13, seed=1), mask)
     assert np.array_equal(held(speckle, shuffle(Batches(np.array_split(X, 9)), 100), 31), mask)
@@ -126,7 +126,7 @@ def test_the_held_out_entries_are_the_same_in_every_pass_order_and_batch_size() 
 
 
 def test_about_the_share_is_held_out_of_every_row_column_and_of_the_zeros() -> None:
-    mask, other = (held(Speckle(0.1, seed), Rows(X)) for seed in (7, 8))
+    mask, other = (held(HoldoutMask(0.1, seed), Rows(X)) for seed in (7, 8))
     assert abs(mask.mean() - 0.1) < 0.01
     assert abs(mask[X == 0].mean() - 0.1) < 0.02
     assert 0.02 < mask.mean(axis=0).min() < mask.mean(axis=0).max() < 0.2
@@ -137,7 +137,7 @@ def test_about_the_share_is_held_out_of_every_row_column_and_of_the_zeros() -> N
 def test_rows_with_names_are_held_out_by_their_names(tmp_path: Path) -> None:
     names = np.array(["a", "b", "c"] * 20, dtype=object)
     table = np.ones((60, 50))
-    mask = Speckle(0.2, 0).split(names, table)[1].entry_weights > 0
+    mask = HoldoutMask(0.2, 0).split(names, table)[1].entry_weights > 0
     assert np.array_equal(mask[:3], mask[3:6])
     assert not np.array_equal(mask[0], mask[1])
     assert abs(mask.mean() - 0.2) < 0.1
@@ -145,9 +145,9 @@ def test_rows_with_names_are_held_out_by_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_neither_dictionary_nor_coefficients_see_what_is_held_out(sparse: bool, rng: np.random.Generator) -> None:
-    speckle = Speckle(0.1, 3, implicit="missing" if sparse else "zero")
+    speckle = HoldoutMask(0.1, 3, implicit="missing" if sparse else "zero")
     full = X + 1
-    other = np.where(held(Speckle(0.1, 3), Rows(X)), rng.gamma(1.0, 1e3, X.shape), full)
+    other = np.where(held(HoldoutMask(0.1, 3), Rows(X)), rng.gamma(1.0, 1e3, X.shape), full)
     given = [sp.csr_matrix(each) if sparse else each for each in (full, other)]
     one, two = (OnlineNMF(3, random_state=0, max_passes=2).fit(speckle.without_held(Rows(each))) for each in given)
     assert np.array_equal(one.components_, two.components_)
@@ -160,7 +160,7 @@ def test_neither_dictionary_nor_coefficients_see_what_is_held_out(sparse: bool, 
 @pytest.mark.parametrize("divergence", WEIGHING, ids=example_id)
 def test_held_out_entries_are_judged_by_the_divergence_in_the_units_of_the_data(divergence: Any) -> None:
     data = X[:80] + 0.5
-    speckle = Speckle(0.2, 5)
+    speckle = HoldoutMask(0.2, 5)
     model = OnlineNMF(3, divergence=divergence, random_state=0).fit(speckle.without_held(Rows(data)))
     known, entries = speckle.split(np.arange(80), data)
     mask = entries.entry_weights > 0
@@ -175,14 +175,14 @@ def test_what_sparse_data_know_is_judged_as_that_of_dense_data_is() -> None:
     model = OnlineNMF(3, random_state=0).fit(X + 1)
     losses = []
     for implicit in ("zero", "missing"):
-        known, entries = Speckle(0.1, 3, implicit=implicit).split(np.arange(400), stored)
+        known, entries = HoldoutMask(0.1, 3, implicit=implicit).split(np.arange(400), stored)
         assert known.sparse == (implicit == "missing")
         losses.append(model._inference().held_out_losses(known, entries))
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_not() -> None:
-    speckle, model = Speckle(0.1, 0), OnlineNMF(3, random_state=0).fit(X)
+    speckle, model = HoldoutMask(0.1, 0), OnlineNMF(3, random_state=0).fit(X)
     twice = [np.arange(400), np.arange(100)]
 
     class Given(Batches):
@@ -201,13 +201,13 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
     assert known.masked
     assert known.sample_weight is not None
     bare = np.where(np.arange(400)[:, None] < 200, X, np.nan)
-    half = Speckle(0.1, 0, missing="nan")
+    half = HoldoutMask(0.1, 0, missing="nan")
     assert _judged(model, Rows(bare), half) == pytest.approx(_judged(model, Rows(X[:200]), speckle))
 
 
 def test_sparse_counts_are_learnt_by_em_and_huber_has_one_delta_for_all_ranks() -> None:
     few = sp.random(300, 40, 0.05, random_state=0, format="csr")
-    speckle, settings = Speckle(0.1, 0), {"method": "auto:tau=50"}
+    speckle, settings = HoldoutMask(0.1, 0), {"method": "auto:tau=50"}
     assert _suited(settings, [2, 3], Rows(few), speckle) == {"method": EM(tau=50)}
     assert _suited(settings, [2, 3], Rows(X + 1), speckle) == {}
     assert _suited({"method": "surrogate"}, [2, 3], Rows(few), speckle) == {}

@@ -261,7 +261,7 @@ def test_where_the_name_does_not_come_first_a_ragged_line_does_not_tell_it() -> 
         ('{"id": 7}', "7", "row 7 has no field 'a'"),
         ('{"a": 5}', "row 1", "has no field 'id'"),
         ("{nonsense", "row 1", "is not a JSON object"),
-        (r'{"id": "\ud800", "a": 5}', "row 1", r"is named '\\ud800', which no text can hold"),
+        (r'{"id": "\ud800", "a": 5}', "row 1", r"is named '\\ud800', which is not valid Unicode"),
     ],
 )
 def test_the_name_of_a_bad_object_is_told_only_if_it_is_known(line: str, name: str, words: str) -> None:
@@ -285,7 +285,7 @@ def test_the_name_of_a_bad_object_is_told_only_if_it_is_known(line: str, name: s
         ),
         ('{"body": "a cat"}', "row 1", r"row 1 .* has no field 'id', which names the rows; its fields are body"),
         ("{nonsense", "row 1", r"row 1 .* is not a JSON object"),
-        (r'{"id": "\ud800", "body": "a"}', "row 1", r"row 1 .* is named '\\ud800', which no text can hold"),
+        (r'{"id": "\ud800", "body": "a"}', "row 1", r"row 1 .* is named '\\ud800', which is not valid Unicode"),
     ],
 )
 def test_the_name_of_a_bad_text_is_told_only_if_it_is_known(line: str, name: str, words: str) -> None:

@@ -137,7 +137,7 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A scheme that chooses columns by their names, and a file for it."""
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
-    @register("named", [".named"], shapes=["columns", "factor"])
+    @register("named", [".named"], feature_options=["columns", "factor"])
     def named(path: Path, columns: list[str] | None = None, factor: float = 1.0) -> Source:
         known = ["a", "b, c", "d"]
         source = Rows(np.array([[1.0, 2.0, 3.0]])[:, [known.index(name) for name in columns or known]] * factor)

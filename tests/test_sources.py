@@ -363,9 +363,9 @@ def test_learning_is_the_same_with_prefetch() -> None:
     [
         ("absent.npy", "does not exist"),
         ("npy:absent", "does not exist"),
-        ("x.dat", "does not tell its format by its suffix; put a scheme before it, one of .*npy:, npz:, .*tsv:"),
-        ("FOLDER/x", "does not tell its format by its suffix"),
-        ("FOLDER/x.npy.gz", "does not tell its format by its suffix"),
+        ("x.dat", "has a suffix that names no known format; put a scheme before it, one of .*npy:, npz:, .*tsv:"),
+        ("FOLDER/x", "has a suffix that names no known format"),
+        ("FOLDER/x.npy.gz", "has a suffix that names no known format"),
         ("FOLDER", "is a directory; put a scheme"),
         ("FOLDER/folder.csv", "is a directory, which csv does not read"),
         ("npy:FOLDER", "is a directory, which npy does not read; put one of .*images:"),
@@ -437,7 +437,7 @@ def test_a_source_of_ones_own_is_opened_like_any_other(own: str) -> None:
     for text in (f"{own}?columns=4", f"bin:{own}?columns=4"):
         np.testing.assert_array_equal(whole(open_source(text)), X)
     for options, words in (
-        ("", r"missing a required argument: 'columns'; write bin:PATH\?columns=\.\.\."),
+        ("", r"bin needs the option columns; write bin:PATH\?columns=\.\.\."),
         ("?columns=four", "columns must be a whole number, got 'four'"),
         ("?columns=7", "rows of 7 numbers"),
         ("?rows=7", "bin has no option 'rows'; it has columns"),
@@ -459,7 +459,7 @@ def test_a_scheme_or_suffix_that_is_taken_and_options_of_no_type_are_refused(own
     with pytest.raises(TypeError, match="odd: annotate every option as int, float, str"):
         register("odd")(odd)
     with pytest.raises(TypeError, match="odd: size cannot shape the features, since it is no option"):
-        register("odd", shapes=["size"])(opener)
+        register("odd", feature_options=["size"])(opener)
     register("far", needs="a_library_of_mine")(opener)
     with pytest.raises(ModuleNotFoundError, match=r"far needs a_library_of_mine; install a_library_of_mine\."):
         open_source(f"far:{own}")
@@ -587,7 +587,7 @@ def test_a_loader_without_length_is_learnt_from_and_sources_have_no_loss() -> No
 
     model = OnlineNMF(2, random_state=0, shuffle=False).fit(Loader())
     np.testing.assert_array_equal(model.components_, OnlineNMF(2, random_state=0, shuffle=False).fit(X).components_)
-    with pytest.raises(TypeError, match="go over a source's batches"):
+    with pytest.raises(TypeError, match="or loop over a source"):
         model.loss(Rows(X))
     with pytest.raises(TypeError, match="takes a file name or"):
         model.fit(X, checkpoint=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -53,3 +54,13 @@ def test_the_tests_that_are_called_slow_exist() -> None:
     for line in (folder / "slow.txt").read_text().split():
         file, _, name = line.partition("::")
         assert f"def {name}(" in (folder / file).read_text(), f"tests/slow.txt names {line}, which is gone"
+
+
+def test_the_list_of_slow_tests_names_tests_that_are_there() -> None:
+    tests = Path(__file__).parent
+    there = {
+        f"{path.name}::{name}"
+        for path in tests.glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), flags=re.MULTILINE)
+    }
+    assert set((tests / "slow.txt").read_text().split()) <= there

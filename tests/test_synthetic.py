@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from onmf.data.examples import NOISE_OF, NOISES, Batch, Planted
+from onmf.data.examples import NOISE_OF, NOISES, NoisySamples, Planted
 from onmf.divergences import names
 
 F, K = 200, 40  # the paper's shapes
 
 
-def drawn(noise: str, rng: np.random.Generator, n: int = 300) -> Batch:
+def drawn(noise: str, rng: np.random.Generator, n: int = 300) -> NoisySamples:
     return Planted.draw(F, K, noise, rng).sample(n, rng)
 
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf.cli import main as cli
 from onmf.cli import terminal
-from onmf.cli.progress import Journal, Watch, watched
+from onmf.cli.progress import JsonLog, Watch, watched
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
@@ -164,7 +164,7 @@ def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> No
     watch(progress())
     figures = watch.figures()
     assert figures is not None
-    with Journal(tmp_path / "run.jsonl", ()) as journal:
+    with JsonLog(tmp_path / "run.jsonl", ()) as journal:
         honest = journal.file
 
         class Short:  # as a disk that has room for a few bytes

@@ -131,10 +131,10 @@ def raising() -> tuple[Case, ...]:
     pairs = {pair for case in possible() for pair in subsets(case, 2)}
     threes = {three for case in possible() for three in subsets(case, 3)}
     usual = Case().values
-    refused = [case for case in (Case(*values) for values in product(*FACTORS)) if raises(case)]
-    refused.sort(key=lambda case: sum(one != other for one, other in zip(case.values, usual, strict=True)))
+    rejected = [case for case in (Case(*values) for values in product(*FACTORS)) if raises(case)]
+    rejected.sort(key=lambda case: sum(one != other for one, other in zip(case.values, usual, strict=True)))
     seen: set[Any] = set()
-    for case in refused:
+    for case in rejected:
         new = {pair for pair in subsets(case, 2) if pair not in pairs} or {
             three for three in subsets(case, 3) if three not in threes
         }

@@ -20,7 +20,7 @@ VARIABLE = "ONMF_DATA"
 
 
 class DataFolderError(FileNotFoundError):
-    """A folder or file of a public data set is missing; the message says where to get it."""
+    """Raised for a missing folder or file of a public data set; the message says where to get it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PublicSet:
 
 
 class DataFileError(ValueError):
-    """A file of a public data set that cannot be read; the message names the file and the reason."""
+    """Raised for a file of a public data set that cannot be read; the message names the file and the reason."""
 
 
 def damaged(path: Path, reason: object) -> DataFileError:

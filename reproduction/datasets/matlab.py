@@ -54,7 +54,7 @@ LONGEST_SIDE = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Samson:
-    """pixels (9025 x 156, in [0, 1]) ~ abundances (9025 x 3) @ endmembers (3 x 156), up to the scale of each spectrum.
+    """A scene: pixels (9025 x 156, in [0, 1]) ~ abundances (9025 x 3) @ endmembers (3 x 156), up to spectra's scales.
 
     Each endmember is scaled to a maximum near 1, so compare spectra by their angle; abundances of a pixel sum to 1.
     """

@@ -40,9 +40,9 @@ def _interrupt_again(*_: object) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Standard input or output that the caller has closed (``<&-``) is the null device, as an empty file would be.
+    """Open the null device in place of standard streams that the caller has closed (``<&-``).
 
-    The next file to be opened would otherwise take its place.
+    Otherwise the next file to be opened would take their place.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:

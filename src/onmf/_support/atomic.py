@@ -18,7 +18,7 @@ KINDS = {  # of files that are never replaced
 
 
 class WriteError(ValueError):
-    """The error of a file that cannot be written; it names the file and the reason."""
+    """Raised for a file that cannot be written; the message names the file and the reason."""
 
 
 def require_replaceable(path: str | Path) -> Path:

@@ -19,7 +19,7 @@ class Resident:
 
     @property
     def sparse(self) -> bool:
-        """Whether its rows are compressed."""
+        """Return whether its rows are compressed."""
         return self.data.starts is not None
 
     def __len__(self) -> int:

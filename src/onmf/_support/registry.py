@@ -10,7 +10,7 @@ import numpy as np
 
 
 class UnknownNameError(ValueError):
-    """The error of a name that no class of the family has registered under."""
+    """Raised for a name that no class of the family has registered under."""
 
     kind = name = ""  # of the family, and what was asked of it
 

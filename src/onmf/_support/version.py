@@ -1,3 +1,3 @@
-"""The version, where everything can read it."""
+"""The version of the library."""
 
 __version__ = "0.2.0"

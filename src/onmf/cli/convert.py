@@ -11,22 +11,22 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
-from onmf.cli.output import Place
+from onmf.cli.output import OutputTarget
 from onmf.cli.progress import announce, watched
 from onmf.cli.terminal import fail, print_json
 from onmf.cli.transform import coefficient_file, write_coefficients
-from onmf.data import sinks
+from onmf.data import outputs, path_of
+from onmf.insight.features import column_names
 
-SUFFIXES = [suffix for suffix in sinks.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
+SUFFIXES = [suffix for suffix in outputs.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
 OUT_HELP = (
     f"The file to write W to: {', '.join(SUFFIXES)}; - writes CSV to standard output. One row per component, one "
     "column per feature, with their names except in .npy; text has all digits of each number."
 )
-H_HELP = f"The file to write the coefficients H of --data to: {', '.join(sinks.suffixes())}, as `onmf transform` does."
+H_HELP = f"The file for the coefficients H of --data, as `onmf transform` writes them: {', '.join(outputs.suffixes())}."
 EXAMPLES = (
     "Examples:\n\n"
     "`onmf convert topics.safetensors W.csv`\n\n"
@@ -46,12 +46,12 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
-    place = Place(out, as_json, "OUT")
-    H_place = None if coefficients is None else Place(coefficients, option="--coefficients")
-    kind = place.kind("a dictionary is", SUFFIXES, model)
+    place = OutputTarget(out, as_json, "OUT")
+    H_place = None if coefficients is None else OutputTarget(coefficients, option="--coefficients")
+    kind = place.kind("a dictionary", SUFFIXES, model)
     if (data is None) != (coefficients is None):
         fail("--data names the samples and --coefficients the file for theirs; give both or neither.")
-    place.require_writable(model, None if data is None else streams.path_of(data))
+    place.require_writable(model, None if data is None else path_of(data))
     if data is not None and H_place is not None:
         if H_place.standard:
             fail("--coefficients is the name of a file; `onmf transform --out -` writes H to standard output.")
@@ -59,14 +59,14 @@ def convert(
             fail(f"{out} cannot hold both W and H; give --coefficients another name.")
         H_kind = coefficient_file(H_place, data, model)
     nmf = onmf.load(model).set_params(on_error="raise")
-    W, features, index = nmf.components_, _feature_names(nmf), "component_name"
+    W, features, index = nmf.components_, column_names(nmf), "component_name"
     twice = [name for name, count in Counter(features).items() if count > 1]
     if twice and out.suffix.lower() in (".parquet", ".jsonl"):
         fail(f"several features of {model} are called {twice[0]!r}, which {out} cannot hold; write .csv or .npy.")
     while index in features:
         index += "_"
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}
-    heading = sinks.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
+    heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
     if data is not None and H_place is not None:
         announce(context, f"Finding coefficients of {data} in the {counted(len(W), 'component')} of {model}.", "30s")
         facts |= write_coefficients(nmf, model, data, H_place, H_kind, watched("30s", None, None))
@@ -79,9 +79,3 @@ def convert(
     if data is not None:
         said += f" {coefficients}: coefficients of {counted(facts['samples'], 'sample')}."
     place.say(said)
-
-
-def _feature_names(nmf: onmf.OnlineNMF) -> list[str]:
-    """Return the names of the features, or those of scikit-learn where the data had none."""
-    names = getattr(nmf, "feature_names_in_", None)
-    return [f"x{f}" for f in range(nmf.n_features_in_)] if names is None else [str(name) for name in names]

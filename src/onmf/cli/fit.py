@@ -12,15 +12,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
-from onmf.cli.options import AsJson, Data, Module, fixed_components, given_settings, with_settings
-from onmf.cli.output import Place, require_writable
+from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, given_settings, with_settings
+from onmf.cli.output import OutputTarget, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
+from onmf.data import Rows, Spec, path_of, prefetch, shuffle
 from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
@@ -69,15 +69,17 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
-    every: Annotated[str | None, typer.Option(help="How often to save it: 30s, 5m, 1h.", show_default="30s")] = None,
+    every: Annotated[
+        str | None, typer.Option(help="How often to save the checkpoint, e.g. 30s, 5m, 1h.", show_default="30s")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="With --resume: compare all that was read of the pass, not only its last batch."),
+        typer.Option("--verify", help="With --resume: check all data of the pass so far, not only its last batch."),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Continue this model, with its settings, from DATA that are new to it."),
+        typer.Option("--from", help="Continue training this model, with its settings, on new DATA."),
     ] = None,
     dask: Dask = None,
     module: Module = None,
@@ -93,7 +95,7 @@ def fit(
     After the question mark, words=5000 keeps 5,000 words, stop=english leaves out the commonest English words, min_df=5
     those in fewer than five texts and max_df=0.5 those in more than half of them.
     """
-    place, path = Place(out, as_json), streams.path_of(data)
+    place, path = OutputTarget(out, as_json), path_of(data)
     rewinds, fixed = not is_pipe(path), settings.pop("fixed")
     place.require_writable(path, fixed)
     if settings["shards"] is not None and dask is None:
@@ -117,7 +119,7 @@ def fit(
 
         source = opened(data, like, partitioned)
     if fixed_model is not None:
-        model.set_params(fixed=fixed_components(fixed_model, source))
+        model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         errors.print(f"Resuming from {keep.path}.")
     elif previous is not None:
@@ -198,7 +200,7 @@ def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed
 # The data
 
 
-def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
+def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:
     """Return how the features of a run were made, since a vocabulary stays when texts are added."""
     from onmf.persistence.file import ModelFileError
 
@@ -207,7 +209,7 @@ def _source_in(checkpoint: onmf.Checkpoint) -> streams.Spec | None:
     return None
 
 
-def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: bool, seed: int | None) -> Any:
+def _opened(data: str, like: Spec | None, buffer: int | None, shuffled: bool, seed: int | None) -> Any:
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
@@ -218,17 +220,17 @@ def _opened(data: str, like: streams.Spec | None, buffer: int | None, shuffle: b
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
-        buffer = TEXTS_SHUFFLED if shuffle and source.rewinds and is_text(source.spec) else 0
+        buffer = TEXTS_SHUFFLED if shuffled and source.rewinds and is_text(source.spec) else 0
     if buffer and not source.any_order:
-        source = streams.shuffle(source, buffer, seed or 0)
+        source = shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
-    return source if isinstance(source, streams.Rows) or not source.rewinds else streams.prefetch(source)
+    return source if isinstance(source, Rows) or not source.rewinds else prefetch(source)
 
 
 # The result
 
 
-def _save(model: onmf.OnlineNMF, place: Place) -> None:
+def _save(model: onmf.OnlineNMF, place: OutputTarget) -> None:
     """Write the model to a file, or to standard output once it is complete."""
     if not place.standard:
         onmf.save(model, place.out)
@@ -239,7 +241,7 @@ def _save(model: onmf.OnlineNMF, place: Place) -> None:
     sys.stdout.flush()
 
 
-def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint | None) -> NoReturn:
+def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> NoReturn:
     """Save the model as it was at Ctrl-C or SIGTERM, unless the checkpoint holds it, and exit."""
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
@@ -253,7 +255,7 @@ def _save_interrupted(model: onmf.OnlineNMF, place: Place, keep: onmf.Checkpoint
     raise typer.Exit(130)
 
 
-def _tell(model: onmf.OnlineNMF, place: Place, as_json: bool) -> None:
+def _tell(model: onmf.OnlineNMF, place: OutputTarget, as_json: bool) -> None:
     """Print the size, the samples and the loss of the model."""
     K, history = len(model.components_), model.history_
     if as_json:

@@ -37,7 +37,7 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
         "passes": learned.passes,
         "samples or batches skipped": learned.skipped.count,
         "dictionary updates": learned.state.steps,
-        **_gaps(learned.coverage),
+        **_missing_entries(learned.coverage),
         "scale (mean of the first batch)": learned.units.scale,
         "loss of the first batch": float(history["loss"][0]),
         "loss of the last batch": float(history["loss"][-1]),
@@ -55,7 +55,7 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     console.print(table)
 
 
-def _gaps(coverage: Any) -> dict[str, int]:
+def _missing_entries(coverage: Any) -> dict[str, int]:
     """Return how many features and samples had no entries, if data with missing entries were learnt from."""
     if coverage is None:
         return {}

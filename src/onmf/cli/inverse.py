@@ -9,18 +9,18 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_settings
-from onmf.cli.output import Pictures, Place, RowWriter, folder, opened_for, save_picture, tell_of_rows
+from onmf.cli.output import OutputTarget, Pictures, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
-from onmf.data import sinks
+from onmf.data import Source, Spec, open_source, outputs, path_of
+from onmf.insight.features import column_names
 
 NUMBERS = 2**24  # in the fits that are written at a time, of which each may be long
-SUFFIXES = sinks.suffixes(of_samples=True)
+SUFFIXES = outputs.suffixes(of_samples=True)
 FILES = ", ".join(SUFFIXES)
 OUT_HELP = (
     f"The file to write HW to: {FILES}; - writes CSV to standard output. A folder, if the model was learnt from "
@@ -48,7 +48,7 @@ def inverse(
     ] = False,
     components: Annotated[
         bool,
-        typer.Option("--components", help="Instead of DATA: the components as pictures, each as bright as can be."),
+        typer.Option("--components", help="Write the components as pictures instead, each scaled to full brightness."),
     ] = False,
     batch_size: BatchSize = None,
     module: Module = None,
@@ -66,7 +66,7 @@ def inverse(
     from onmf.estimators.streaming import usual_size  # not needed for --help
 
     if (data is None) != components:
-        fail("give DATA or --components, one of them.")
+        fail("give either DATA or --components.")
     nmf = onmf.load(model)
     in_folder = _is_folder(out)
     shape = nmf.source_.picture if in_folder else None
@@ -77,18 +77,18 @@ def inverse(
             fail(f"--components writes pictures to a folder, not to {out}.")
         _write_components(nmf.components_, shape, out, as_json)
         return
-    place, path = Place(out, as_json), streams.path_of(data)
+    place, path = OutputTarget(out, as_json), path_of(data)
     kind: Any = None
     if not in_folder:
-        kind = place.kind("samples are", SUFFIXES, path)
+        kind = place.kind("samples", SUFFIXES, path)
         place.require_writable(path, model)
     announce(context, f"Fitting {data} by the {counted(len(nmf.components_), 'component')} of {model}.", log_every)
     source = _opened(data, nmf, str(model), coefficients)
     if shape is not None:
         kind = partial(Pictures, shape=shape, names=_names(source, out))
-    columns = getattr(nmf, "feature_names_in_", [f"feature_{f}" for f in range(nmf.n_features_in_)])
+    columns = tuple(column_names(nmf))
     skip = settings["on_error"] == "skip"
-    writer = RowWriter(data, source, "fits", tuple(map(str, columns)), place, kind, skip, pictures=in_folder)
+    writer = RowWriter(data, source, "fits", columns, place, kind, skip, pictures=in_folder)
     size = batch_size or min(usual_size(source), max(1, NUMBERS // nmf.n_features_in_))
     facts = writer.write(
         lambda on_bad: nmf.reconstructed(source, size, on_bad, coefficients),
@@ -108,13 +108,13 @@ def _opened(data: str, nmf: onmf.OnlineNMF, model: str, coefficients: bool) -> A
     if not coefficients:
         return opened_for(nmf, data, model)
     names = tuple(nmf.get_feature_names_out())
-    source = streams.open_source(data, like=streams.Spec(names=names))
+    source = open_source(data, like=Spec(names=names))
     if source.n_features != len(names) or (source.feature_names is not None and tuple(source.feature_names) != names):
         fail(f"{data} does not hold coefficients of {model}, whose columns are {names[0]} to {names[-1]}.")
     return source
 
 
-def _names(source: streams.Source, out: Path) -> list[str] | None:
+def _names(source: Source, out: Path) -> list[str] | None:
     """Return the names of the files of a source of pictures, which must not be replaced."""
     if source.spec is None or source.spec.scheme != "images" or source.files is None:
         return None

@@ -13,17 +13,17 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf import divergences, methods
 from onmf._support.arrays import Array
 from onmf._support.registry import UnknownNameError
 from onmf.cli.terminal import fail
+from onmf.data import schemes
 from onmf.model.settings import setting
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NAMES = {"divergence": divergences.names, "method": methods.names}  # settings that take a registered name
-SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in streams.schemes()]
+SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in schemes()]
 DATA_HELP = (
     "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
     "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "
@@ -38,7 +38,7 @@ BatchSize: TypeAlias = Annotated[
     int | None,
     typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for programs.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 
 
 # The estimator's settings
@@ -103,7 +103,7 @@ def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str
     return {name: value for name, value in settings.items() if is_given(name)}
 
 
-def fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
+def aligned_fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
     """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
     from onmf.model.sets import aligned  # not needed for --help
 

@@ -18,12 +18,11 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted, is_or_are
 from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
-from onmf.data import sinks
+from onmf.data import Source, SourceError, open_source, outputs, path_of
 
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}  # better than Pillow's own
@@ -32,7 +31,7 @@ SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless"
 # Places
 
 
-class Place:
+class OutputTarget:
     """The file or standard output that ``--out`` names; messages go to standard error if the result is on the other."""
 
     def __init__(self, out: Path, as_json: bool = False, option: str = "--out") -> None:
@@ -53,11 +52,11 @@ class Place:
         if not self.standard:
             require_writable(self.out, *inputs, option=self.option)
 
-    def kind(self, what: str, suffixes: Sequence[str], data: Path) -> type[sinks.Output]:
+    def kind(self, what: str, suffixes: Sequence[str], data: Path) -> type[outputs.Output]:
         """Return the format that the suffix tells, which must be among these."""
-        kind = sinks.kind_of(Path("rows.csv") if self.standard else self.out)
+        kind = outputs.kind_of(Path("rows.csv") if self.standard else self.out)
         if kind is None or not (self.standard or self.out.suffix.lower() in suffixes):
-            fail(f"{self.out}: {what} written as {', '.join(suffixes)}, or as CSV to -.")
+            fail(f"cannot write {what} to {self.out}: use {', '.join(suffixes)}, or - for CSV on standard output.")
         kind.require(data)
         return kind
 
@@ -152,14 +151,14 @@ class RowWriter:
     """A writer of the results of a model, row by row as the samples come."""
 
     data: str  # as the user named it
-    source: streams.Source
+    source: Source
     what: str  # the name of the results, such as coefficients
     columns: tuple[str, ...]
-    place: Place
-    kind: Callable[[Any, sinks.Heading], sinks.Output]
+    place: OutputTarget
+    kind: Callable[[Any, outputs.Heading], outputs.Output]
     skip: bool  # bad samples are NaN, and counted
     pictures: bool = False  # results are one file each, and bad samples have none
-    origin: sinks.Origin | None = None  # the model, for outputs that describe it
+    origin: outputs.Origin | None = None  # the model, for outputs that describe it
     first_fault: ValueError | None = field(default=None, init=False)
     unread: int = field(default=0, init=False)  # samples that the source could not read
     skipped: int = field(default=0, init=False)  # rows of NaN
@@ -208,13 +207,13 @@ class RowWriter:
         facts = {self.what: "-" if self.place.standard else self.place.out, "samples": done, "skipped": self.skipped}
         return facts | {"unread": self.unread, "seconds": time.perf_counter() - started}
 
-    def _heading(self, named: bool, dtype: Any) -> sinks.Heading:
+    def _heading(self, named: bool, dtype: Any) -> outputs.Heading:
         index = (self.source.index_name or "row") if named else None
-        return sinks.Heading(self.columns, dtype, index, streams.path_of(self.data), origin=self.origin)
+        return outputs.Heading(self.columns, dtype, index, path_of(self.data), origin=self.origin)
 
     def _note(self, error: ValueError) -> None:
         self.first_fault = self.first_fault or error
-        self.unread += isinstance(error, streams.SourceError)
+        self.unread += isinstance(error, SourceError)
 
 
 def tell_of_skipped(skipped: int, rows: int, how: str) -> None:
@@ -222,7 +221,9 @@ def tell_of_skipped(skipped: int, rows: int, how: str) -> None:
     errors.print(f"onmf: {skipped} of the {counted(rows, 'row')} {is_or_are(skipped)} {how}")
 
 
-def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False) -> None:
+def tell_of_rows(
+    place: OutputTarget, facts: dict[str, Any], columns: int, as_json: bool, pictures: bool = False
+) -> None:
     """Print the facts as JSON, or a sentence; the first fact is the name of the results."""
     rows = facts["samples"] - facts["skipped"] if pictures else facts["samples"]
     if as_json:
@@ -231,7 +232,7 @@ def tell_of_rows(place: Place, facts: dict[str, Any], columns: int, as_json: boo
         place.say(f"{place}: {next(iter(facts))} of {counted(rows, 'sample')}, {columns} each.")
 
 
-def opened_for(nmf: onmf.OnlineNMF, data: str, model: str, by: Callable[..., Any] = streams.open_source) -> Any:
+def opened_for(nmf: onmf.OnlineNMF, data: str, model: str, by: Callable[..., Any] = open_source) -> Any:
     """Open DATA as the model's were, and fail if they have other features than it was learnt from."""
     from onmf.data.columns import Features
     from onmf.data.inputs import require_same_features
@@ -245,14 +246,14 @@ def opened_for(nmf: onmf.OnlineNMF, data: str, model: str, by: Callable[..., Any
 # Pictures
 
 
-class Pictures(sinks.Output):
+class Pictures(outputs.Output):
     """A folder of pictures of one shape, under the given names or, without them, their numbers.
 
     Rows of NaN, which stand for samples that were skipped, have no picture.
     """
 
     def __init__(
-        self, place: Path, heading: sinks.Heading, shape: tuple[int, ...], names: Iterable[str] | None
+        self, place: Path, heading: outputs.Heading, shape: tuple[int, ...], names: Iterable[str] | None
     ) -> None:
         self.folder, self.shape = place, shape
         self.names = (f"sample-{row:06}.png" for row in itertools.count()) if names is None else iter(names)

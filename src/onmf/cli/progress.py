@@ -1,4 +1,4 @@
-"""Watch a long run: by a bar in a terminal, else by a line now and then; by JSON Lines; by Prometheus."""
+"""The progress of a long run: a bar in a terminal or a line now and then, JSON Lines, and Prometheus."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted, plural
 from onmf.cli.terminal import errors, fail
+from onmf.data import Spec, open_source
 
 Show: TypeAlias = "Callable[[onmf.Progress], None]"
 
@@ -32,22 +32,22 @@ LOOPBACK = "127.0.0.1"
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
-    "Outside a terminal: how often to write a line about the run to standard error, as in 30s, 5m; never writes no "
-    "lines at all, not even at the beginning."
+    "Outside a terminal: how often to write a line about the run to standard error, e.g. 30s, 5m; never turns these "
+    "lines off, including the first."
 )
 Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, at the first batch and at the end only."),
+    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, after the first batch and at the end."),
 ]
 LogJson = Annotated[
-    Path | None, typer.Option(help="Append figures of the run to this file, as JSON Lines.", show_default=False)
+    Path | None, typer.Option(help="Append statistics of the run to this file, as JSON Lines.", show_default=False)
 ]
 Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Serve figures of the run to Prometheus, on this machine only unless a host is given.",
+        help="Serve statistics of the run to Prometheus, on this machine only unless a host is given.",
         show_default=False,
     ),
 ]
@@ -80,7 +80,7 @@ def announce(context: typer.Context, what: str, every: str) -> None:
     context.call_on_close(saying.cancel)
 
 
-def opened(data: str, like: streams.Spec | None, by: Callable[..., Any] = streams.open_source) -> Any:
+def opened(data: str, like: Spec | None, by: Callable[..., Any] = open_source) -> Any:
     """Open DATA by this function, with a sign of life in a terminal: counting the words of many texts takes a while."""
     with errors.status(f"Opening {data}") if errors.is_terminal else contextlib.nullcontext():
         return by(data, like=like)
@@ -179,7 +179,7 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
     """Watch a run as the options say, and give its callback; the log must not be one of ``files``."""
     interval, watch = _interval(every), Watch()
     with contextlib.ExitStack() as stack:
-        journal = None if log is None else stack.enter_context(Journal(log, files))
+        json_log = None if log is None else stack.enter_context(JsonLog(log, files))
         if metrics is not None:
             stack.enter_context(serve_metrics(metrics, lambda: watch.figures(report=False)))
         bar = stack.enter_context(progress_line()) if errors.is_terminal else None
@@ -188,8 +188,8 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
         def report(figures: Figures | None) -> None:
             if figures is None:
                 return
-            if journal is not None:
-                journal.write(figures)
+            if json_log is not None:
+                json_log.write(figures)
             if bar is None and not over.is_set():
                 with contextlib.suppress(ValueError):  # standard error may be closed
                     errors.print(_line(figures))
@@ -203,8 +203,8 @@ def watched(every: str, log: Path | None, metrics: str | None, *files: Path | No
             watch(progress)
             if bar is not None:
                 bar(progress)
-            if first and journal is not None and (figures := watch.figures(report=False)):
-                journal.write(figures)
+            if first and json_log is not None and (figures := watch.figures(report=False)):
+                json_log.write(figures)
 
         clock = threading.Thread(target=now_and_then, name="onmf-watch", daemon=True)
         clock.start()
@@ -231,7 +231,7 @@ def memory_in_use() -> int:
 # JSON Lines
 
 
-class Journal(contextlib.AbstractContextManager["Journal"]):
+class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
     """A file of figures, one line each; a disk that is full costs lines and one warning, not the run."""
 
     def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:

@@ -12,15 +12,15 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 import onmf
-from onmf import data as streams
 from onmf.cli import app
-from onmf.cli.options import AsJson, Data, Module, fixed_components, with_settings
+from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, with_settings
 from onmf.cli.output import require_drawable
 from onmf.cli.progress import progress_bar
 from onmf.cli.terminal import console, errors, fail, print_json
+from onmf.data import open_source, path_of
 
 if TYPE_CHECKING:
-    from onmf.selection.rank import Trial
+    from onmf.selection.rank import FitProgress
 
 MOST_RANKS = 10_000
 SETTINGS = (
@@ -53,20 +53,20 @@ def rank(
     ] = 5,
     module: Module = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture of it (.png, .pdf, .svg, ...).", show_default=False)
+        Path | None, typer.Option(help="Write a plot of the result (.png, .pdf, .svg, ...).", show_default=False)
     ] = None,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Recommend the number of components: which predicts held-out entries of DATA best, and are they stable?
+    """Recommend a number of components: the one that best predicts held-out entries of DATA, and how stable they are.
 
     DATA are read once per rank, seed and pass.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed")
-    require_drawable(plot, streams.path_of(data))
+    require_drawable(plot, path_of(data))
     fixed_model = None if fixed is None else onmf.load(fixed)
-    source = streams.open_source(data, fixed_model and fixed_model.source_)
-    settings["fixed"] = fixed_components(fixed_model, source)
+    source = open_source(data, fixed_model and fixed_model.source_)
+    settings["fixed"] = aligned_fixed_components(fixed_model, source)
     with _watched() as show:
         found = onmf.select_rank(
             source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings
@@ -113,7 +113,7 @@ def _ranks(text: str) -> list[int]:
 
 
 @contextmanager
-def _watched() -> Iterator[Callable[[Trial], None]]:
+def _watched() -> Iterator[Callable[[FitProgress], None]]:
     """Show a bar in a terminal, elsewhere a line after every fit."""
     if not errors.is_terminal:
         yield lambda trial: errors.print(
@@ -123,7 +123,7 @@ def _watched() -> Iterator[Callable[[Trial], None]]:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("fits", total=None)
 
-        def show(trial: Trial) -> None:
+        def show(trial: FitProgress) -> None:
             said = f"rank {trial.rank} · held-out loss {trial.loss:.5g}"
             bar.update(task, description=said, completed=trial.done, total=trial.total)
 

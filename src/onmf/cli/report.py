@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import require_writable
 from onmf.cli.progress import Show, done_so_far, progress_line
 from onmf.cli.terminal import console, print_json
+from onmf.data import open_source, path_of
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -39,15 +39,15 @@ def report(
 ) -> None:
     """Write one page about a model: the run, the components, the warnings; with DATA, how it fits them.
 
-    The page needs neither a network nor this program. Data that the model has not seen tell most.
+    The page needs neither a network nor this program. Data the model has not seen are most informative.
     """
     from onmf.estimators.description import write_report  # not needed for --help
     from onmf.insight.report.page import require_libraries
 
     require_libraries()
-    require_writable(out, model, None if data is None else streams.path_of(data))
+    require_writable(out, model, None if data is None else path_of(data))
     nmf = onmf.load(model)
-    source = None if data is None else streams.open_source(data, like=nmf.source_)
+    source = None if data is None else open_source(data, like=nmf.source_)
     watch: AbstractContextManager[Show] = nullcontext(lambda _: None) if source is None else progress_line("reading")
     with watch as show:
         started = time.perf_counter()

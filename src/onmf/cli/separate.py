@@ -68,7 +68,7 @@ def separate(
     """
     from onmf.data import schemes
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
-    from onmf.insight.separation import Separation, fixed_components
+    from onmf.insight.separation import Separation, n_fixed
 
     groups = _groups(group)
     next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
@@ -80,7 +80,7 @@ def separate(
             f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
             "--out song.safetensors), or say in Python what its spectra were: onmf.separate(..., window=...)."
         )
-    if groups == "fixed" and not fixed_components(nmf):
+    if groups == "fixed" and not n_fixed(nmf):
         fail(f"{model} has no fixed components to be set against the others; name components: --group 0,2 --group 1.")
     recording = Recording(sound)
     separation = Separation(nmf, recording.rate, groups)

@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from onmf import data as streams
 from onmf.cli import app
 from onmf.cli.options import AsJson, Data, with_settings
 from onmf.cli.output import require_drawable
 from onmf.cli.terminal import console, print_json
+from onmf.data import open_source, path_of
 
 if TYPE_CHECKING:
     from onmf.selection.divergence import Suggestion
@@ -38,11 +38,11 @@ def suggest(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Suggest a divergence for DATA from how its noise behaves, and say why. Some hundred samples are looked at."""
+    """Suggest a divergence for DATA from how its noise behaves, and say why. A few hundred samples are examined."""
     from onmf.selection.divergence import suggest_divergence  # not needed for --help
 
-    require_drawable(plot, streams.path_of(data))
-    suggestion = suggest_divergence(streams.open_source(data), **settings)
+    require_drawable(plot, path_of(data))
+    suggestion = suggest_divergence(open_source(data), **settings)
     if as_json:
         print_json(vars(suggestion))
     else:
@@ -56,12 +56,12 @@ def suggest(
 
 def _table(title: str, found: Suggestion) -> Table:
     table = Table(title=Text(title), show_header=False)
-    table.add_row("divergence", found.divergence if found.decided else f"{found.divergence} (the data do not tell)")
-    table.add_row("then", ", ".join(found.ranking[1:]))
+    table.add_row("divergence", found.divergence if found.decided else f"{found.divergence} (inconclusive)")
+    table.add_row("runners-up", ", ".join(found.ranking[1:]))
     measured = not math.isnan(found.power)
     table.add_row("variance ~ mean^", f"{found.power:.2f} ± {found.power_error:.2f}" if measured else "not measured")
     table.add_row("outliers", "not measured" if math.isnan(found.outliers) else f"{100 * found.outliers:.2g} %")
     table.add_row("zeros", f"{100 * found.zeros:.2g} %")
     table.add_row("whole numbers", "yes" if found.whole_numbers else "no")
-    table.add_row("looked at", f"{found.rows} rows x {found.columns} columns, with a fit of rank {found.rank}")
+    table.add_row("examined", f"{found.rows} rows x {found.columns} columns, with a fit of rank {found.rank}")
     return table

@@ -14,13 +14,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import onmf
-from onmf import data as streams
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
 from onmf.cli.terminal import console, errors, print_json
+from onmf.data import Spec
 
 if TYPE_CHECKING:
     from onmf.estimators.streaming import Measured
@@ -47,15 +47,16 @@ def topics(
     data: Annotated[
         str | None,
         typer.Argument(
-            help=f"Measure shares on these samples, and of counts coherence. {DATA_HELP}", show_default=False
+            help=f"Measure the shares on these samples and, for counts, each topic's coherence. {DATA_HELP}",
+            show_default=False,
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
     by: Annotated[
         Literal["weight", "lift", "specificity"],
         typer.Option(
-            help="weight: a feature's share of the topic; lift: that over its share in all; specificity: how far it is "
-            "above that of the next best topic."
+            help="weight: share of the topic; lift: that share relative to all topics; specificity: how much larger it "
+            "is than in the next topic."
         ),
     ] = "weight",
     module: Module = None,
@@ -85,7 +86,7 @@ def topics(
         errors.print(f"onmf: {cure}")
 
 
-def is_text(spec: streams.Spec | None) -> bool:
+def is_text(spec: Spec | None) -> bool:
     """Return whether the features are words."""
     return spec is not None and "ngrams" in spec.options
 

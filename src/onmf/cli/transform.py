@@ -15,19 +15,18 @@ import numpy as np
 import typer
 
 import onmf
-from onmf import data as streams
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
-from onmf.cli.output import Place, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
+from onmf.cli.output import OutputTarget, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
-from onmf.data import sinks
+from onmf.data import outputs, path_of
 
 OUT_HELP = (
-    f"The file to write H to: {', '.join(sinks.suffixes())}; - writes CSV to standard output. "
+    f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
     "Text has nine digits of each number. With --dask: a folder that ends in .parquet or .zarr."
 )
 EXAMPLES = (
@@ -54,7 +53,7 @@ def transform(
     as_proportions: Annotated[
         bool,
         typer.Option(
-            "--proportions", help="Write each component's share of a sample's fit, rows that sum to one, not H."
+            "--proportions", help="Write proportions instead of H: each component's share of the fit; rows sum to one."
         ),
     ] = False,
     dask: Dask = None,
@@ -69,7 +68,7 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes such entries of DATA for missing, too.
     """
-    place, what = Place(out, as_json), "proportions" if as_proportions else "coefficients"
+    place, what = OutputTarget(out, as_json), "proportions" if as_proportions else "coefficients"
     if dask is not None:
         if batch_size is not None:
             fail("--batch-size has no effect with --dask, where a partition is solved at a time; leave it out.")
@@ -81,7 +80,7 @@ def transform(
     announce(context, f"Finding {what} of {data} in the {components} of {model}.", log_every)
     watching = log_every, log_json, metrics
     if dask is None:
-        watch = watched(*watching, streams.path_of(data), model, out)
+        watch = watched(*watching, path_of(data), model, out)
         facts = write_coefficients(nmf, model, data, place, kind, watch, batch_size, what)
     else:
         facts = {what: out} | _write_partitions(nmf, data, out, dask, watched(*watching, model), as_proportions)
@@ -90,10 +89,10 @@ def transform(
     tell_of_rows(place, facts, facts["components"], as_json)
 
 
-def coefficient_file(place: Place, data: str, model: Path) -> type[sinks.Output]:
+def coefficient_file(place: OutputTarget, data: str, model: Path) -> type[outputs.Output]:
     """Return the kind of file that coefficients of DATA are written to, if it can be written."""
-    path = streams.path_of(data)
-    kind = place.kind("coefficients are", sinks.suffixes(), path)
+    path = path_of(data)
+    kind = place.kind("coefficients", outputs.suffixes(), path)
     place.require_writable(None if kind.adds_to_data else path, model)
     return kind
 
@@ -102,8 +101,8 @@ def write_coefficients(
     nmf: onmf.OnlineNMF,
     model: Path,
     data: str,
-    place: Place,
-    kind: type[sinks.Output],
+    place: OutputTarget,
+    kind: type[outputs.Output],
     watch: AbstractContextManager[Show],
     batch_size: int | None = None,
     what: str = "coefficients",
@@ -214,8 +213,8 @@ class PartitionWriter:
         else:
             names = raw.rows if raw.rows.dtype == object else None
             index = None if names is None else self.index or "row"
-            heading = sinks.Heading(self.columns, H.dtype, index, Path())
-            kind: Any = sinks.kind_of(Path("rows.parquet"))
+            heading = outputs.Heading(self.columns, H.dtype, index, Path())
+            kind: Any = outputs.kind_of(Path("rows.parquet"))
             with closing(kind(Path(self.place) / f"part-{number:06d}.parquet", heading)) as output:
                 output.write(H, names)
         return len(H), int(np.isnan(H[:, 0]).sum())

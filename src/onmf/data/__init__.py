@@ -1,4 +1,4 @@
-"""Sources of samples, read in batches, tools that combine them, and sinks for results.
+"""Sources of samples, read in batches, tools that combine them, and outputs for results.
 
 ``open_source("audio:song.wav?window=2048")`` opens what ``onmf fit`` can open; ``Rows`` takes arrays, ``Batches`` any
 iterable of batches. All can be passed to ``OnlineNMF.fit``.
@@ -10,7 +10,7 @@ import pkgutil
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError
 from onmf.data.registry import Scheme, Spec, open_source, path_of, register, schemes
 
-# Sources and sinks register themselves when their module is imported, so a new file in this folder is all it takes.
+# Sources and outputs register themselves when their module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
+from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Output
 from onmf.samples import Samples
 
 GROUP = 2**24  # bytes: every row group adds to the footer of Parquet, which is held in memory until the end
@@ -63,7 +63,7 @@ class ArrowRows(Sequential):
         weights = _numbers(block.column(self.weight)).astype(np.float64)
         bad = bad_weights(weights)
         for row in np.flatnonzero(bad):
-            what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is no weight"
+            what = "a weight is missing" if np.isnan(weights[row]) else f"{weights[row]:.6g} is not a valid weight"
             error = SourceError(f"{self.where}: {what} at row {rows[row]}; {WEIGHTS}.")
             if on_bad is None:
                 raise error
@@ -215,25 +215,25 @@ def _index_columns(schema: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-arrow_scheme = partial(register, needs="pyarrow", extra="parquet", shapes=["columns"])
+arrow_scheme = partial(register, needs="pyarrow", extra="parquet", feature_options=["columns"])
 FILES = ("folders", "patterns")
 
 
 @arrow_scheme("parquet", [".parquet"], takes=FILES)
 def parquet(path: Path, table: TableOptions) -> Source:
-    """A Parquet file, or those in a folder or matching a pattern."""
+    """Open a Parquet file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "parquet", table)
 
 
 @arrow_scheme("feather", [".feather"], takes=FILES)
 def feather(path: Path, table: TableOptions) -> Source:
-    """A Feather file, or those in a folder or matching a pattern."""
+    """Open a Feather file, or those in a folder or matching a pattern."""
     return ArrowFiles(path, "feather", table)
 
 
 @arrow_scheme("arrow", [".arrow"], takes=[*FILES, "standard input"])
 def arrow(path: Path, table: TableOptions) -> Source:
-    """A file in Arrow's IPC format, or those in a folder or matching a pattern; from a pipe or a file, a stream."""
+    """Open a file in Arrow's IPC format, those in a folder or matching a pattern, or a stream of a pipe or file."""
     if is_pipe(path) or (path.is_file() and _is_stream(path)):
         return ArrowStream(path, table)
     return ArrowFiles(path, "arrow", table)

@@ -83,9 +83,16 @@ class Spectrogram(Sequential):
             raise SourceError(f"{path} ends after {found} frames, but its header announced {self.rows_in[path]}.")
 
 
-@register("audio", SUFFIXES, takes=["folders", "patterns"], needs="soundfile", extra="audio", shapes=["window", "hop"])
+@register(
+    "audio",
+    SUFFIXES,
+    takes=["folders", "patterns"],
+    needs="soundfile",
+    extra="audio",
+    feature_options=["window", "hop"],
+)
 def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source:
-    """A recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""
+    """Open a recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""
     paths = matching(path, SUFFIXES)
     source = Spectrogram(paths, window, window // 2 if hop is None else hop)
     source.files = None if path.is_file() else named(path, paths)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SourceError(ValueError):
-    """The error of samples that cannot be read, with the file, the cause and, where there is one, the cure.
+    """Raised for samples that cannot be read; the message names the file, the cause and, where there is one, the cure.
 
     ``rows`` is how many samples are lost if the rest is read without them.
     """
@@ -36,8 +36,6 @@ LONG = 10**7  # rows or columns, of which most must not be empty
 INDEX_TYPES = ({np.dtype(np.int32)}, {np.dtype(np.int64)})  # of compressed matrices, that scipy computes with
 Numbered = Iterator[tuple[npt.NDArray[Any], Any]]  # row numbers, and the batch of these rows
 OnBad = Callable[[SourceError], None]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class Source(ABC):
@@ -225,19 +223,6 @@ def native(X: Any) -> Any:
         raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
 
 
-def each_readable(
-    read: Callable[[Item], Result], items: Iterable[Item], on_bad: OnBad | None
-) -> Iterator[tuple[Item, Result]]:
-    """Yield each item that can be read with its result; others raise their errors, or ``on_bad`` is told of them."""
-    for item in items:
-        try:
-            yield item, read(item)
-        except SourceError as error:
-            if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
-                raise
-            on_bad(error)
-
-
 @contextmanager
 def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
     """Turn any error of a library that reads a file into ``WHERE cannot be read HOW: CAUSE; CURE.``."""
@@ -298,9 +283,9 @@ def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:
 
 
 def require_filled(what: str | Path, shape: tuple[int, int], entries: int) -> None:
-    """Raise an error if a matrix, sparse or in chunks of which few are there, has hardly any but empty rows.
+    """Raise an error if nearly all rows of a sparse or chunked matrix are empty.
 
-    Each row and column takes memory all the same, so that a few bytes could claim all of it.
+    Empty rows and columns take memory too, so that a file of a few bytes could claim all of it.
     """
     if max(shape) > max(LONG, 100 * entries):
         raise SourceError(

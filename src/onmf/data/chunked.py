@@ -57,7 +57,7 @@ class Sliced(Sequential):
 
 @register("zarr", [".zarr"], takes=["folders"], needs="zarr", extra="zarr")
 def zarr(path: Path, name: str | None = None) -> Source:
-    """A Zarr array, or the one called ``name`` in a group."""
+    """Open a Zarr array, or the one called ``name`` in a group."""
     import zarr as library
 
     with reading(path, "as Zarr"):
@@ -96,7 +96,7 @@ def open_hdf5(path: Path) -> Any:
 
 @register("hdf5", [".h5", ".hdf5"], needs="h5py", extra="hdf5")
 def hdf5(path: Path, name: str | None = None) -> Source:
-    """The data set called ``name`` in an HDF5 file; the name can be left out where there is only one."""
+    """Open the data set called ``name`` in an HDF5 file; the name can be left out where there is only one."""
     import h5py
 
     with reading(path, "as HDF5"):

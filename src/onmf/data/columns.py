@@ -83,13 +83,7 @@ def weighed_by_last(X: Array) -> Samples:
     return Samples(np.ascontiguousarray(X[:, :-1]), sample_weight=X[:, -1])
 
 
-def missing_row(n_features: int, weighted: bool) -> Any:
-    """Return one sample of which nothing is there, of weight one where samples have weights."""
-    X = np.full((1, n_features), np.nan)
-    return Samples(X, sample_weight=np.ones(1)) if weighted else X
-
-
-def is_number(text: str) -> bool:
+def parses_as_number(text: str) -> bool:
     """Return whether the text is a number."""
     try:
         float(text)

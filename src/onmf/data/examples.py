@@ -1,4 +1,4 @@
-"""Data that everybody has: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
+"""Data without download: the paper's planted dictionaries, simulated cells, docstrings of Python's library."""
 
 import ast
 import sysconfig
@@ -28,7 +28,7 @@ NOISE_OF = {
 
 
 @dataclass(frozen=True)
-class Batch:
+class NoisySamples:
     """Noisy samples V (n, F), and the same without noise."""
 
     V: Array
@@ -49,7 +49,7 @@ class Planted:
             raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")
         return cls(_half_normal(rng, (n_components, n_features)), noise)
 
-    def sample(self, n: int, rng: np.random.Generator) -> Batch:
+    def sample(self, n: int, rng: np.random.Generator) -> NoisySamples:
         """Draw the next n samples, clipped to the paper's compact set [0, 4000]."""
         clean = _half_normal(rng, (n, len(self.W))) @ self.W
         if self.noise == "outliers":
@@ -60,7 +60,7 @@ class Planted:
             V = rng.poisson(clean).astype(np.float64)
         else:
             V = rng.normal(clean, GAUSSIAN_SIGMA)
-        return Batch(np.clip(V, *CLIP), clean)
+        return NoisySamples(np.clip(V, *CLIP), clean)
 
     def stream(self, n: int, batch_size: int, rng: np.random.Generator) -> Iterator[Array]:
         """Yield n samples in batches, never more than one batch in memory."""

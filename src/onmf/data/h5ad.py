@@ -25,14 +25,14 @@ from onmf.data.base import Source, SourceError, reading, require_filled, require
 from onmf.data.chunked import Sliced, open_hdf5
 from onmf.data.columns import choose
 from onmf.data.in_memory import Rows
+from onmf.data.outputs import Heading, Origin, Output
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Origin, Output
 from onmf.model.validation import DataError, require_sound_structure
 
 log = logging.getLogger("onmf")
 
 # Names are kept where a damaged length sends the HDF5 library round in circles.
-LOOK = """
+PROBE_SCRIPT = """
 import sys, h5py
 with h5py.File(sys.argv[1], "r") as file:
     var, X = file["var"], file[sys.argv[2]]
@@ -45,7 +45,7 @@ with h5py.File(sys.argv[1], "r") as file:
             cells.asstr()[first : first + 100_000]
 """
 CELLS = "obs_names"  # what anndata calls the names of cells
-PATIENCE = 60.0  # seconds for a first look, on a slow disk
+PROBE_SECONDS = 60.0  # seconds for a first look, on a slow disk
 KEY = "onmf"
 PLACE = f"X_{KEY}"
 SLACK = 2**20  # bytes for all else that is written: names, facts and HDF5's own
@@ -72,9 +72,9 @@ class StoredRows:
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
 
-@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", shapes=["layer"])
+@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", feature_options=["layer"])
 def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
-    """Cells x genes of an AnnData file, or one of its layers; the genes' names are those of the features.
+    """Open the cells x genes of an AnnData file, or one of its layers; the names of genes name the features.
 
     ``columns`` chooses genes by name: those of a model are found in files that have more, or another order.
     ``index=obs_names`` names the rows by their cells, which are then read in order.
@@ -84,7 +84,7 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
     place = "X" if layer is None else f"layers/{layer}"
     if index not in (None, CELLS):
         raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
-    require_harmless(path, LOOK, place, *([] if index is None else [index]))
+    require_harmless(path, PROBE_SCRIPT, place, *([] if index is None else [index]))
     with reading(path, "as AnnData"):
         file = open_hdf5(path)
         if "var" not in file or "_index" not in file["var"].attrs:
@@ -184,9 +184,9 @@ def require_harmless(path: Path, look: str, *arguments: str) -> None:
     command = [sys.executable, "-P", "-c", look, str(path), *arguments]  # -P: no modules from the current folder
     quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=PROBE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{path} is damaged: reading it did not finish within {PATIENCE:g} seconds.") from None
+        raise SourceError(f"{path} is damaged: reading it did not finish within {PROBE_SECONDS:g} seconds.") from None
     if done.returncode < 0:
         raise SourceError(f"{path} is damaged: the library that reads it crashes.")
 

@@ -1,12 +1,13 @@
 """Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.data.base import Numbered, OnBad, Source, SourceError, each_readable, matching, named, reading
+from onmf.data.base import Numbered, OnBad, Source, SourceError, matching, named, reading
 from onmf.data.registry import register
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
@@ -24,7 +25,7 @@ class ImageFiles(Source):
         self.files, self.rows_in = files, dict.fromkeys(files.values(), 1)
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
         bad: list[SourceError] = []  # reported when they are reached, unless no picture can be read
-        first = next(each_readable(self._pixels, self.rows_in, bad.append), None)
+        first = next(self._readable(range(len(files)), bad.append), None)
         if first is None:
             raise bad[0]
         self.n_samples, self.n_features = len(files), first[1].size
@@ -33,13 +34,22 @@ class ImageFiles(Source):
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        paths = list(self.rows_in)
-        order = np.arange(len(paths)) if rng is None else rng.permutation(len(paths))
+        order = np.arange(len(self.rows_in)) if rng is None else rng.permutation(len(self.rows_in))
         for start in range(first, len(order), size):
-            wanted = order[start : start + size]
-            if found := list(each_readable(lambda row: self._pixels(paths[row]), wanted, on_bad)):
+            if found := list(self._readable(order[start : start + size], on_bad)):
                 rows, pixels = zip(*found, strict=True)
                 yield np.asarray(rows), np.stack(pixels)
+
+    def _readable(self, rows: Iterable[int], on_bad: OnBad | None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Yield the pictures that can be read; others raise their errors, or ``on_bad`` is told of them."""
+        paths = list(self.rows_in)
+        for row in rows:
+            try:
+                yield row, self._pixels(paths[row])
+            except SourceError as error:
+                if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
+                    raise
+                on_bad(error)
 
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
         from PIL import Image
@@ -63,9 +73,11 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
 
-@register("images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", shapes=["size", "colour"])
+@register(
+    "images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", feature_options=["size", "colour"]
+)
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
-    """A picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
+    """Open a picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
     shape = None
     if size is not None:
         width, _, height = size.partition("x")

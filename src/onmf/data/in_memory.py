@@ -108,7 +108,7 @@ def is_stream(X: Any) -> bool:
 
 
 def count_rows(batch: Any) -> int:
-    """Return how many rows a batch that cannot be read has; 0 where it has no rows."""
+    """Return the number of rows of a batch that cannot be read, or 0 if it has none."""
     if not (hasattr(batch, "shape") or is_array_like(batch)):
         return 0
     try:
@@ -120,7 +120,7 @@ def count_rows(batch: Any) -> int:
 
 def _rows(batch: Any) -> Any:
     if not is_array_like(batch):
-        raise SourceError(f"a batch of type {type(batch).__name__} does not turn into an array; pass arrays.")
+        raise SourceError(f"a batch of type {type(batch).__name__} cannot be converted to an array; pass arrays.")
     try:
         rows = native(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
     except DataError as error:

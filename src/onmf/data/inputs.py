@@ -17,7 +17,7 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
     learnt from are found in it by their names.
     """
     if isinstance(X, Source):
-        raise TypeError("this takes arrays; go over a source's batches: for rows, batch in source.batches(1000): ...")
+        raise TypeError("pass an array, or loop over a source: for rows, batch in source.batches(1000): ...")
     if isinstance(X, (str, Path)):
         raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.data.open_source.")
     if is_dask(X) or hasattr(X, "label"):
@@ -38,8 +38,8 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
         X, features = X.X, Features.of(X.n_vars, X.var_names)
     if not is_array_like(X):
         raise TypeError(
-            f"X is of type {type(X).__module__}.{type(X).__name__}, which does not turn into an array; pass an array, "
-            "a sparse matrix or a data frame, or a file through onmf.data.open_source."
+            f"X is of type {type(X).__module__}.{type(X).__name__}, which cannot be converted to an array; pass an "
+            "array, a sparse matrix or a data frame, or a file through onmf.data.open_source."
         )
     return native(X), features
 

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from onmf._support.arrays import Array
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, bad_weights, missing_row, shown, weighed_by_last
+from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
 from onmf.data.lines import JsonLines, json_object
+from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import is_pipe, lines, name_of
 from onmf.data.registry import Spec, register
-from onmf.data.sinks import Heading, Lines
-from onmf.data.text import SHAPES, TextOptions, documents
+from onmf.data.text import TEXT_OPTIONS, TextOptions, documents
 
 USUAL_FIELD = "text"
 LOOKED_AT = 100  # objects
@@ -48,16 +48,13 @@ class Objects(JsonLines):
         X = np.array([self._sample(row, found) for row, found in zip(rows, objects, strict=True)])
         return rows, weighed_by_last(X) if self.weighted else X
 
-    def _missing(self) -> Any:
-        return missing_row(self.n_features, self.weighted)
-
     def _sample(self, row: int | str, found: dict[str, Any]) -> list[float]:
         numbers = [self._number(row, found, feature) for feature in self.feature_names or ()]
         if self.weight is None:
             return numbers
         weight = self._number(row, found, self.weight)
         if bad_weights(weight):
-            what = f"{json.dumps(found[self.weight])[:40]} is no weight"
+            what = f"{json.dumps(found[self.weight])[:40]} is not a valid weight"
             raise SourceError(f"{self.where}: {what} at row {row}, field {self.weight!r}; {WEIGHTS}.")
         return [*numbers, weight]
 
@@ -81,7 +78,7 @@ class Objects(JsonLines):
             return np.inf  # about which the learner raises an error, by row and column
 
 
-@register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], shapes=["field", *SHAPES])
+@register("jsonl", [".jsonl", ".ndjson"], takes=["standard input"], feature_options=["field", *TEXT_OPTIONS])
 def json_lines(
     path: Path,
     features: list[str] | None = None,
@@ -92,7 +89,7 @@ def json_lines(
     options: TextOptions,
     like: Spec | None = None,
 ) -> Source:
-    """The numbers in the fields ``features``, which may be those of a model, or the words of the text in ``field``.
+    """Open the numbers in the fields ``features``, perhaps those of a model, or the words of the text in ``field``.
 
     A field that is clearly the text need not be named. ``index`` is the field that names the rows.
     """

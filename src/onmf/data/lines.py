@@ -1,4 +1,4 @@
-"""Samples that stand in one line of text each: how tables, JSON lines and texts are read from files and pipes."""
+"""Samples of one line of text each: the reading of tables, JSON lines and texts from files and pipes."""
 
 import csv
 import json
@@ -15,6 +15,7 @@ from onmf._support.skipping import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_unchanged
 from onmf.data.columns import shown
 from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.samples import Samples
 
 
 class LineRows(Sequential):
@@ -81,7 +82,9 @@ class LineRows(Sequential):
         """Return the name of a row that cannot be read; None where its line does not tell it."""
 
     def _missing(self) -> Any:
-        """Return the row that takes the place of one that cannot be read."""
+        """Return the row that takes the place of one that cannot be read: all NaN, and of weight one."""
+        X = np.full((1, self.n_features), np.nan)
+        return Samples(X, sample_weight=np.ones(1)) if self.weighted else X
 
 
 class JsonLines(LineRows):
@@ -108,7 +111,7 @@ class JsonLines(LineRows):
             fields = f"its fields are {shown(list(found))}"
             raise SourceError(f"{place} has no field {self.index_name!r}, which names the rows; {fields}.")
         if not_utf8(str(name)):
-            raise SourceError(f"{place} is named {name!a}, which no text can hold; rename it.")
+            raise SourceError(f"{place} is named {name!a}, which is not valid Unicode; rename it.")
         return str(name), found
 
     def _name(self, line: str) -> str | None:

@@ -28,9 +28,9 @@ from onmf.data.base import (
     require_unchanged,
 )
 from onmf.data.in_memory import Rows
+from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARRAY, bytes_of, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Output
 
 MOST_DEFLATED = 1100  # bytes that one byte of a zip file can stand for: 1032 at most, and the header
 PIECE = 2**24  # bytes to ask a pipe for at a time: a header may promise more than there is memory
@@ -157,7 +157,7 @@ def _read_header(start: bytes | bytearray, rest: Any) -> tuple[tuple[int, ...], 
 
 @register("npy", [".npy"], takes=["standard input"])
 def npy(path: Path) -> Source:
-    """An array of which only the rows in use are read; from a pipe, one array after the other."""
+    """Open an array of which only the rows in use are read; from a pipe, one array after the other."""
     if is_pipe(path):
         return ArraysFromPipe(path)
     with reading(path, "as an array of numbers"):
@@ -168,7 +168,7 @@ def npy(path: Path) -> Source:
 
 @register("npz", [".npz"])
 def npz(path: Path) -> Source:
-    """A scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
+    """Open a scipy sparse matrix as ``scipy.sparse.save_npz`` writes it."""
     cure = "write it with scipy.sparse.save_npz, or save a dense array as .npy"
     with reading(path, "as a sparse matrix", cure), path.open("rb") as file:
         _require_plausible(path, file)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from onmf.data.base import SourceError, reading
-from onmf.data.columns import is_number, spelt
+from onmf.data.columns import parses_as_number, spelt
 
 log = logging.getLogger("onmf")
 
@@ -222,5 +222,5 @@ def _scheme_of_json(line: str) -> str | None:
 def _mostly_numbers(fields: list[str], share: float = 0.5) -> bool:
     """Return whether most fields are numbers; beside them a sample may have a name, a time, and missing values."""
     filled = [field for field in fields if field.strip()]
-    numbers = sum(map(is_number, filled))
+    numbers = sum(map(parses_as_number, filled))
     return numbers > 0 and numbers >= share * len(filled)

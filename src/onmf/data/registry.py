@@ -1,4 +1,4 @@
-"""Schemes, the kinds of data that ``SCHEME:PATH?OPTION=VALUE`` can name, and the way to open what such a text names.
+"""Schemes, the kinds of data that a text ``SCHEME:PATH?OPTION=VALUE`` can name, and the opening of such data.
 
 Each scheme registers itself in its own file.
 """
@@ -25,8 +25,8 @@ MEANT: dict[type, str] = {
     int: "a whole number",
     float: "a number",
     bool: "yes or no",
-    str: "a text",
-    list: "texts between commas, on one line",
+    str: "text",
+    list: "comma-separated names, on one line",
 }
 
 _registry: "dict[str, Scheme]" = {}
@@ -58,7 +58,7 @@ class Spec:
 
     @property
     def picture(self) -> tuple[int, ...] | None:
-        """(height, width) or (height, width, 3), if a sample is a picture; ``row.reshape`` brings it back."""
+        """The shape (height, width) or (height, width, 3) of samples that are pictures; ``row.reshape`` restores it."""
         size = self.options.get("size")
         if self.scheme != "images" or not isinstance(size, str):
             return None
@@ -87,7 +87,7 @@ class Scheme:
     takes: frozenset[str]
     needs: str | None
     extra: str | None
-    shapes: frozenset[str] = frozenset()
+    feature_options: frozenset[str] = frozenset()
 
     def require_library(self) -> None:
         """Raise an error if the optional library is not installed."""
@@ -107,7 +107,7 @@ class Scheme:
             elif each.name in values:
                 given[each.name] = values[each.name]
         source = self.opener(path, **given)
-        shaping = {name: values.get(name, self.defaults.get(name)) for name in sorted(self.shapes)}
+        shaping = {name: values.get(name, self.defaults.get(name)) for name in sorted(self.feature_options)}
         shaping = {name: value for name, value in shaping.items() if value is not None} | dict(source.chosen)
         names = None if source.feature_names is None else tuple(source.feature_names)
         source.spec = Spec(self.name, shaping, names)
@@ -121,16 +121,17 @@ def register(
     takes: Collection[str] = (),
     needs: str | None = None,
     extra: str | None = None,
-    shapes: Collection[str] = (),
+    feature_options: Collection[str] = (),
 ) -> Callable[[Opener], Opener]:
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Options that ``shapes`` names
-    shape the features: a model remembers them, and data for it are opened with the same. What cannot be written as an
-    option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a keyword ``like`` is given, or
-    None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (such as ``faces/*.png``),
-    "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf that installs it.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that
+    shape the features are named in ``feature_options``: a model remembers them, and data for it are opened with the
+    same. What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener
+    with a keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders",
+    "patterns" (as in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the
+    extra of onmf that installs it.
     """
 
     def record(opener: Opener) -> Opener:
@@ -143,11 +144,11 @@ def register(
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
             raise TypeError(f"{name}: annotate every option as int, float, str, bool or list[str].")
-        if unknown := set(shapes) - set(options):
+        if unknown := set(feature_options) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
         about = name, opener, tuple(suffixes), options, defaults
-        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(shapes))
+        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(feature_options))
         return opener
 
     return record
@@ -192,8 +193,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
         values = _likened(str(text), scheme, values, like)
     for name in scheme.options:
         if name not in values and name not in scheme.defaults:
-            needed = "&".join(f"{each}=..." for each in scheme.options)
-            raise SourceError(f"{text}: missing a required argument: {name!r}; write {scheme.name}:PATH?{needed}.")
+            needed = "&".join(f"{each}=..." for each in scheme.options if each not in scheme.defaults)
+            raise SourceError(f"{text}: {scheme.name} needs the option {name}; write {scheme.name}:PATH?{needed}.")
     _require_place(scheme, path)
     scheme.require_library()
     if str(text).partition("?")[0] == "-":
@@ -258,7 +259,7 @@ def _by_suffix(path: str) -> Scheme:
     name, colon, _ = path.partition(":")
     if colon and not Path(path).exists():
         raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
-    what = "is a directory" if Path(path).is_dir() else "does not tell its format by its suffix"
+    what = "is a directory" if Path(path).is_dir() else "has a suffix that names no known format"
     raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")
 
 
@@ -311,21 +312,22 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     An option that is given and differs raises an error. If the schemes differ, only the options that both have are
     compared and applied. Columns of a table are found by the names of the model's features.
     """
-    shapes, learnt, names = scheme.shapes, dict(like.options), None if like.names is None else list(like.names)
+    shaping, learnt = scheme.feature_options, dict(like.options)
+    names = None if like.names is None else list(like.names)
     if names is not None and scheme.options.get("columns") is list:
-        shapes, learnt = shapes | {"columns"}, learnt | {"columns": names}
+        shaping, learnt = shaping | {"columns"}, learnt | {"columns": names}
     for option in ("columns", "features"):
         if names is not None and sorted(given.get(option, ())) == sorted(names):
             given = given | {option: names}
     for name, value in given.items():
-        compared = name in learnt or (scheme.name == like.scheme and name in shapes)
+        compared = name in learnt or (scheme.name == like.scheme and name in shaping)
         if compared and learnt.get(name) != value:
             kept = f"{name}={spelt(learnt[name])}" if name in learnt else f"no {name}="
             raise SourceError(
                 f"{text}: {name}={spelt(value)} contradicts the model, which was learnt with {kept}; leave it "
                 "out, since the model applies its own, or learn another model."
             )
-    values = {name: value for name, value in learnt.items() if name in shapes} | given
+    values = {name: value for name, value in learnt.items() if name in shaping} | given
     for name, value in values.items():
         if not _is_value(kind := scheme.options[name], value):
             raise SourceError(f"{text}: the model has {name}={spelt(value)}, where {scheme.name} takes {MEANT[kind]}.")

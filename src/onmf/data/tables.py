@@ -15,11 +15,11 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, is_number, missing_row, weighed_by_last
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_number, weighed_by_last
 from onmf.data.lines import LineRows
+from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
 from onmf.data.registry import register
-from onmf.data.sinks import Heading, Lines
 
 log = logging.getLogger("onmf")
 
@@ -52,7 +52,7 @@ class Table(LineRows):
         if self._leaves_quote_open(first):
             raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
         # One number among missing values is a sample.
-        self.has_header = not any(map(is_number, fields)) if header is None else header == "yes"
+        self.has_header = not any(map(parses_as_number, fields)) if header is None else header == "yes"
         if self.has_header and (wrong := not_utf8(first)):
             raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
@@ -98,9 +98,6 @@ class Table(LineRows):
     def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
         self._require_utf8(first, block)
         return self._rows(first, block), self._numbers(block)
-
-    def _missing(self) -> Any:
-        return missing_row(self.n_features, self.weighted)
 
     def _numbers(self, block: list[str]) -> Any:
         try:
@@ -175,13 +172,13 @@ class Table(LineRows):
         for column in self.wanted:
             field, name = fields[column], self.names[column] if self.names else None
             at = f"at {row}, column {column}{f' ({name})' if name else ''} (counted from 0)"
-            if field and not is_number(field):
+            if field and not parses_as_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
                 if name is not None:
                     cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
                 return f"{field!r} is not a number {at}; {cure}"
             if column == self.weight and (not field or bad_weights(float(field))):
-                return f"{f'{field!r} is no weight' if field else 'a weight is missing'} {at}; {WEIGHTS}"
+                return f"{f'{field!r} is not a valid weight' if field else 'a weight is missing'} {at}; {WEIGHTS}"
         return f"{row} cannot be read as numbers"
 
     def _leaves_quote_open(self, line: str) -> bool:
@@ -194,15 +191,15 @@ class Table(LineRows):
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-@register("csv", [".csv"], takes=["standard input"], shapes=["columns"])
+@register("csv", [".csv"], takes=["standard input"], feature_options=["columns"])
 def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Numbers separated by commas."""
+    """Open a table of numbers separated by commas."""
     return Table(path, ",", header, table)
 
 
-@register("tsv", [".tsv"], takes=["standard input"], shapes=["columns"])
+@register("tsv", [".tsv"], takes=["standard input"], feature_options=["columns"])
 def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Numbers separated by tabs."""
+    """Open a table of numbers separated by tabs."""
     return Table(path, "\t", header, table)
 
 

@@ -73,12 +73,12 @@ class TextOptions:
             )
 
 
-SHAPES = tuple(option.name for option in fields(TextOptions))
+TEXT_OPTIONS = tuple(option.name for option in fields(TextOptions))
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words that are counted in a text: those of a vocabulary, perhaps weighted, or all, hashed."""
+class WordFeatures:
+    """The words that are features: those of a vocabulary, perhaps weighted, or all words, hashed."""
 
     hashed: int = HASHED  # features, where there is no vocabulary
     stop: str | None = None
@@ -235,7 +235,7 @@ def _whole_file(path: Path) -> str:
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
-    def __init__(self, corpus: Corpus, words: Words) -> None:
+    def __init__(self, corpus: Corpus, words: WordFeatures) -> None:
         self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index_name
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
@@ -258,11 +258,11 @@ class Documents(Sequential):
             yield rows, X
 
 
-@register("text", [".txt"], takes=["folders", "patterns", "standard input"], shapes=SHAPES)
+@register("text", [".txt"], takes=["folders", "patterns", "standard input"], feature_options=TEXT_OPTIONS)
 def documents(
     path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
-    """The lines of a .txt file or of standard input, a field of JSON lines, or the files of a folder or pattern.
+    """Open the lines of a .txt file or standard input, a field of JSON lines, or the files of a folder or pattern.
 
     The vocabulary of a model, with its weights, is taken as it is. Without ``words`` it has ten thousand, of a hundred
     texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the
@@ -273,7 +273,7 @@ def documents(
     options.require_valid(where)
     words, min_df, max_df = options.words, options.min_df, options.max_df
     ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
-    counted, n_samples = Words(options.hashed or HASHED, options.stop, ngrams), None
+    counted, n_samples = WordFeatures(options.hashed or HASHED, options.stop, ngrams), None
     if like is not None and like.scheme not in (None, "text", "jsonl"):
         raise SourceError(
             f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
@@ -301,7 +301,7 @@ def documents(
     return source
 
 
-def _counted(corpus: Corpus, counted: Words, most: int) -> tuple[WordCounts, int]:
+def _counted(corpus: Corpus, counted: WordFeatures, most: int) -> tuple[WordCounts, int]:
     """Return the words of all texts that can be read, and the number of all texts."""
     if not corpus.rewinds:
         raise SourceError(

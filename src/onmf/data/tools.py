@@ -25,7 +25,7 @@ class Derived(Source):
     ``again`` makes the same of a source that has some of the other's files.
     """
 
-    checked = True  # as every tool reads through ``read_from``
+    checked = True  # by ``read_from`` or ``recut``, through which every tool reads
 
     def __init__(self, source: Source, batches: Read, again: Callable[[Source], Source], **facts: Any) -> None:
         for fact in FACTS:

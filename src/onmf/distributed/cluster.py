@@ -75,7 +75,7 @@ def size_in_bytes(content: Any) -> int:
 
 
 class Cluster:
-    """All that the driver needs of Dask.
+    """The parts of Dask that the driver needs.
 
     Tasks have names that the dashboard shows, and the scheduler tries them again when a worker dies; one that it has
     given up raises a ``ClusterError``.

@@ -29,7 +29,7 @@ Steps = Iterator[tuple[Learned, Progress | None]]
 
 
 class Driver:
-    """Learns from all partitions in rounds of up to ``shards`` shards.
+    """The driver that learns from all partitions in rounds of up to ``shards`` shards.
 
     Given a ``learned`` with a position in these partitions, it resumes there, bit for bit, as ``learner.run`` does.
     """

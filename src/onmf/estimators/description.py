@@ -16,7 +16,7 @@ from onmf.data import Batches, Rows, Source
 from onmf.data.columns import choose
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import is_anndata
-from onmf.data.sinks import Origin
+from onmf.data.outputs import Origin
 from onmf.estimators.streaming import require_features
 from onmf.insight.features import changed_settings
 

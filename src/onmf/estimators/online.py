@@ -233,7 +233,7 @@ class OnlineNMF(NMF):
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
         configured, keep = self._configured(), Checkpoint.of(checkpoint, resume)
-        with keep.alone() if keep is not None else nullcontext():
+        with keep.locked() if keep is not None else nullcontext():
             return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
 
     def _fit(

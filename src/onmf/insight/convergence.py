@@ -1,4 +1,4 @@
-"""How the loss fell while a model was learning, by its ``history_``; batches count by their samples."""
+"""The loss curve of a run, read from ``history_``, in which batches are weighted by their samples."""
 
 from __future__ import annotations
 

@@ -34,6 +34,11 @@ def names_of(model: Any) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
+def column_names(model: Any) -> list[str]:
+    """Return the names of a model's features, or x0, x1, ... where they have none, as scikit-learn calls them."""
+    return names_of(model) or [f"x{f}" for f in range(model.n_features_in_)]
+
+
 def source_of(model: Any) -> Spec:
     """Return how the source that a model was learnt from made its features; an empty Spec for a matrix."""
     found: Spec = getattr(model, "source_", None) or Spec()

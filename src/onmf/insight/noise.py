@@ -20,7 +20,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """How the variance grows with the mean over bins of entries with similar fits: variance ~ mean^power."""
+    """The growth of the variance with the mean, variance ~ mean^power, over bins of entries with similar fits."""
 
     power: float
     error: float  # the standard error of the power

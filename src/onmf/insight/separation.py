@@ -63,7 +63,7 @@ def separate(
 
 
 class Separation:
-    """Separates any sound of the model's sample rate."""
+    """A separator of sounds of the model's sample rate."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Separation:
         self.W = np.asarray(model.components_, dtype=np.float64)
         self.frames = Frames(*_window_and_hop(model, window, hop))
         _require_rate(model, rate, self.frames.window)
-        self.groups = grouped(groups, len(self.W), fixed_components(model))
+        self.groups = grouped(groups, len(self.W), n_fixed(model))
 
     def parts(self, blocks: Iterable[Array]) -> Iterator[Array]:
         """Separate a sound in blocks (samples, channels) into blocks (parts, samples, channels).
@@ -138,7 +138,7 @@ def grouped(groups: Groups | str | None, number: int, fixed: int = 0) -> list[li
     return [*found, rest] if rest else found
 
 
-def fixed_components(model: Any) -> int:
+def n_fixed(model: Any) -> int:
     """Return how many components, the first ones, were given to the model by ``fixed=``."""
     fixed = getattr(model, "fixed", None)
     return 0 if fixed is None else len(fixed)

@@ -86,7 +86,7 @@ ONLINE = (
     Setting(
         "missing",
         None,
-        "nan: NaN and empty cells are missing, and everything is learnt from the rest.",
+        "nan: treat NaN and empty cells as missing.",
         str | None,
         choices=("nan",),
         show_default="an error",
@@ -100,14 +100,14 @@ ONLINE = (
     Setting(
         "coefficients",
         "nonnegative",
-        "nonnegative, or simplex: those of a sample sum to one, as the abundances of unmixing.",
+        "nonnegative, or simplex: those of a sample sum to one, as abundances do in spectral unmixing.",
         learnt=True,
         choices=("nonnegative", "simplex"),
     ),
     Setting(
         "l1_coefficients",
         0.0,
-        "Penalty on ||h||_1 per sample, for sparse coefficients; X divided by its mean.",
+        "Penalty on ||h||_1 per sample, for sparse coefficients, in units of the mean of X.",
         learnt=True,
         low=0,
     ),
@@ -161,7 +161,7 @@ ONLINE = (
     Setting(
         "device",
         None,
-        "Compute with PyTorch: cuda, cuda:1, ... is a GPU, auto is one if there is any, cpu is to try it out.",
+        "Compute with PyTorch: cuda or cuda:1 uses that GPU, auto uses one if available, cpu is for testing.",
         str | None,
         stored="never",
         metavar="DEVICE",

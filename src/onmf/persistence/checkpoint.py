@@ -80,9 +80,9 @@ class Checkpoint:
         """The place for a damaged file, so that it is not lost."""
         return self._beside("damaged")
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other runs from writing to the same file meanwhile, or raise an error if one does already."""
-        return alone_with(_replaceable(self.path))
+        return lock_file(_replaceable(self.path))
 
     def exists(self) -> bool:
         """Tell whether there is a run to resume."""
@@ -192,7 +192,7 @@ def _difference(name: str, then: Any, now: Any) -> str:
 
 
 @contextlib.contextmanager
-def alone_with(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Raise an error that names the other process if another run is at work on ``path``, and lock it otherwise.
 
     The lock is the system's: it goes with its process, however that ends, and a file ``.lock`` that a killed process

@@ -22,13 +22,13 @@ from onmf._support.atomic import WriteError, replacing
 from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
-VERSION = 5  # to be raised whenever what a file holds changes: tests/model_format.json says what that is
+VERSION = 6  # to be raised whenever what a file holds changes: tests/model_format.json says what that is
 HASH = "sha256"
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class ModelFileError(ValueError):
-    """A file that is no model, or a damaged one; the message names the file and the reason."""
+    """Raised for a file that is damaged or not a model; the message names the file and the reason."""
 
 
 def damaged(path: str | Path, error: Exception) -> ModelFileError:
@@ -79,7 +79,7 @@ def as_text(facts: Any) -> str:
     try:
         return json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ModelFileError(f"this model cannot be kept in a file, which takes numbers and text: {error}.") from None
+        raise ModelFileError(f"the model cannot be saved: a model file holds only numbers and text: {error}.") from None
 
 
 def read(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -40,7 +40,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
     arrays["components"] = state.W
     arrays["usage"] = learned.usage.sums
     if learned.coverage is not None:
-        arrays["known_features"] = learned.coverage.features.astype(np.uint8)
+        arrays["covered_features"] = learned.coverage.features.astype(np.uint8)
     lists, where = ({}, None) if position is None else resume.stored(position)
     arrays |= lists
     given = {name: settings[name] for name in ARRAYS if not isinstance(settings[name], (str, type(None)))}
@@ -184,7 +184,7 @@ def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverag
     if blank is None:
         return None
     require_whole(0, blank=blank)
-    seen = arrays["known_features"]
+    seen = arrays["covered_features"]
     if seen.shape != (n_features,) or seen.dtype != np.uint8:
         raise ValueError("it does not say which features have had entries")
     return Coverage(seen > 0, blank)
@@ -223,7 +223,7 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
         raise ValueError(f"the name of its method is {facts['name']!r}")
     method = methods.find(facts["name"]).make(read_back(facts["constants"]))
     if not isinstance(method, kind):
-        raise ValueError(f"it was learnt by {method.name!r}, which chooses a method and is none")
+        raise ValueError(f"it was learnt by {method.name!r}, which is not itself a learning method")
     return method
 
 

@@ -19,7 +19,7 @@ from onmf.estimators.online import OnlineNMF
 from onmf.insight.convergence import LossCurve
 from onmf.insight.features import directions
 from onmf.selection.holdout import rewinding_source
-from onmf.selection.rank import Trial
+from onmf.selection.rank import FitProgress
 
 LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
 NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
@@ -73,7 +73,7 @@ def consensus(
     *,
     threshold: float = 0.5,
     random_state: Any = None,
-    callback: Callable[[Trial], Any] | None = None,
+    callback: Callable[[FitProgress], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
 ) -> Consensus:
@@ -96,7 +96,7 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seeds the runs and the grouping.
     callback : callable or None
-        Called with a ``Trial`` after every fit; its loss is that of the last batch.
+        Called with a ``FitProgress`` after every fit; its loss is that of the last batch.
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
@@ -118,9 +118,10 @@ def consensus(
     if not is_number(threshold) or not threshold > 0:
         raise ValueError(f"threshold is a distance between components of length 1, above 0; got {threshold!r}.")
     require_seed(random_state)
-    for name in ("fixed", "callbacks"):
-        if name in settings:
-            raise TypeError(f"consensus takes no {name}; it takes callback.")
+    if "fixed" in settings:
+        raise TypeError("consensus sets fixed itself; leave it out.")
+    if "callbacks" in settings:
+        raise TypeError("pass callback, not callbacks.")
     settings = {"max_passes": 5} | settings
     source = rewinding_source(X)
     X = X if source is None else source
@@ -132,11 +133,11 @@ def consensus(
             warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
             loss = float(LossCurve.of(runs[-1].history_).loss[-1])
             if callback is not None:
-                callback(Trial(n_components, loss, len(runs), seeds))
+                callback(FitProgress(n_components, loss, len(runs), seeds))
             if verbose:
                 print(f"[onmf] run {len(runs)} of {seeds}: loss {loss:.6g}", flush=True)
         pooled = np.concatenate([run.components_ for run in runs])
-        distances = lonelinesses(pooled, seeds)
+        distances = neighbour_distances(pooled, seeds)
         kept = distances <= threshold
         there = len(np.unique(directions(pooled[kept]).round(9), axis=0))  # different ones, up to rounding
         if there < n_components:
@@ -160,7 +161,7 @@ def consensus(
     )
 
 
-def lonelinesses(W: Array, runs: int) -> Array:
+def neighbour_distances(W: Array, runs: int) -> Array:
     """Return the mean distance of each component's direction to the nearest ones, three tenths of the runs."""
     near = NearestNeighbors(n_neighbors=max(1, round(NEIGHBOURS * runs))).fit(directions(W))
     distances, _ = near.kneighbors()  # of every point, itself left out

@@ -1,4 +1,4 @@
-"""``suggest_divergence``: which divergence suits the data, why, and the figures behind it."""
+"""``suggest_divergence``: the divergence that suits the data, the reason, and the figures behind it."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _chosen(batch: Any, rng: np.random.Generator) -> Any:
 
 
 class _UndecidedError(Exception):
-    """The data do not tell; the message is the cause."""
+    """Raised where the data are inconclusive; the message is the cause."""
 
 
 def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
@@ -269,7 +269,7 @@ def _robust(tails: Tails, power: float, measured: str) -> tuple[str, str] | None
     peaked = tails.peak > 0.5
     far = f"{100 * tails.outliers:.2g} % of the entries lie more than {FAR:.0f} standard deviations from a low-rank fit"
     if tails.outliers >= MANY:
-        return "l1", f"{far}: so many outliers that only the size of a residual should count, not its square."
+        return "l1", f"{far}: outliers are frequent, so only the size of a residual should count, not its square."
     few = tails.outliers >= (FEW_PEAKED if peaked else FEW)
     if few and (power < FLAT or tails.width < WIDE):
         return "huber", f"{far}, where noise alone has none: a few outliers, whose influence Huber's loss bounds."
@@ -294,8 +294,8 @@ def _by_power(power: float, measured: str, zeros: float) -> tuple[str, str]:
     grows = f"The variance of the noise grows with the square of the mean ({measured}): the noise is multiplicative"
     if zeros:
         return "beta:0.5", (
-            f"{grows}, which is what is stands for; but {100 * zeros:.2g} % of the entries are zero, where is is not "
-            "defined, and beta:0.5 is close to it and takes zeros."
+            f"{grows}, the noise that Itakura-Saito (`is`) assumes; but {100 * zeros:.2g} % of the entries are zero, "
+            "where it is not defined, so use beta:0.5, which is close to it and accepts zeros."
         )
     return "is", f"{grows}, as in power spectra, and loud and quiet count alike."
 

@@ -24,8 +24,8 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Speckle:
-    """Holds out every entry with probability ``share``, zeros like any other.
+class HoldoutMask:
+    """A mask that holds out every entry with probability ``share``, zeros like any other.
 
     A hash of the row's number or name, the column and the seed decides, so that the mask is the same in every pass, for
     every order of the samples and for every size of batches, and nothing of it is stored.

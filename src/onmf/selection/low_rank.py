@@ -221,7 +221,7 @@ class Tails:
 
 
 def _deviance_residuals(fit: LowRank, power: float) -> Array:
-    """sqrt(2 d(x || mean)) of usable entries, d being the deviance of noise of that power, without the leverage."""
+    """Return sqrt(2 d(x || mean)) of usable entries, d the deviance of noise of that power, without the leverage."""
     divergence = divergences.get(divergences.Beta(2.0 - round(min(max(power, 0.0), 2.0), 1)))
     mean, leverage, usable = fit.mean, fit.leverage, fit.usable
     if power < FLAT:
@@ -263,18 +263,18 @@ def _geary(size: Array) -> float:
 
 
 def _least_squares(X: Array, weights: Array, V: Array) -> Array:
-    """argmin_u sum_f w_f (x_f - (uV)_f)^2, per row."""
+    """Return argmin_u sum_f w_f (x_f - (uV)_f)^2, per row."""
     return np.linalg.solve(_normal(weights, V), ((weights * X) @ V.T)[..., None])[..., 0]
 
 
 def _spread(weights: Array, V: Array) -> Array:
-    """v_f' (V diag(w) V')^-1 v_f, per row."""
+    """Return v_f' (V diag(w) V')^-1 v_f, per row."""
     inverse = np.linalg.inv(_normal(weights, V))
     return inverse.reshape(len(inverse), -1) @ _products(V)
 
 
 def _normal(weights: Array, V: Array) -> Array:
-    """V diag(w) V' per row, with a ridge that keeps it invertible."""
+    """Return V diag(w) V' per row, with a ridge that keeps it invertible."""
     k = len(V)
     G = (weights @ _products(V).T).reshape(-1, k, k)
     return G + (RIDGE * np.einsum("nkk->n", G) + TINY)[:, None, None] * np.eye(k)

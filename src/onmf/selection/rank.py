@@ -26,7 +26,7 @@ from onmf.methods import EM, Auto
 from onmf.model.penalty import NO_PENALTIES
 from onmf.model.validation import DataError
 from onmf.samples import as_samples, checked_missing
-from onmf.selection.holdout import Speckle, rewinding_source
+from onmf.selection.holdout import HoldoutMask, rewinding_source
 
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
@@ -35,8 +35,8 @@ ALIKE = 0.9  # cosines of matched components from which on dictionaries count as
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One fit of many, as a callback is given it."""
+class FitProgress:
+    """The progress of many fits, given to a callback after each of them."""
 
     rank: int
     loss: float  # per held-out entry; for consensus, per sample
@@ -159,7 +159,7 @@ def select_rank(
     max_passes: int = 5,
     patience: int | None = 5,
     random_state: Any = None,
-    callback: Callable[[Trial], Any] | None = None,
+    callback: Callable[[FitProgress], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
 ) -> RankSelection:
@@ -189,7 +189,7 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seeds the held-out entries and the fits.
     callback : callable or None
-        Called with a ``Trial`` after every fit.
+        Called with a ``FitProgress`` after every fit.
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
@@ -217,22 +217,22 @@ def select_rank(
     source = _source(X)
     _warn_of_too_many(tried, source.n_features, settings)
     drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
-    speckles = {seed: Speckle(float(held_out), seed, missing, implicit) for seed in drawn}
-    settings |= _suited(settings, tried, source, speckles[drawn[0]])
+    masks = {seed: HoldoutMask(float(held_out), seed, missing, implicit) for seed in drawn}
+    settings |= _suited(settings, tried, source, masks[drawn[0]])
     losses: list[list[float]] = []
     steady: list[float] = []
     done, total = 0, len(tried) * n_seeds
     with warnings.catch_warnings():
         for rank in tried:
             found, dictionaries = [], []
-            for seed, speckle in speckles.items():
-                model = OnlineNMF(rank, random_state=seed, **settings).fit(speckle.without_held(source))
-                found.append(_judged(model, source, speckle))
+            for seed, mask in masks.items():
+                model = OnlineNMF(rank, random_state=seed, **settings).fit(mask.without_held(source))
+                found.append(_judged(model, source, mask))
                 dictionaries.append(model.components_)
                 warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
                 done += 1
                 if callback is not None:
-                    callback(Trial(rank, found[-1], done, total))
+                    callback(FitProgress(rank, found[-1], done, total))
                 if verbose:
                     print(f"[onmf] fit {done} of {total}: rank {rank}, held-out loss {found[-1]:.6g}", flush=True)
             losses.append(found)
@@ -259,12 +259,12 @@ def _turned(losses: Any, patience: int) -> bool:
     return len(later) == patience and bool((later > losses[best]).all())
 
 
-def _judged(model: OnlineNMF, source: Source, speckle: Speckle) -> float:
+def _judged(model: OnlineNMF, source: Source, mask: HoldoutMask) -> float:
     """Return the mean loss per held-out entry; samples whose entries are all held out do not count."""
     total = entries = 0.0
     size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
-        seen, held = speckle.split(rows, batch)
+        seen, held = mask.split(rows, batch)
         counts = seen.times_sample_weight(np.ones(len(seen))) * (seen.weight_sums(axis=1) > 0)
         total += float(counts @ model._inference().held_out_losses(seen, held))
         entries += float(counts @ held.weight_sums(axis=1))
@@ -319,7 +319,7 @@ def _source(X: Any) -> Source:
     return Rows(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False))
 
 
-def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle: Speckle) -> dict[str, Any]:
+def _suited(settings: dict[str, Any], tried: list[int], source: Source, mask: HoldoutMask) -> dict[str, Any]:
     """Choose the method and the divergence by the data, where these were left open, once for all ranks."""
     found: dict[str, Any] = {}
     given = divergences.get(settings.get("divergence", "kl"))
@@ -327,11 +327,11 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, speckle:
     first = next((batch for _, batch in read_from(source, FIRST, None, None, 0)), None)
     if first is None:
         raise SourceError("there are no samples to choose a rank for.")
-    first = as_samples(as_floats(first), speckle.missing, speckle.implicit)
+    first = as_samples(as_floats(first), mask.missing, mask.implicit)
     if isinstance(method, Auto) and first.mostly_zeros() and given.alpha_order is not None:
         # Most entries are zeros, and auto cannot see that once others are held out.
         found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
     if given.adaptive:
-        middle = OnlineNMF(tried[len(tried) // 2], random_state=speckle.seed, **settings)
-        found["divergence"] = middle.fit(speckle.without_held(source)).divergence_
+        middle = OnlineNMF(tried[len(tried) // 2], random_state=mask.seed, **settings)
+        found["divergence"] = middle.fit(mask.without_held(source)).divergence_
     return found

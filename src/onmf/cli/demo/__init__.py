@@ -12,7 +12,7 @@ from onmf.cli import app
 from onmf.cli.output import require_drawable
 from onmf.cli.terminal import console
 
-PAGES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules, and what is added to the name of --out
+FIGURES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules, and what is added to the name of --out
 DPI = 80
 
 
@@ -29,7 +29,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise and the initial dictionaries.")] = 0,
 ) -> None:
     """Learn from data that everyone has: a noisy photograph, the docstrings of Python, a tune; write three pictures."""
-    places = {name: out.with_stem(out.stem + added) for name, added in PAGES.items()}
+    places = {name: out.with_stem(out.stem + added) for name, added in FIGURES.items()}
     for place in places.values():
         require_drawable(place, option="--out")
     for name, place in places.items():

@@ -49,7 +49,7 @@ def _of_components(model: Any, found: Assessment | None) -> Iterator[Advice]:
     if K > F:
         yield Advice(
             "many",
-            f"There are more components ({K}) than features ({F}): together they fit whatever comes.",
+            f"There are more components ({K}) than features ({F}): they can fit anything.",
             "Try fewer; onmf rank finds how many.",
         )
     cosines, fixed = np.triu(similarity(model.components_)), model._fitted.state.C.fixed
@@ -93,7 +93,7 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
         passes = 2 * max(fitted.passes, 1)
         yield Advice(
             "falling",
-            f"The loss was still falling at the end, by {100 * fall:.0f} % lately.",
+            f"The loss was still falling at the end, by {100 * fall:.0f} % over the last part of the run.",
             f"Learn for longer: more passes (max_passes={passes}, --passes {passes}), or more data.",
         )
     if skipped := fitted.skipped.count:

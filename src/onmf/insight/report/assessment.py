@@ -1,4 +1,4 @@
-"""How a model fits data, found in one pass over them, in memory that does not grow with their number."""
+"""An assessment of how well a model fits data, made in one pass and constant memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def assess(model: Any, source: Source, name: str, show: Callable[[int, int | Non
 
 
 class Assessment:
-    """How a model fits data, collected block by block."""
+    """Measures of how well a model fits data, collected block by block."""
 
     X: Any  # samples drawn at random, and their coefficients
     H: Array

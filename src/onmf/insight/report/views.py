@@ -46,7 +46,7 @@ class View:
 
 
 class Terms:
-    """How the features of a model are shown."""
+    """The way to show the features of a model: as bars, pictures or lines, with their names and axis."""
 
     def __init__(self, model: Any) -> None:
         W, source, self.names = components_of(model), source_of(model), names_of(model)

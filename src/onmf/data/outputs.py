@@ -1,4 +1,4 @@
-"""Sinks for coefficients or samples, written row by row; each registers itself in the file of its format."""
+"""Outputs for coefficients or samples, written row by row; each registers itself in the file of its format."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

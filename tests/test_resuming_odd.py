@@ -15,7 +15,7 @@ from onmf.data import Batches, Rows, SourceError, open_source
 
 from .conftest import require_same_learning
 from .test_checkpoints import command, cut_short, resumed
-from .test_going_on import FIXED, GROWING, Command, X
+from .test_resuming import FIXED, GROWING, Command, X
 
 _ = command  # a fixture
 NAMES = list("abcdef")
