@@ -48,7 +48,7 @@ def examples(folder: Path) -> list[bytes]:
         OnlineNMF(3, divergence=Mahalanobis(np.eye(F)), random_state=0).fit(X),
         OnlineNMF(3, method="paper:step=canonical,a=1,max_iter=5", random_state=0).fit(X),
         OnlineNMF(3, method="paper", random_state=0).fit(X),
-        OnlineNMF(3, method="paper:race=30", random_state=0).fit(X),
+        OnlineNMF(3, method="paper:trial_samples=30", random_state=0).fit(X),
         OnlineNMF(3, method="paper:b=50", random_state=0).fit(X),
         OnlineNMF(3, divergence="is", method="lefevre", random_state=0).fit(X),
         OnlineNMF(3, divergence="squared_l2", method="guan:buffer=5", random_state=0).fit(X),

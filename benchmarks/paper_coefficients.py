@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.paper_coefficients [--samples 3000]
 
 The paper's synthetic data, F = 200, K = 40; processor time, and held-out losses by the precise judge. The step has a
-fixed factor, so that no race blurs the comparison.
+fixed factor, so that no trial period blurs the comparison.
 """
 
 from __future__ import annotations

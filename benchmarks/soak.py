@@ -63,7 +63,7 @@ def bad_batch(rng: np.random.Generator) -> object:
 def method_for(divergence: str, rng: np.random.Generator) -> str:
     """The usual one mostly, with constants; steps short enough not to run away."""
     name = str(rng.choice(["auto", "auto", "auto", "paper", EARLIER.get(divergence, "paper")]))
-    constants = {"paper": ":b=1000,race=300", "lefevre": ":N=10000", "wang": ":eta=0.01"}
+    constants = {"paper": ":b=1000,trial_samples=300", "lefevre": ":N=10000", "wang": ":eta=0.01"}
     return name + (str(rng.choice(["", ":forgetting=0.5"])) if name == "auto" else constants.get(name, ""))
 
 

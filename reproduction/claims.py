@@ -215,12 +215,13 @@ def steps(n: int, methods: Sequence[str]) -> str:
     """Describe the steps of OL and of OL with its adaptive step, if they take part, in a run of n samples."""
     adaptive = Adaptive()
     early = f" A run of {n} samples ends before the metric is frozen" if n < adaptive.b else ""
-    early += " and the race is decided." if n < adaptive.race else "." if early else ""
+    early += " and the trial period is over." if n < adaptive.trial_samples else "." if early else ""
     described = {
         "ol": f"OL has tau = {canonical(n).tau} and the step a / (s + b) after s samples, a = b = {0.2 * n:g} (the "
         "paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10).",
         "ol-adaptive": "OL with its adaptive step has the library's defaults, the same for all data: tau = "
         f"{Paper().tau}, and c b / (s + b) times a metric, one number for every entry of the dictionary, which is "
-        f"learnt from the first b = {adaptive.b:g} samples; a race over the first {adaptive.race} decides on c.{early}",
+        f"learnt from the first b = {adaptive.b:g} samples; a trial period of the first "
+        f"{adaptive.trial_samples} decides on c.{early}",
     }
     return " ".join(text for method, text in described.items() if method in methods)

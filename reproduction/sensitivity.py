@@ -1,7 +1,7 @@
 """The sensitivity experiment (Figures S-1 to S-3): tau, K and a, one at a time in log scale, for six divergences.
 
 Not in the paper are tau and K of onmf, and tau, K, b and c of OL with its adaptive step. That method chooses c by a
-race, so fixed values of c are compared with the raced one.
+trial period, so fixed values of c are compared with the one found.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from reproduction.report import Block, Folder, heading, paragraph
 from reproduction.synthetic import PLANTED, Data, Synthetic
 from reproduction.trial import Trial
 
-RACED = "raced"  # in place of a factor of c
+FOUND = "found"  # in place of a factor of c
 FACTORS: dict[str, tuple[float | str, ...]] = {
     "tau": (0.1, 1, 4, 40),
     "K": (0.5, 1, 2),
     "a": (0.1, 1, 10),
     "b": (0.01, 0.1, 1, 10),
-    "c": (RACED, 1 / 16, 1 / 4, 1, 4, 16),
+    "c": (FOUND, 1 / 16, 1 / 4, 1, 4, 16),
 }
-UNCHANGED: dict[str, float | str] = {name: RACED if name == "c" else 1 for name in FACTORS}
+UNCHANGED: dict[str, float | str] = {name: FOUND if name == "c" else 1 for name in FACTORS}
 PARAMETERS = {"ol": ("tau", "K", "a"), "ol-adaptive": ("tau", "K", "b", "c"), "ours": ("tau", "K")}
 FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
-EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != RACED})
+EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != FOUND})
 OUR_TAU = 30  # where the surrogate's chunks begin
 MIDDLE_C = 0.5  # the middle one of those that compete
 ORDER = [*FACTORS]
@@ -99,8 +99,8 @@ class Sensitivity(Synthetic):
         n, F, K, _ = self.shape
         described = {
             "ol-adaptive": "Its b is varied from that default and not from 0.2 N: the default is what users have, "
-            f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a race, to be "
-            "compared with the raced one.",
+            f"whatever N is. Its c is fixed at {MIDDLE_C:g} times the factors, without a trial period, to be "
+            "compared with the one found.",
             "ours": f"onmf has no step size; its chunks grow from {OUR_TAU} samples, but not where tau is varied.",
         }
         text = (
@@ -121,9 +121,9 @@ class Sensitivity(Synthetic):
         return blocks
 
     def caption(self) -> str:
-        raced = " (for c: the raced one)" if "ol-adaptive" in self.methods else ""
+        of_c = " (for c: the one found)" if "ol-adaptive" in self.methods else ""
         return (
-            f"Final held-out loss divided by that of the unchanged setting{raced}; worst on the way: "
+            f"Final held-out loss divided by that of the unchanged setting{of_c}; worst on the way: "
             "the largest loss after the first tenth of the samples, divided by that of the first mark."
         )
 
@@ -168,16 +168,17 @@ def _race_finds_c(by_title: Mapping[str, ByFactor]) -> Claim:
     ratios = {}
     for title, found in by_title.items():
         ends = final_losses(found)
-        ratios[title] = ends.pop(RACED) / min(ends.values())
+        ratios[title] = ends.pop(FOUND) / min(ends.values())
     good = [ratio <= SMALL for ratio in ratios.values()]
     return Claim(
         about(
             "ol-adaptive",
-            f"{IN_WORDS['ol-adaptive']} needs no choice of c: the race does as well as the best one",
+            f"{IN_WORDS['ol-adaptive']} needs no choice of c: the trial period does as well as the best one",
         ),
-        f"final held-out loss with the race / with the best fixed c of {len(FACTORS['c']) - 1}: {_each(ratios)}",
+        "final held-out loss with the trial period / with the best fixed c of "
+        f"{len(FACTORS['c']) - 1}: {_each(ratios)}",
         good,
-        failing_early(good, [[found[RACED]] for found in by_title.values()]),
+        failing_early(good, [[found[FOUND]] for found in by_title.values()]),
     )
 
 
@@ -186,7 +187,7 @@ def _each(values: Mapping[str, float]) -> str:
 
 
 def _legend(parameter: str, factor: float | str) -> str:
-    return f"{parameter} {RACED}" if factor == RACED else f"{parameter} x {factor:g}"
+    return f"{parameter} {FOUND}" if factor == FOUND else f"{parameter} x {factor:g}"
 
 
 def varied(results: Results) -> dict[tuple[str, str], dict[str, ByFactor]]:

@@ -29,7 +29,7 @@ CAPTION = (
     "coefficients found when each was seen; for Batch its own loss. Coefficients found early belong to an early "
     "dictionary, so this measure is hard on methods that move fast{}."
 )
-RACES = ", and on OL with its adaptive step whenever another dictionary takes the lead in its race"
+TRIALS = ", and on OL with its adaptive step whenever another dictionary takes the lead in its trial period"
 NOT_RUN = "one of the two was not run"
 AS_LOW = 1.01  # times another final loss: not more than a hundredth above it
 
@@ -115,7 +115,7 @@ class Synthetic(Experiment):
             ),
             table("Signal-to-noise ratios.", ratios),
             heading("Objective against time"),
-            folder.picture("objective", objective, CAPTION.format(RACES if "ol-adaptive" in self.methods else "")),
+            folder.picture("objective", objective, CAPTION.format(TRIALS if "ol-adaptive" in self.methods else "")),
             folder.picture("held_out", held_out, "The loss of samples not learnt from, at the best coefficients."),
         ]
 

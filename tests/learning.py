@@ -21,7 +21,7 @@ from tests.conftest import F, LogCosh, example_id, examples
 K = 3
 # Constants that suit such small data, for methods whose own do not; a new method is tested with its own.
 SMALL = {
-    "paper": "paper:b=100,race=40",  # small data see all phases of its step
+    "paper": "paper:b=100,trial_samples=40",  # small data see all phases of its step
     "canonical": "paper:step=canonical,a=2,b=200,solver=paper,max_iter=10",
     "lefevre": "lefevre:N=200,max_iter=20",
     "wang": "wang:eta=0.02,max_iter=40",

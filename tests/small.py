@@ -17,7 +17,7 @@ METHODS: dict[str, Choice] = {
     "surrogate": Surrogate(),
     "em": EM(),
     "sparse_surrogate": SparseSurrogate(),
-    "paper": Paper(step=Adaptive(b=100, race=40)),  # so few that small data see all of its phases
+    "paper": Paper(step=Adaptive(b=100, trial_samples=40)),  # so few that small data see all of its phases
     "canonical": Paper(step=Canonical(a=2.0, b=200.0), solver="paper", max_iter=20),  # steps that suit so few samples
     "lefevre": Lefevre(N=50),
     "guan": Guan(),

@@ -1,4 +1,4 @@
-"""The step that needs no tuning: its averages, its race, its freeze, and what is kept of it in files."""
+"""The step that needs no tuning: its averages, its trial period, its freeze, and what is kept of it in files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.learning import K, assert_same_bits, data, memory, streamed
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 TAU = 10
-SHORT = Adaptive(b=200, race=80)
-PHASES = {"race": 50, "after the race": 130, "frozen": 250}  # samples seen, under ``SHORT``
+SHORT = Adaptive(b=200, trial_samples=80)
+PHASES = {"trial": 50, "after the trial": 130, "frozen": 250}  # samples seen, under ``SHORT``
 every_phase = pytest.mark.parametrize("phase", PHASES)
 SOME = [get(name) for name in ("kl", "is", "squared_l2", "huber:0.5", "l1", "beta:0.5")] + mahalanobis()[1:]
 some = pytest.mark.parametrize("divergence", SOME, ids=example_id)
@@ -150,7 +150,7 @@ def test_the_floor_is_a_share_of_the_features_size_per_unit_of_coefficients(rng:
     np.testing.assert_array_equal(replace(plain, mass=np.array([1e-30])).low(ratios=False), 0.5)
 
 
-# The race
+# The trial period
 
 
 def mean_losses(model: OnlineNMF, first: int, last: int) -> float:
@@ -164,7 +164,7 @@ def test_the_winner_of_the_race_is_the_best_of_the_runs_on_their_own_to_the_bit(
 ) -> None:
     X = data(200, rng)
     seen: list[np.ndarray] = []
-    raced = model_of(divergence=divergence, callbacks=[lambda progress: seen.append(progress.W)]).fit(X[:150])
+    tried = model_of(divergence=divergence, callbacks=[lambda progress: seen.append(progress.W)]).fit(X[:150])
     ways: dict[float, list[np.ndarray]] = {c: [] for c in FACTORS}
     alone = {
         c: model_of(replace(SHORT, c=c), divergence, callbacks=[lambda p, c=c: ways[c].append(p.W)]).fit(X[:150])
@@ -172,23 +172,25 @@ def test_the_winner_of_the_race_is_the_best_of_the_runs_on_their_own_to_the_bit(
     }
     for number, W in enumerate(seen):
         n = TAU * (number + 1)
-        judged = (0, n) if n < SHORT.race else (SHORT.race // 2, SHORT.race)  # so far; at the end, the second half
+        judged = (
+            (0, n) if n < SHORT.trial_samples else (SHORT.trial_samples // 2, SHORT.trial_samples)
+        )  # so far; at the end, the second half
         best = min(FACTORS, key=lambda c: mean_losses(alone[c], *judged))
         np.testing.assert_array_equal(W, ways[best][number])
-    assert memory(raced)["factors"] == [best]
+    assert memory(tried)["factors"] == [best]
     for name in STATISTICS:
-        np.testing.assert_array_equal(memory(raced)[name], memory(alone[best])[name])
-    for model in (raced, alone[best]):
+        np.testing.assert_array_equal(memory(tried)[name], memory(alone[best])[name])
+    for model in (tried, alone[best]):
         model.partial_fit(X[150:])
-    np.testing.assert_array_equal(raced.components_, alone[best].components_)
-    np.testing.assert_array_equal(memory(raced)["metric"], memory(alone[best])["metric"])
+    np.testing.assert_array_equal(tried.components_, alone[best].components_)
+    np.testing.assert_array_equal(memory(tried)["metric"], memory(alone[best])["metric"])
 
 
 def test_losses_are_summed_over_each_half_of_the_race(rng: np.random.Generator) -> None:
     X = data(70, rng)
-    raced, *alone = (model_of(replace(SHORT, c=c), scale="none").fit(X) for c in (None, *FACTORS))
+    tried, *alone = (model_of(replace(SHORT, c=c), scale="none").fit(X) for c in (None, *FACTORS))
     expected = [[TAU * model.history_["loss"][rows].sum() for model in alone] for rows in (slice(4), slice(4, 7))]
-    np.testing.assert_allclose(memory(raced)["losses"], expected, rtol=1e-12)
+    np.testing.assert_allclose(memory(tried)["losses"], expected, rtol=1e-12)
 
 
 def test_a_fit_that_ends_in_the_race_keeps_all_runs_and_shows_the_best(rng: np.random.Generator) -> None:
@@ -203,10 +205,10 @@ def test_a_fit_that_ends_in_the_race_keeps_all_runs_and_shows_the_best(rng: np.r
 
 def test_a_race_longer_than_b_ends_with_the_freeze(rng: np.random.Generator) -> None:
     X = data(60, rng)
-    long, equal = (model_of(Adaptive(b=40, race=race)).fit(X) for race in (10**6, 40))
+    long, equal = (model_of(Adaptive(b=40, trial_samples=trial)).fit(X) for trial in (10**6, 40))
     assert memory(long).keys() == {"metric", "low"}
     np.testing.assert_array_equal(long.components_, equal.components_)
-    assert "runs" in memory(model_of(Adaptive(b=40, race=10**6)).fit(X[:30]))
+    assert "runs" in memory(model_of(Adaptive(b=40, trial_samples=10**6)).fit(X[:30]))
 
 
 def test_a_factor_that_is_given_is_not_raced_for(rng: np.random.Generator) -> None:
@@ -309,7 +311,7 @@ def test_partial_fit_over_the_batches_is_fit_to_the_bit_in_every_phase(
     ("phase", "settings"),
     [
         *((phase, {}) for phase in PHASES),
-        ("after the race", {"divergence": "huber"}),
+        ("after the trial", {"divergence": "huber"}),
         ("frozen", {"reservoir": 20}),
     ],
 )
@@ -318,7 +320,7 @@ def test_models_saved_and_runs_cut_short_in_any_phase_go_on_to_the_bit(
 ) -> None:
     X, n = data(300, rng), PHASES[phase] // (4 if "reservoir" in settings else 1)  # it adds three old samples to a new
     model = model_of(**settings).fit(X[:n])
-    assert ("runs" in memory(model), "metric" in memory(model)) == (phase == "race", phase == "frozen")
+    assert ("runs" in memory(model), "metric" in memory(model)) == (phase == "trial", phase == "frozen")
     save(model, tmp_path / "m")
     loaded = load(tmp_path / "m")
     require_same_learning(loaded, model)
@@ -369,8 +371,8 @@ def test_a_file_with_statistics_that_no_run_could_have_is_refused_by_one_sentenc
     signed = {"memory.residuals", "memory.overlaps", "memory.sizes"}
     assert {f"memory.{name}" for name in Paper.nonnegative} & own == own - signed
     impossible = {
-        "race": {"runs": (0 * arrays["components"] + 5, arrays["components"][::-1]), "factors": (0,)},
-        "after the race": {"factors": (0,)},
+        "trial": {"runs": (0 * arrays["components"] + 5, arrays["components"][::-1]), "factors": (0,)},
+        "after the trial": {"factors": (0,)},
         "frozen": {"metric": (0,)},
     }
     for name, values in impossible[phase].items():
@@ -457,7 +459,7 @@ def test_without_any_tuning_the_loss_falls_far_below_that_of_the_start(
 STEPS = [
     Adaptive(),
     Adaptive(c=0.5),
-    Adaptive(b=1e3, c=np.float32(0.1), race=np.int64(7)),
+    Adaptive(b=1e3, c=np.float32(0.1), trial_samples=np.int64(7)),
     Adaptive(b=1 / 3),
     Canonical(),
     Canonical(a=3, b=1e22),
@@ -490,8 +492,8 @@ def test_a_step_shows_the_constants_that_are_not_default() -> None:
     assert repr(Adaptive()) == "Adaptive()"
     assert repr(Paper()) == "Paper()"
     assert repr(Paper(step="canonical")) == "Paper(step=Canonical())"
-    assert repr(Paper(step="Adaptive:c=2,race=30")) == "Paper(step=Adaptive(c=2, race=30))"
-    assert Paper(step=Adaptive(c=2, race=30), tau=5).text() == "paper:tau=5,step=adaptive,c=2,race=30"
+    assert repr(Paper(step="Adaptive:c=2,trial_samples=30")) == "Paper(step=Adaptive(c=2, trial_samples=30))"
+    assert Paper(step=Adaptive(c=2, trial_samples=30), tau=5).text() == "paper:tau=5,step=adaptive,c=2,trial_samples=30"
     assert Step.names() == ["adaptive", "canonical"]
 
 
@@ -500,8 +502,14 @@ def test_a_step_shows_the_constants_that_are_not_default() -> None:
     [
         (lambda: Step.get("magic"), "unknown step 'magic'; choose one of adaptive, canonical"),
         (lambda: Paper(step="adaptiv"), r"unknown step 'adaptiv' \(did you mean 'adaptive'\?\)"),
-        (lambda: Paper(step="adaptive:a=1"), "step 'adaptive' has no constant 'a'; its constants are b, c, race"),
-        (lambda: Adaptive().with_constants(a=1), "step 'adaptive' has no constant 'a'; its constants are b, c, race"),
+        (
+            lambda: Paper(step="adaptive:a=1"),
+            "step 'adaptive' has no constant 'a'; its constants are b, c, trial_samples",
+        ),
+        (
+            lambda: Adaptive().with_constants(a=1),
+            "step 'adaptive' has no constant 'a'; its constants are b, c, trial_samples",
+        ),
         (
             lambda: Paper(step="canonical:c=1"),
             "'canonical' has no constant 'c'; its constants are a, b, power",
@@ -509,14 +517,14 @@ def test_a_step_shows_the_constants_that_are_not_default() -> None:
         (lambda: Paper(step="adaptive:c=1,c=2"), "c is given twice"),
         (lambda: Paper(step="adaptive:c"), "write constants as NAME=VALUE"),
         (
-            lambda: methods.get("paper:step=canonical,race=3"),
-            "race is a constant of step=adaptive; write paper:step=adaptive,race=",
+            lambda: methods.get("paper:step=canonical,trial_samples=3"),
+            "trial_samples is a constant of step=adaptive; write paper:step=adaptive,trial_samples=",
         ),
         (lambda: OnlineNMF(method="paper").set_params(method__step="magic"), "unknown step 'magic'"),
         (lambda: Adaptive(b=0), "needs b > 0, got 0"),
         (lambda: Adaptive(c=np.nan), "needs c > 0, got nan"),
         (lambda: Adaptive(c=True), "needs c > 0, got True"),
-        (lambda: Adaptive(race=0), "race must be a whole number of at least 1"),
+        (lambda: Adaptive(trial_samples=0), "trial_samples must be a whole number of at least 1"),
     ],
 )
 def test_what_is_no_step_is_refused_by_name(attempt: Any, words: str) -> None:

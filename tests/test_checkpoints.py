@@ -45,7 +45,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "sparse surrogate": ({}, SPARSE),
     "em": ({"method": "em"}, SPARSE),
     "paper": ({"method": Paper(step=Canonical(a=100, b=1000))}, X),
-    "adaptive step": ({"method": "paper:b=150,race=50"}, X),
+    "adaptive step": ({"method": "paper:b=150,trial_samples=50"}, X),
     "lefevre": ({"divergence": "is", "method": "lefevre"}, X),
     "guan": ({"divergence": "squared_l2", "method": "guan"}, X),
     "wang": ({"divergence": "huber:0.5", "method": Wang(eta=0.01, max_iter=20)}, X),

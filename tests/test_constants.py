@@ -43,8 +43,8 @@ every_name = pytest.mark.parametrize("name", methods.names())
             "paper: tau = 5 , a=2e2,any_power=True,power=2,step=Canonical",
             Paper(tau=5, step=Canonical(a=200, any_power=True, power=2)),
         ),
-        ("paper:c=0.5,b=200,race=100", Paper(step=Adaptive(b=200, c=0.5, race=100))),
-        ("paper:race=100,step=adaptive,tau=5,c=none", Paper(tau=5, step=Adaptive(race=100))),
+        ("paper:c=0.5,b=200,trial_samples=100", Paper(step=Adaptive(b=200, c=0.5, trial_samples=100))),
+        ("paper:trial_samples=100,step=adaptive,tau=5,c=none", Paper(tau=5, step=Adaptive(trial_samples=100))),
         ("paper:max_iter=none,delta_tol=0.5,solver=polyak", Paper(delta_tol=0.5, solver="polyak")),
         ("auto:forgetting=0.1", Auto(forgetting=0.1)),
         ("em:tau=1e2", EM(tau=100)),
@@ -98,14 +98,14 @@ def test_the_constants_of_the_step_can_be_set_like_the_methods() -> None:
         ("paper:step=canonical,a=-1", "needs a > 0"),
         ("paper:step=canonical,b=0", "needs b > 0"),
         ("paper:step=canonical,c=1", "c is a constant of step=adaptive; write paper:step=adaptive,c="),
-        ("paper:taw=1", "method 'paper' has no constant 'taw'; its constants are tau, step, .*, b, c, race"),
+        ("paper:taw=1", "method 'paper' has no constant 'taw'; its constants are tau, step, .*, b, c, trial_samples"),
         ("paper:step=canonical,power=2", "or set any_power=True"),
         ("paper:step=canonical,any_power=3", "any_power must be True or False"),
         ("paper:b=0", "needs b > 0"),
         ("paper:c=-1", "needs c > 0"),
         ("paper:c=word", "needs c > 0"),
-        ("paper:race=0", "race must be .*at least 1"),
-        ("paper:race=2.5", "race must be a whole number"),
+        ("paper:trial_samples=0", "trial_samples must be .*at least 1"),
+        ("paper:trial_samples=2.5", "trial_samples must be a whole number"),
         ("paper:solver=magic", "unknown solver 'magic'; choose one of auto, paper, armijo, "),
         ("paper:tol=-1", "tol must be .*at least 0"),
         ("paper:max_iter=0", "max_iter must be .*at least 1"),
@@ -265,7 +265,10 @@ def test_every_constant_has_an_effect(name: str, constant: str) -> None:
 @pytest.mark.parametrize(("name", "constant"), OF_STEPS)
 def test_every_constant_of_a_step_has_an_effect(name: str, constant: str) -> None:
     # A permission shows its effect only where it is needed.
-    steps = {"canonical": [Canonical(2, 200), Canonical(2, 200, 2, True)], "adaptive": [Adaptive(40, race=20)]}[name]
+    steps = {
+        "canonical": [Canonical(2, 200), Canonical(2, 200, 2, True)],
+        "adaptive": [Adaptive(40, trial_samples=20)],
+    }[name]
     short = [(divergence, X) for _, divergence, X in settings_of("paper") if len(X) < 100]
     settings = ((Paper(step=step), divergence, X) for step in steps for divergence, X in short)
     require_an_effect(constant, settings, lambda base: base.step, lambda base, step: replace(base, step=step))

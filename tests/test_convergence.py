@@ -10,7 +10,7 @@ from onmf.methods import Adaptive, Canonical, Paper
 from onmf.methods.steps import Step
 
 MARKS = [int(100 * 10 ** (third / 3)) for third in range(8)]  # more than two decades of samples
-STEPS = [Canonical(a=10, b=400), Adaptive(b=400, race=200)]
+STEPS = [Canonical(a=10, b=400), Adaptive(b=400, trial_samples=200)]
 CONSTANT = Canonical(a=0.1, b=400, power=1e-9, any_power=True)
 
 

@@ -164,7 +164,7 @@ def test_variants_that_ended_high_may_have_been_too_short_but_for_fewer_componen
 
 
 def test_fixed_factors_of_the_adaptive_step_are_compared_with_the_raced_one():
-    results = spreads("ol-adaptive", {"c": {"raced": 2.0, 1 / 16: 1.0, 16: 8.0}, "b": {0.01: 1.3}})
+    results = spreads("ol-adaptive", {"c": {"found": 2.0, 1 / 16: 1.0, 16: 8.0}, "b": {0.01: 1.3}})
     row = next(row for row in Sensitivity().summary(results) if row["parameter"] == "c")
     assert (row["x 0.0625"], row["x 1"], row["x 16"]) == (0.5, 0.5, 4)
     *_, b, c = Sensitivity().claims(results)

@@ -15,7 +15,7 @@ from tests.conftest import F, every_divergence
 
 COVERED = "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical"
 UNMET = "Not covered by the paper's theorem yet: "
-SHORT = Adaptive(b=100, race=40)
+SHORT = Adaptive(b=100, trial_samples=40)
 EXACT: dict[str, Any] = {"method": Paper(step=SHORT, tol=1e-9), "l2_coefficients": 1e-2, "random_state": 0}
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::onmf.DomainWarning")

@@ -49,7 +49,7 @@ class Samples:
 
     @property
     def weight(self) -> float:
-        """How many samples these count for."""
+        """The sum of the weights of the samples."""
         return len(self) if self.sample_weight is None else float(self.sample_weight.sum(dtype=np.float64))
 
     @property

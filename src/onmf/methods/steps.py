@@ -212,7 +212,7 @@ class Averages:
 
 
 STATISTICS = tuple(field.name for field in fields(Averages))
-FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the race; the first leads until the losses differ
+FACTORS = (0.5, 1.0, 2.0, 0.125)  # of the step, in the trial period; the first leads until the losses differ
 MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive
 
 
@@ -220,7 +220,7 @@ MOST_CHANGE = 10.0  # of an entry in one step, where the fit must be positive
 class Adaptive(Step, name="adaptive"):
     """A step that needs no tuning: c b/(n + b) times a metric learnt from the first b samples.
 
-    The factor c is raced for over the first ``race`` samples, or given.
+    The factor c is found in a trial period of ``trial_samples`` samples, or given.
 
     The curvatures of single entries of W differ by orders of magnitude, so that no constant step suits most data
     (docs/decisions/0010-a-step-without-tuning.md). With Y = HW, g = d'(X, Y), the gradient G = H'g summed over the tau
@@ -231,8 +231,8 @@ class Adaptive(Step, name="adaptive"):
     2. **Metric** D = S1 / (kappa S2), kappa being the largest eigenvalue of M at unit diagonal: how much components
        overlap. S1/S2 is the step that minimises the sum of ((y - x) - D h^2 g)^2, and needs only the derivative.
     3. **Step** W <- P(W - c b/(n + b) D*G/tau), P projecting in the metric: the paper's schedule with the paper's b.
-    4. **Race** for c: four runs with different c learn from the same samples, and the one with the lowest objective
-       over the second half of the race continues.
+    4. **Trial** of c: four runs with different c learn from the same samples, and the one with the lowest objective
+       over the second half of the trial period continues.
     5. **Sets**: where the fit must be positive (kl, is, alpha, beta < 2), the box {low_f <= W_kf <= 1} within C, and no
        entry changes by more than a factor of ten in a step. Elsewhere the paper's C.
     6. **Freeze**: from n = b on, metric, c and low stay as they are for ever.
@@ -245,13 +245,13 @@ class Adaptive(Step, name="adaptive"):
 
     b: float = 2e4
     c: float | None = None
-    race: int = 2000
+    trial_samples: int = 2000
 
     def __post_init__(self) -> None:
         for name, value in (("b", self.b), ("c", 1.0 if self.c is None else self.c)):
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"the step size c b / (samples + b) needs {name} > 0, got {value!r}.")
-        require_whole(1, race=self.race)
+        require_whole(1, trial_samples=self.trial_samples)
 
     def first_look(self, problem: Problem, state: State, solve: Solve) -> State:
         """Average over the first batch, or its beginning if that is long, at W_0: the same for all runs."""
@@ -272,7 +272,7 @@ class Adaptive(Step, name="adaptive"):
         if len(runs) == 1:
             runs = [runs[0].after(slopes, rate, state, tau)]
         else:
-            half, leader = int(n > min(self.race, self.b) / 2), _leader(losses)
+            half, leader = int(n > min(self.trial_samples, self.b) / 2), _leader(losses)
             for number, run in enumerate(runs):
                 if number == leader:
                     its = slopes
@@ -281,9 +281,9 @@ class Adaptive(Step, name="adaptive"):
                     its = Slopes.of(posed, solve(posed))
                 losses[half, number] += its.objective(state.penalties)
                 runs[number] = run.after(its, rate, state, tau)
-            if n >= min(self.race, self.b):
-                winner = _least(losses[half])
-                runs, losses = [runs[winner]], losses[:, [winner]]
+            if n >= min(self.trial_samples, self.b):
+                chosen = _least(losses[half])
+                runs, losses = [runs[chosen]], losses[:, [chosen]]
         best = runs[_leader(losses)]
         if n < self.b:
             return state.after(slopes.weight, best.W, _memory(runs, losses))
@@ -308,9 +308,9 @@ class Adaptive(Step, name="adaptive"):
         if state.clock >= self.b:
             floor = {} if divergence.domain.y.includes_zero else {"low": np.empty(F, W.dtype)}
             return {"metric": np.empty((K, F), W.dtype)} | floor
-        racing = self.c is None and state.clock < self.race
+        on_trial = self.c is None and state.clock < self.trial_samples
         averages = Averages(*map(np.empty, ((K, F), (K, F), (K, K), (F,), (1,), (1,))))
-        runs = [_Run(W, 1.0, averages)] * (len(FACTORS) if racing else 1)
+        runs = [_Run(W, 1.0, averages)] * (len(FACTORS) if on_trial else 1)
         return _memory(runs, np.empty((2, len(runs))))
 
     def require_sound(self, state: State) -> None:
@@ -338,7 +338,7 @@ class Adaptive(Step, name="adaptive"):
 
 @dataclass(frozen=True)
 class _Run:
-    """A dictionary with its own factor and averages: one contestant of the race, or its winner."""
+    """A dictionary with its own factor and averages: one candidate of the trial period, or the chosen one."""
 
     W: Array
     c: float
@@ -375,7 +375,7 @@ def _low(divergence: Divergence, C: DictionarySet, averages: Averages, K: int) -
 
 
 def _memory(runs: list[_Run], losses: Array) -> dict[str, Array]:
-    """Return runs as stacked arrays, and the sums of their losses over both halves of the race."""
+    """Return runs as stacked arrays, and the sums of their losses over both halves of the trial period."""
     memory = {name: np.stack([getattr(run.averages, name) for run in runs]) for name in STATISTICS}
     memory |= {"factors": np.array([run.c for run in runs]), "losses": losses}
     return memory | ({"runs": np.stack([run.W for run in runs])} if len(runs) > 1 else {})
