@@ -85,7 +85,7 @@ def test_three_chunks_are_those_of_dense_loops(name: str, features: int, rng: np
     for chunk, rho in zip(np.split(X, [20, 40]), weights(divergence.averaging_exponent), strict=True):
         H = method.coefficient_solver(divergence).solve(Problem(divergence, chunk, W)).H
         Y = H @ W
-        G, curvature = divergence.model(chunk, Y)
+        G, curvature = divergence.model(np, chunk, Y)
         h, old, news = H / unit, 1 - rho, rho / len(chunk)
         for f in range(features):
             A[f] = old * A[f] + news * np.einsum("n,nj,nk->jk", curvature[:, f], h, h)
@@ -131,7 +131,7 @@ def test_long_sweeps_end_at_the_minimum_of_the_model(
     start = method.start(divergence, W, C)
     state = updated(method, start, Problem(divergence, X, start.W), H)
     Y = H @ start.W
-    G, curvature = divergence.model(X, Y)
+    G, curvature = divergence.model(np, X, Y)
     found = state.W * (state.memory["unit"] * np.exp2(state.memory["base"]))[:, None]
     for f in range(F):
         A = np.einsum("n,nj,nk->jk", curvature[:, f], H, H)
