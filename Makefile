@@ -14,7 +14,7 @@ demo: .venv/plots.done  ## a photograph, topics and a tune: demo.png, demo-topic
 test: .venv/dev.done  ## all tests
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-quick: .venv/dev.done  ## one case of every quick test, in less than a minute: before each commit
+quick: .venv/dev.done  ## one case of every quick test, in about a minute: before each commit
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --quick
 
 coverage: .venv/dev.done  ## the same with the coverage of src/, 95 % at least; the kernels once more as plain Python, for theirs
