@@ -12,6 +12,7 @@ bytes. Exit status 0 if there was none.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import tempfile
@@ -106,9 +107,8 @@ def main() -> None:
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):
-        import onmf.data
-        import onmf.persistence.model
-        import reproduction.datasets.matlab  # noqa: F401
+        for module in ("onmf.data", "onmf.persistence.model", "reproduction.datasets.matlab"):
+            importlib.import_module(module)
     warnings.simplefilter("ignore")
     suffix, parse = PARSERS[given.parser]
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
