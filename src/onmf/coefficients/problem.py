@@ -316,6 +316,12 @@ class Problem:
         return self.grams(self.squares[1])
 
     @property
+    def is_penalised_distance(self) -> bool:
+        """Is the loss a distance, with a kink at exact fits, that the penalty keeps from being least squares?"""
+        divergence = self.divergence
+        return bool(self.penalty) and divergence.least_squares is not None and not divergence.quadratic
+
+    @property
     def squares(self) -> tuple[Array, Array]:
         """The slopes at a fit of zero, and the curvatures, of the sum of weighted squares that has the same minimum."""
         quadratic = self.divergence.least_squares or self.divergence
@@ -413,7 +419,7 @@ class Problem:
         if self.Q is not None:
             return self
         quadratic = self.divergence.least_squares
-        if self.X.masked or quadratic is None or (self.penalty and not self.divergence.quadratic):
+        if self.X.masked or quadratic is None or self.is_penalised_distance:
             return None
         return Problem(quadratic, self.X, self.W, self.box, self.penalty, gram=True)
 
