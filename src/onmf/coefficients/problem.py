@@ -12,13 +12,14 @@ divergence that is no sum over entries (l2) sees samples and fits times the root
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
+from onmf._support.cached_property import cached_property
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
