@@ -135,6 +135,18 @@ def test_l2_with_an_l2_penalty_has_the_derivative_of_l2_also_near_an_exact_fit(r
     assert np.isfinite(weight).all()
 
 
+def test_the_cheapest_of_exact_fits_is_found_in_few_steps_under_l2_with_penalties(rng: np.random.Generator) -> None:
+    """A distance has its kink there; Newton's steps alone went on until there were as many as allowed."""
+    W, H = rng.random((5, 30)) + 0.02, rng.gamma(1.0, 1.0, (20, 5))
+    for penalty in (Penalty(l1=0.1), Penalty(l2=0.1), Penalty(l1=0.1, l2=0.1)):
+        problem = Problem(L2(), H @ W, W, penalty=penalty)
+        found = Newton(tol=1e-4, max_iter=5000).solve(problem)
+        assert found.converged.all()
+        assert found.iterations.max() < 100
+        objective = problem.objective(found.H, problem.fit(found.H))
+        assert (objective <= problem.objective(H, problem.fit(H)) + 1e-4 * problem.scale).all()
+
+
 @pytest.mark.parametrize("divergence", [get("is"), Beta(0.0)], ids=example_id)
 def test_ratios_are_near_newtons_minimum_and_never_above_their_start(
     divergence: Divergence, rng: np.random.Generator

@@ -141,6 +141,11 @@ def test_distances_to_samples_of_few_entries_are_traded_against_penalties_even_w
     np.testing.assert_allclose(values, cheapest, atol=1e-5 * problem.scale.max())
 
 
+def test_rows_that_are_all_the_same_are_solved_under_l2_with_a_penalty(rng: np.random.Generator) -> None:
+    X = np.tile(rng.random(30) + 0.1, (50, 1))
+    OnlineNMF(5, divergence="l2", l1_coefficients=0.1, random_state=0).fit(X).transform(X)
+
+
 @every_divergence
 def test_transform_minimises_loss_and_penalties(divergence: Divergence, rng: np.random.Generator) -> None:
     X = samples(rng, 60)

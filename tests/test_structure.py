@@ -48,6 +48,12 @@ def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(
     assert not overridden
 
 
+def test_no_property_takes_a_lock_that_a_forked_child_could_inherit() -> None:
+    """``functools.cached_property`` does in Python 3.11; ``onmf._support.cached_property`` does not."""
+    sources = Path(onmf.__file__).parent.rglob("*.py")
+    assert not [path for path in sources if re.search(r"functools.*cached_property", path.read_text())]
+
+
 def test_the_tests_that_are_called_slow_exist() -> None:
     """``make quick`` leaves out what tests/slow.txt names."""
     folder = Path(__file__).parent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF
 from onmf._support import threads
+from onmf.coefficients.problem import Problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
@@ -346,6 +348,44 @@ def test_a_forked_child_learns_although_its_parents_threads_are_gone() -> None:
         child.join()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+class SlowSamples:
+    """Samples whose sums are ready when they are asked for them, or never."""
+
+    def __init__(self, ready: threading.Event) -> None:
+        self.shape, self.sparse, self.asked, self.ready = (1, 1), False, threading.Event(), ready
+
+    def sum(self, axis: int) -> int:
+        self.asked.set()
+        self.ready.wait()
+        return axis
+
+
+def problem_of(X: SlowSamples) -> Problem:
+    problem = object.__new__(Problem)
+    problem.X = X  # type: ignore[assignment]
+    return problem
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_forked_while_a_thread_computes_a_fact_computes_it_too() -> None:
+    """``functools.cached_property`` of Python 3.11 has a lock for all objects, which the child inherits as held."""
+    ready, at_once = threading.Event(), threading.Event()
+    at_once.set()
+    slow = SlowSamples(ready)
+    thread = threading.Thread(target=lambda: problem_of(slow).totals)
+    thread.start()
+    slow.asked.wait()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(5)  # ends a child that hangs
+        os._exit(int(problem_of(SlowSamples(at_once)).totals != 1))  # type: ignore[comparison-overlap]
+    ready.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # The whole library, watched

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, row_sums, some_of
+from onmf._support.cached_property import cached_property
 from onmf._support.device_rows import Resident, joined
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored

@@ -23,6 +23,7 @@ RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Ne
 ENOUGH = 2  # entries per component that determine a sample's coefficients
 SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
+KINKED = 50  # steps after which a penalised distance is likely to be at its kink, where Newton's method never ends
 FEW_STEPS = Multiplicative(max_iter=5)  # of the same kind, where entries are missing or least squares may be far off
 
 
@@ -70,8 +71,7 @@ class Newton(CoefficientSolver, name="newton"):
         if isinstance(problem.box, Simplex):
             H = _start_on_simplex(problem, H)
         elif problem.X.masked:
-            divergence = problem.divergence
-            if problem.penalty and divergence.least_squares is not None and not divergence.quadratic:
+            if problem.is_penalised_distance:
                 return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.includes_zero:
@@ -85,7 +85,16 @@ class Newton(CoefficientSolver, name="newton"):
             H = least if problem.W.shape[1] >= 2 * problem.K else _better(problem, least, _first_steps(problem, H))
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
-        return iterate(_Steps(problem, H, self.tol), self.max_iter)
+        if self.max_iter <= KINKED or isinstance(problem.box, Simplex) or not problem.is_penalised_distance:
+            return iterate(_Steps(problem, H, self.tol), self.max_iter)
+        found = iterate(_Steps(problem, H, self.tol), KINKED)
+        left = np.flatnonzero(~found.converged)
+        if left.size:
+            some = problem.rows(left)
+            rest = _penalised_distances(some, self.tol, KINKED)
+            found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
+            found.iterations[left] += rest.iterations
+        return self._finished(problem, found)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         from onmf.coefficients.kernels.gram import nnls_on_gram
@@ -267,8 +276,8 @@ def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
 def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
     """Return the minima of ||x - hW|| + penalty(h) over the box, each until no more than tol ||x|| is left to gain.
 
-    With fewer entries than components a masked sample has fits that are exact, and the distance ||r|| has its kink
-    there: Newton's method finds no slope to follow among them, and the cheapest of them is the answer. But
+    Where fits are exact, as of a masked sample with fewer entries than components or of samples that are all the same,
+    the distance ||r|| has its kink: Newton's method finds no slope to follow among them, nor knows the cheapest. But
 
         ||r|| = min over s > 0 of ||r||^2 / (2 s) + s / 2,
 

@@ -12,13 +12,14 @@ divergence that is no sum over entries (l2) sees samples and fits times the root
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
+from onmf._support.cached_property import cached_property
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -316,6 +317,12 @@ class Problem:
         return self.grams(self.squares[1])
 
     @property
+    def is_penalised_distance(self) -> bool:
+        """Is the loss a distance, with a kink at exact fits, that the penalty keeps from being least squares?"""
+        divergence = self.divergence
+        return bool(self.penalty) and divergence.least_squares is not None and not divergence.quadratic
+
+    @property
     def squares(self) -> tuple[Array, Array]:
         """The slopes at a fit of zero, and the curvatures, of the sum of weighted squares that has the same minimum."""
         quadratic = self.divergence.least_squares or self.divergence
@@ -413,7 +420,7 @@ class Problem:
         if self.Q is not None:
             return self
         quadratic = self.divergence.least_squares
-        if self.X.masked or quadratic is None or (self.penalty and not self.divergence.quadratic):
+        if self.X.masked or quadratic is None or self.is_penalised_distance:
             return None
         return Problem(quadratic, self.X, self.W, self.box, self.penalty, gram=True)
 

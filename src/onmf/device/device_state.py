@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import torch
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties

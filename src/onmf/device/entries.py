@@ -8,10 +8,11 @@ components at its entries are read anew in every step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
+
+from onmf._support.cached_property import cached_property
 
 try:
     import triton

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import scipy
 import torch
 
 from onmf._support.arrays import some_of, times
+from onmf._support.cached_property import cached_property
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
 from onmf.model.units import FLOOR, Units

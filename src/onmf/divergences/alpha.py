@@ -14,12 +14,12 @@ there are two exact forms, each without cancellation at the limit it contains:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 
 SMALLEST = 1e-38  # the least ratio whose logarithm is taken; at x = 0 any will do

@@ -11,12 +11,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf._support.checks import is_number
 from onmf._support.registry import Registered
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf.divergences.base import Divergence, RowMean, row_mean
 
 

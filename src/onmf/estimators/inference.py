@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, is_tensor
+from onmf._support.cached_property import cached_property
 from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem, slopes
 from onmf.device.tensors import as_array

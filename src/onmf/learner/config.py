@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from onmf import divergences, methods
+from onmf._support.cached_property import cached_property
 from onmf._support.checks import require_whole
 from onmf.device.choose_device import checked_name
 from onmf.divergences import Divergence

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf._support.checks import require_at_least
 from onmf.samples import Samples
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf._support.checks import is_number, require_whole
 from onmf.divergences import Divergence
 from onmf.model.settings import setting

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
 from onmf._support.arrays import Array
+from onmf._support.cached_property import cached_property
 from onmf._support.checks import generators, require_seed, require_whole
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
