@@ -28,9 +28,10 @@ from onmf.cli import main as cli
 from onmf.data import Batches, SourceError, open_source, prefetch, shuffle, take
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
-from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
+from onmf.methods import EM, Auto, Canonical, Paper, Surrogate
 from onmf.methods.base import Growing
 from onmf.persistence.file import ModelFileError
+from reproduction.earlier_methods import Wang
 
 from .conftest import LogCosh, Soft, require_same_learning, spread
 

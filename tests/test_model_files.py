@@ -30,10 +30,11 @@ from onmf import BatchNMF, DataError, OnlineNMF, Sets, __version__, load, method
 from onmf._support.atomic import WriteError, replacing
 from onmf.data import Rows
 from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis
-from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, SparseSurrogate, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Paper, SparseSurrogate, Surrogate
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
+from reproduction.earlier_methods import Guan, Lefevre, Wang
 
 from .conftest import DISTINCT, F, LogCosh, Soft, example_id, examples, require_same_learning
 
