@@ -6,6 +6,7 @@ only the start of Python and the libraries that it imports are shared.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import gc
@@ -75,6 +76,7 @@ def original() -> socket.socket:
     process.returncode = 0  # nobody waits for it
     theirs.close()
     ours.settimeout(60)
+    atexit.register(ours.close)
     return ours
 
 
