@@ -31,11 +31,8 @@ from onmf.learner import Progress, learned
 from onmf.methods import EM, Auto, Canonical, Paper, Surrogate
 from onmf.methods.base import Growing
 from onmf.persistence.file import ModelFileError
-<<<<<<< HEAD
 from reproduction.earlier_methods import Wang
-=======
 from tests import processes
->>>>>>> tests
 
 from .conftest import LogCosh, Soft, require_same_learning, spread
 

@@ -33,11 +33,8 @@ from onmf.methods import EM, Adaptive, Auto, Canonical, Paper, SparseSurrogate, 
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
-<<<<<<< HEAD
 from reproduction.earlier_methods import Guan, Lefevre, Wang
-=======
 from tests import processes
->>>>>>> tests
 
 from .conftest import DISTINCT, F, LogCosh, Soft, example_id, examples, require_same_learning
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-<<<<<<< HEAD
 import signal
-import subprocess
-=======
->>>>>>> tests
 import sys
 import threading
 import time
@@ -26,11 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from onmf import OnlineNMF
 from onmf._support import threads
-<<<<<<< HEAD
 from onmf.coefficients.problem import Problem
-=======
 from tests import processes
->>>>>>> tests
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
