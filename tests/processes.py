@@ -23,9 +23,8 @@ import types
 from typing import Any
 
 LIBRARIES = (
-    *("cffi", "numba.core.registry", "numba.np.arrayobj", "numba.typed", "pandas", "pydantic", "rich.progress"),
-    *("rich.traceback", "safetensors.numpy", "scipy.optimize", "scipy.sparse", "sklearn.preprocessing", "typer"),
-    *("typer.core", "xxhash"),
+    *("numba.typed", "pandas", "pydantic", "rich.progress", "rich.traceback", "safetensors.numpy", "scipy.optimize"),
+    *("sklearn.preprocessing", "typer.core", "xxhash"),
 )
 ADOPT = 36  # PR_SET_CHILD_SUBREAPER of Linux: copies, whose parent ends at once, become children of this process
 
@@ -80,6 +79,13 @@ def original() -> socket.socket:
     return ours
 
 
+def prepare() -> None:
+    """Do once what every copy would do."""
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    importlib.import_module("numba").njit(lambda: 0)()  # its compiler takes a while to begin
+
+
 def copied(channel: socket.socket) -> list[str]:
     """The arguments, in every copy that is asked for; the process itself never comes back from here."""
     while True:
@@ -110,8 +116,7 @@ def copied(channel: socket.socket) -> list[str]:
 
 
 if __name__ == "__main__":
-    for library in LIBRARIES:
-        importlib.import_module(library)
+    prepare()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even where pytest ignores it
     gc.freeze()  # copies neither look through what they share with the others nor copy it to do so
     way, what, *sys.argv[1:] = copied(socket.socket(fileno=os.dup(0)))

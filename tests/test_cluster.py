@@ -36,9 +36,7 @@ PHASES = ("read", "facts", "start", "state", "exchange", "learn", "merge", "fini
 
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
-    get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf.distributed.worker", "onmf.coefficients.kernels.gram", "tests.mortal"]
-    )
+    get_mp_context().set_forkserver_preload(["tests.mortal"])
 USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
 
 
