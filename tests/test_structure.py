@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import onmf
+from benchmarks.house import traced
 
 FLAT = ("onmf.estimators", "onmf.persistence")
 
@@ -46,6 +48,17 @@ def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(
         for name in implemented(kind) & implemented(base)
     }
     assert not overridden
+
+
+def test_a_fit_passes_through_forty_modules_at_most() -> None:
+    X = np.random.default_rng(0).poisson(3.0, (200, 8)).astype(float)
+
+    def fit() -> None:
+        onmf.OnlineNMF(5, divergence="kl", random_state=0, batch_size=200).fit(X)
+
+    fit()  # compiles and imports
+    _, modules = traced(fit)
+    assert len(modules) <= 40, sorted(modules)
 
 
 def test_the_tests_that_are_called_slow_exist() -> None:
