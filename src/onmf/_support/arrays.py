@@ -73,3 +73,8 @@ def is_tensor(X: Any) -> bool:
     """Return whether X is a tensor of PyTorch's; whoever has one has imported it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(X, torch.Tensor)
+
+
+def is_dask(X: Any) -> bool:
+    """Return whether X is a Dask array or data frame, by its name: Dask is imported only by those who use it."""
+    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from onmf._support.arrays import is_array_like
+from onmf._support.arrays import is_array_like, is_dask
 from onmf._support.wording import counted
 from onmf.data import Source, SourceError, Spec
 from onmf.data.base import native
@@ -84,8 +84,3 @@ def likeness(source: Any, learnt: Spec | None) -> str:
 def is_anndata(X: Any) -> bool:
     """Return whether it is an AnnData object, by its name: anndata is imported only by those who use it."""
     return any(kind.__name__ == "AnnData" and kind.__module__.startswith("anndata.") for kind in type(X).__mro__)
-
-
-def is_dask(X: Any) -> bool:
-    """Return whether it is a Dask array or data frame, by its name: Dask is imported only by those who use it."""
-    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")

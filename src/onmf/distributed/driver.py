@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.skipping import SkippedLog
 from onmf.data.columns import Features
 from onmf.distributed import worker
 from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.window import Window, cuts_of_round, cuts_of_start, warn_of_retry
 from onmf.distributed.worker import Cut
-from onmf.learner import BatchUpdate, Learned, Progress, Reading, Recipe, RoundPosition, Skipped, updated
+from onmf.learner import BatchUpdate, Learned, Progress, Reading, Recipe, RoundPosition, Skipped, SkippedLog, updated
 from onmf.learner.rounds import RoundResult, RoundStart, adapted, exchange_due, size_of_round
 from onmf.methods import Method
 from onmf.model.validation import DataError

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onmf._support.arrays import is_dask
 from onmf._support.checks import require_whole
 from onmf.data import Source, SourceError, Spec, open_source
 from onmf.data.base import read_from, stacked
-from onmf.data.inputs import is_dask
 from onmf.data.registry import each_file
 from onmf.samples import weighted
 

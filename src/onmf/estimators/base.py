@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
-from onmf._support.arrays import Array, is_tensor
+from onmf._support.arrays import Array, is_dask, is_tensor
 from onmf._support.checks import require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
@@ -21,12 +22,13 @@ from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of, require_same_features
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
+from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
 from onmf.estimators.inference import Inference, like, on_host
 from onmf.estimators.messages import NOTHING_IMPLICIT, printer
-from onmf.estimators.streaming import OnBad, Sent, is_distributed, solve_rows
+from onmf.estimators.streaming import OnBad, Sent, solve_rows
 from onmf.insight.topics import leading_features, ranked
 from onmf.learner import Fitted, Progress
 from onmf.learner.learned import proportions
@@ -36,6 +38,11 @@ from onmf.model.validation import require_finite_values, require_valid_entries
 from onmf.samples import as_samples, checked_missing, given_rows, weighted
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def is_distributed(X: Any) -> bool:
+    """Tell whether X lies, or is read, in partitions."""
+    return isinstance(X, Partitions) or is_dask(X)
 
 
 def _names(fitted: Fitted) -> Any:
@@ -270,10 +277,12 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     def _inference(self) -> Inference:
         fitted = self._fitted
-        device = None
-        if self.device is not None and not fitted.divergence.absolute_deviations:  # those are linear programmes
-            device = device_of(self.device)
+        device = None if fitted.divergence.absolute_deviations else self._device()  # those are linear programmes
         return Inference(fitted, self.sets, self.transform_tol, self.transform_max_iter, device)
+
+    def _device(self) -> str | None:
+        """Return the device that the setting means, if any."""
+        return None if self.device is None else device_of(self.device)
 
     # Checks
 
@@ -300,7 +309,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """Return samples to use the model on, with their weights; bad ones raise an error."""
         learnt = self._fitted.features
         if is_tensor(X):
-            device = device_of(self.device)
+            device = self._device()
             require_samples(X, device, learnt.number)
             if device is not None and weights is None and sample_weight is None and self.missing is None:
                 low, high = (float(each) for each in X.detach().aminmax())
@@ -338,6 +347,11 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         found = type(type(self).__name__, (BaseEstimator,), {})()
         X = validate_data(found, X, reset=True, **options)
         return X, Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None))
+
+    def _warn_if_nothing_is_missing(self, X: Any, weights: Any, stacklevel: int) -> None:
+        """Warn that ``implicit="missing"`` marks nothing in a dense X, unless something else marks missing entries."""
+        if self.implicit == "missing" and self.missing is None and weights is None and isinstance(X, np.ndarray):
+            warnings.warn(f"{NOTHING_IMPLICIT}.", UserWarning, stacklevel=stacklevel)
 
     # scikit-learn's conventions
 

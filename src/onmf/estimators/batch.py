@@ -18,7 +18,7 @@ from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
-from onmf.estimators.messages import warn_dense, warn_raised
+from onmf.estimators.messages import warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Usage
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
@@ -132,7 +132,7 @@ class BatchNMF(NMF):
         """
         self._check_batch_settings()
         X, features = self._validated(X, reset=True)
-        warn_dense(X, self.missing, self.implicit, weights, stacklevel=3)
+        self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._meant(X, features, sample_weight, weights)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
         divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-import scipy
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf._support.wording import plural
@@ -29,12 +27,6 @@ class UnsolvedWarning(ConvergenceWarning):
     def __init__(self, message: str, unsolved: int) -> None:
         super().__init__(message)
         self.unsolved = unsolved
-
-
-def warn_dense(X: Any, missing: str | None, implicit: str, weights: Any, stacklevel: int) -> None:
-    """Warn that ``implicit="missing"`` marks nothing in a dense X, unless something else marks missing entries."""
-    if implicit == "missing" and missing is None and weights is None and not scipy.sparse.issparse(X):
-        warnings.warn(f"{NOTHING_IMPLICIT}.", UserWarning, stacklevel=stacklevel)
 
 
 def warn_raised(divergence: Divergence, count: int) -> None:

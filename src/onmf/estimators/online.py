@@ -22,14 +22,13 @@ from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import likeness
 from onmf.data.pipes import ended_by_interrupts
-from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
-from onmf.estimators.base import NMF
-from onmf.estimators.messages import warn_dense, warn_raised
-from onmf.estimators.streaming import is_distributed, partitions_of
+from onmf.estimators.base import NMF, is_distributed
+from onmf.estimators.messages import warn_raised
+from onmf.estimators.streaming import partitions_of
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
@@ -231,8 +230,14 @@ class OnlineNMF(NMF):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        configured, keep = self._configured(), Checkpoint.of(checkpoint, resume)
-        with keep.locked() if keep is not None else nullcontext():
+        configured = self._configured()
+        if checkpoint is None and resume:
+            raise ValueError(
+                "resume=True continues the run in a checkpoint; pass checkpoint= as well. "
+                "To continue a finished model with new data, use resume_from=."
+            )
+        keep = None if checkpoint is None else Checkpoint.of(checkpoint)
+        with nullcontext() if keep is None else keep.locked():
             return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
 
     def _fit(
@@ -240,10 +245,11 @@ class OnlineNMF(NMF):
     ) -> Self:
         """Learn, and write checkpoints to a file that no other run writes."""
         recipe, reading, configured.learned = configured.recipe, configured.reading, None
+        settings, begun = self.get_params(deep=False), None
         if keep is not None:
             reading = replace(reading, marked=True, verify=keep.verify)
-        settings = self.get_params(deep=False) | {"divergence": model_file.lasting(self.divergence, recipe.divergence)}
-        begun = None if keep is None else keep.opened(settings, resume)  # before the data are touched
+            settings["divergence"] = model_file.lasting(self.divergence, recipe.divergence)
+            begun = keep.opened(settings, resume)  # before the data are touched
         same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
         if not same_data:
             begun = _learned_by(resume_from, recipe.divergence)
@@ -373,7 +379,7 @@ class OnlineNMF(NMF):
         self._check_settings()
         if self.shards is not None:
             require_whole(1, shards=self.shards)
-        settings = dict(zip(NAMES, given, strict=True)) | {"device": device_of(self.device)}
+        settings = dict(zip(NAMES, given, strict=True)) | {"device": self._device()}
         reading = Reading.of(settings)
         found = _Configured(given, Recipe.of(settings), reading)
         if isinstance(self.init, str) and self.fixed is None:  # arrays may be changed in place
@@ -405,7 +411,7 @@ class OnlineNMF(NMF):
                 return _on_device(X, device, dtype_of(X)), Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=True)
-        warn_dense(X, self.missing, self.implicit, weights[1], stacklevel=5)
+        self._warn_if_nothing_is_missing(X, weights[1], stacklevel=5)
         if device is not None and self._stays(weights):
             from onmf.device.transfer import fits  # PyTorch is there, but not for everybody
 

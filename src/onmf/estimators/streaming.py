@@ -14,18 +14,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from onmf._support.arrays import Array
-from onmf._support.skipping import SkippedLog
 from onmf._support.wording import is_or_are
 from onmf.data import Source, SourceError
 from onmf.data.base import native, read_from
 from onmf.data.columns import Features
 from onmf.data.in_memory import count_rows
-from onmf.data.inputs import is_dask, likeness, require_same_features
+from onmf.data.inputs import likeness, require_same_features
 from onmf.distributed import Partitions
 from onmf.distributed.partitions import DaskData, Raw
 from onmf.estimators.inference import BLOCK
 from onmf.insight.topics import Coherence
-from onmf.learner import Usage
+from onmf.learner import SkippedLog, Usage
 from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, require_valid_entries
@@ -199,11 +198,6 @@ def measured(
 
 
 # Partitions of Dask
-
-
-def is_distributed(X: Any) -> bool:
-    """Tell whether X lies, or is read, in partitions."""
-    return isinstance(X, Partitions) or is_dask(X)
 
 
 def partitions_of(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Partitions:

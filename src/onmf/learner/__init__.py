@@ -8,7 +8,7 @@ from onmf.learner.batching import Reading
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.initialise import begin, continued
-from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, Usage, guarantee
+from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, SkippedLog, Usage, guarantee
 from onmf.learner.resume import OpenPartition, Position, RoundPosition, require_features, require_position
 from onmf.learner.run import run
 from onmf.learner.update import BatchUpdate, Progress, step, updated
@@ -27,6 +27,7 @@ __all__ = [
     "Recipe",
     "RoundPosition",
     "Skipped",
+    "SkippedLog",
     "Usage",
     "begin",
     "continued",

@@ -47,7 +47,8 @@ class Recipe:
             self._require_device()
 
     def _require_device(self) -> None:
-        """Raise an error for what only the processor does."""
+        """Raise an error for a name of no device, and for what only the processor does."""
+        checked_name(self.device)
         self.method.for_device()
         cure = "leave device out"
         if not self.divergence.separable:
@@ -74,7 +75,7 @@ class Recipe:
             settings["reservoir"],
             settings["fixed"],
             settings["coefficients"],
-            checked_name(settings.get("device")),
+            settings.get("device"),
         )
 
     @property

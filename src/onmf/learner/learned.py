@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from onmf.model.sets import DictionaryBox
 from onmf.model.state import State
 from onmf.model.units import Units
 from onmf.samples import Samples
+
+log = logging.getLogger("onmf")
 
 
 def proportions(H: Array, W: Array) -> Array:
@@ -72,6 +75,7 @@ class Usage:
 
 LONG_HISTORY = 8192  # entries
 KEPT_REASONS = 100  # why something was skipped
+MOST_NAMED = 20  # samples and batches that are skipped: a log has an end
 COLUMNS = ("samples", "seconds", "loss")
 
 
@@ -135,6 +139,20 @@ class Skipped:
 
     def __add__(self, other: Skipped) -> Skipped:
         return Skipped(self.count + other.count, (*self.reasons, *other.reasons)[-KEPT_REASONS:])
+
+
+class SkippedLog:
+    """A log that is called with each error, and names the first of them."""
+
+    def __init__(self) -> None:
+        self.named = 0
+
+    def __call__(self, error: Exception) -> None:
+        self.named += 1
+        if self.named <= MOST_NAMED:
+            log.warning("Skipped: %s", error)
+        if self.named == MOST_NAMED:
+            log.warning("Further samples that are skipped will be counted, not named.")
 
 
 @dataclass(frozen=True)

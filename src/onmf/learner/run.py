@@ -9,13 +9,12 @@ from itertools import islice
 
 import numpy as np
 
-from onmf._support.skipping import SkippedLog
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
 from onmf.learner.batching import Reading, cuts
 from onmf.learner.config import Recipe
 from onmf.learner.initialise import begin
-from onmf.learner.learned import Learned, Skipped
+from onmf.learner.learned import Learned, Skipped, SkippedLog
 from onmf.learner.resume import Digests, PassPart, Position, parts_of_pass
 from onmf.learner.update import Progress, step
 from onmf.methods import Method

@@ -33,7 +33,7 @@ class Auto(Choice, name="auto"):
     max_iter: int | None = None
 
     def __post_init__(self) -> None:
-        self._made(Surrogate), self._made(EM)  # they check the constants
+        self._made(Surrogate)  # which checks the constants, as the others do
 
     def chosen(self, divergence: Divergence, K: int, batch: Samples, on_device: bool = False) -> Method:
         few = FEW_ON_DEVICE if on_device else FEW_ENTRIES

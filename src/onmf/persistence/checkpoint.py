@@ -58,16 +58,11 @@ class Checkpoint:
         require_at_least(0, every=self.every)
 
     @classmethod
-    def of(cls, given: Checkpoint | str | Path | None, resume: bool) -> Checkpoint | None:
-        """Return the checkpoint that ``fit`` was asked for, if any."""
+    def of(cls, given: Checkpoint | str | Path) -> Checkpoint:
+        """Return the checkpoint that ``fit`` was asked for."""
         keep = cls(given) if isinstance(given, (str, Path)) else given
-        if keep is not None and not isinstance(keep, Checkpoint):
+        if not isinstance(keep, Checkpoint):
             raise TypeError(f"checkpoint takes a file name or an onmf.Checkpoint, got {type(given).__name__}.")
-        if keep is None and resume:
-            raise ValueError(
-                "resume=True continues the run in a checkpoint; pass checkpoint= as well. "
-                "To continue a finished model with new data, use resume_from=."
-            )
         return keep
 
     @property
