@@ -50,12 +50,12 @@ def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(
     assert not overridden
 
 
-<<<<<<< HEAD
 def test_no_property_takes_a_lock_that_a_forked_child_could_inherit() -> None:
     """``functools.cached_property`` does in Python 3.11; ``onmf._support.cached_property`` does not."""
     sources = Path(onmf.__file__).parent.rglob("*.py")
     assert not [path for path in sources if re.search(r"functools.*cached_property", path.read_text())]
-=======
+
+
 def test_a_fit_passes_through_forty_modules_at_most() -> None:
     X = np.random.default_rng(0).poisson(3.0, (200, 8)).astype(float)
 
@@ -65,7 +65,6 @@ def test_a_fit_passes_through_forty_modules_at_most() -> None:
     fit()  # compiles and imports
     _, modules = traced(fit)
     assert len(modules) <= 40, sorted(modules)
->>>>>>> opponents
 
 
 def test_the_tests_that_are_called_slow_exist() -> None:
