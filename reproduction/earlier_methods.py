@@ -15,14 +15,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from onmf.coefficients import CoefficientSolver, Multiplicative, Problem, precise_solver
+from onmf.coefficients import Coefficients, CoefficientSolver, Descent, Multiplicative, Problem, iterate, precise_solver
 from onmf.coefficients.kernels import kernel, pack, packed_product
 from onmf.divergences import Divergence
 from onmf.methods import DictionarySet, Method, Penalties, Penalty, Samples, State, require_at_least, require_whole
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Counts: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 TINY = 1e-30  # stands for zero where something is divided by it
+ONE_STEP = Multiplicative(max_iter=1)
 
 
 class EarlierMethod(Method):
@@ -259,6 +261,33 @@ class PenaltyByLength(Penalty):
         return super().per_unit(X) + self.gamma * np.sqrt(X.per_sample(np.square(X.values)))[:, None]
 
 
+@dataclass(frozen=True)
+class UntilStill(Multiplicative):
+    """Multiplicative steps; after each ten, samples leave whose objective has fallen by less than ``tol`` of itself."""
+
+    uses_tol: ClassVar[bool] = True
+
+    def _solve(self, problem: Problem, H: Array) -> Coefficients:
+        return iterate(_Steps(problem, H, self.tol), self.max_iter)
+
+
+class _Steps(Descent):
+    def __init__(self, problem: Problem, H: Array, tol: float) -> None:
+        super().__init__(problem, H)
+        self.tol, self.number = tol, 0
+        self.objective: Array | None = None  # at the last test
+
+    def step(self) -> Mask:
+        problem = self.problem
+        self.H = ONE_STEP.improved(problem, self.H)
+        self.number += 1
+        if self.number % 10 == 0:
+            before, self.objective = self.objective, problem.objective(self.H, np.maximum(problem.fit(self.H), TINY))
+            if before is not None:
+                self.done = before - self.objective <= self.tol * before
+        return self.nobody()
+
+
 @dataclass(frozen=True, repr=False)
 class Wang(EarlierMethod, name="wang"):
     """The method of Wang, Wang and Yeung (2013), for visual tracking: robust NMF with the Huber loss.
@@ -292,7 +321,7 @@ class Wang(EarlierMethod, name="wang"):
         return divergence.robust and divergence.lipschitz is not None
 
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        return Multiplicative(self.tol, self.max_iter, every=10)
+        return UntilStill(self.tol, self.max_iter)
 
     def penalty(self, penalties: Penalties) -> Penalty:
         usual = super().penalty(penalties)

@@ -185,6 +185,16 @@ def test_wangs_gamma_is_an_l1_penalty_in_proportion_to_the_length_of_each_sample
     assert Wang().penalty(Penalties()) == Penalty()
 
 
+def test_wangs_coefficients_stop_sample_by_sample_after_tens_of_steps() -> None:
+    X, W = problem("wang", 40)
+    solver = Wang().coefficient_solver(Huber(0.2))
+    found, alone = (solver.solve(Problem(Huber(0.2), some, W)) for some in (X, X[7:8]))
+    assert found.converged.all()
+    assert len(set(found.iterations)) > 1
+    assert not (found.iterations % 10).any()
+    np.testing.assert_allclose(alone.H[0], found.H[7], rtol=1e-10)
+
+
 def test_wang_restores_a_component_that_would_vanish() -> None:
     method = Wang(tau=1, eta=1e6)
     state = method.start(Huber(1.0), np.full((1, 3), 0.5), C)

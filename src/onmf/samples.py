@@ -369,6 +369,8 @@ def checked_missing(missing: Any, implicit: Any) -> tuple[str | None, str]:
 
 def stacked(parts: list[Any]) -> Any:
     """Return blocks of rows, matrices or samples, as one."""
+    if len(parts) == 1:
+        return parts[0]
     if not any(isinstance(part, Samples) for part in parts):
         if isinstance(parts[0], Resident):
             return joined(parts)

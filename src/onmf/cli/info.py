@@ -19,6 +19,7 @@ SHOWN_ANYWAY = ("n_components", "method")
 def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     """Show what a model file holds."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
+    from onmf.insight.features import changed
     from onmf.learner import guarantee
     from onmf.persistence.model import USUAL, read
 
@@ -27,7 +28,11 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     facts: dict[str, Any] = {
         "divergence": " ".join([divergence.name, *_pairs(divergence.parameters())]),
         "method": learned.method.text(),
-        "other settings": _changed(settings, USUAL),
+        "other settings": {
+            name: _short(value) if isinstance(value, np.ndarray) else value
+            for name, value in changed(settings, USUAL).items()
+            if name not in SHOWN_ANYWAY
+        },
         "components": len(W),
         "fixed components": learned.state.C.fixed,
         "features": learned.features.number,
@@ -61,13 +66,6 @@ def _missing_entries(coverage: Any) -> dict[str, int]:
         return {}
     never = int(np.count_nonzero(~coverage.features))
     return {"features always missing": never, "samples with nothing but missing entries": coverage.blank}
-
-
-def _changed(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, without those that are shown anyway."""
-    given = {name: value for name, value in settings.items() if name in usual and name not in SHOWN_ANYWAY}
-    short = {name: _short(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    return {name: value for name, value in short.items() if value != usual[name]}
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.problem import Problem
 
 # A solver registers itself when its module is imported, so a new file in this folder is all it takes.
@@ -23,6 +23,7 @@ __all__ = [
     "CoefficientSolver",
     "Coefficients",
     "ConstantStep",
+    "Descent",
     "InteriorPoint",
     "Multiplicative",
     "Newton",
@@ -30,6 +31,7 @@ __all__ = [
     "Problem",
     "Ratios",
     "find",
+    "iterate",
     "names",
     "precise_solver",
 ]

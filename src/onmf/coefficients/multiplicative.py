@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array, Mask
-from onmf._support.checks import require_whole
-from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf._support.arrays import Array
+from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.coefficients.problem import Problem, multiplicative_parts, takes_sparse
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
@@ -27,18 +26,12 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     p is the derivative of the penalty and c the number with d/dy = c (N - P). l2 pulls the stronger, the larger the
     coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
 
-    ``max_iter`` steps are made, or fewer with ``every`` > 0: after each ``every`` steps those samples leave whose
-    objective has fallen by less than ``tol`` of itself.
+    ``max_iter`` steps are made, and nothing is tested.
     """
 
     uses_tol: ClassVar[bool] = False
     shares: ClassVar[bool] = False
     max_iter: int = 10
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(0, every=self.every)
 
     def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
         reason = f"Multiplicative takes no penalty under {divergence.name} with its parameter; use newton."
@@ -46,7 +39,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
 
     def takes_sparse(self, divergence: Divergence, masked: bool = False) -> bool:
         """Return True for the alpha family with alpha > 0, untested; masked samples count by their entries alone."""
-        return takes_sparse(divergence, True) if masked else divergence.alpha_order is not None and not self.every
+        return takes_sparse(divergence, True) if masked else divergence.alpha_order is not None
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
@@ -61,7 +54,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         return Coefficients.untested(H, self.max_iter)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        return iterate(_Steps(self, problem, H), self.max_iter)
+        return Coefficients.untested(self.improved(problem, H), self.max_iter)
 
     def improved(self, problem: Problem, H: Array) -> Array:
         """Make all steps from H for all samples, in the calling thread: a start for another solver."""
@@ -70,27 +63,10 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         return H if problem.most is None else np.minimum(H, problem.most)
 
 
-class _Steps(Descent):
-    def __init__(self, solver: Multiplicative, problem: Problem, H: Array) -> None:
-        super().__init__(problem, H)
-        self.tol, self.every, self.number = solver.tol, solver.every, 0
-        self.objective: Array | None = None  # at the last test
-
-    def step(self) -> Mask:
-        problem = self.problem
-        self.H = stepped(problem, self.H)
-        self.number += 1
-        if self.every and self.number % self.every == 0:
-            before, self.objective = self.objective, problem.objective(self.H, _fit(problem, self.H))
-            if before is not None:
-                self.done = before - self.objective <= self.tol * before
-        return self.nobody()
-
-
 def stepped(problem: Problem, H: Array) -> Array:
     """Return H after one step."""
     divergence = problem.divergence
-    P, N = multiplicative_parts(divergence, problem.X, _fit(problem, H))
+    P, N = multiplicative_parts(divergence, problem.X, np.maximum(problem.fit(H), TINY))
     above = problem.gathered(P)
     below = problem.mass if N is None else problem.gathered(N)
     if problem.penalty:
@@ -98,10 +74,6 @@ def stepped(problem: Problem, H: Array) -> Array:
     else:
         factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
     return problem.box.project(H * factor)
-
-
-def _fit(problem: Problem, H: Array) -> Array:
-    return np.maximum(problem.fit(H), TINY)
 
 
 def penalised_factor(

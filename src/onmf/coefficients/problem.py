@@ -472,6 +472,13 @@ def weighted_grams(weights: Array, W: Array) -> Array:
     return total
 
 
+def unpacked(M: Array, K: int) -> Array:
+    """Return the symmetric matrices (n, K, K) of packed ones (n, P)."""
+    (j, k), full = np.triu_indices(K), np.empty((len(M), K, K), dtype=M.dtype)
+    full[:, j, k] = full[:, k, j] = M
+    return full
+
+
 @cache
 def packed_diagonal(K: int) -> Counts:
     """Return the positions of the diagonal in a packed K x K matrix."""

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf import samples
 from onmf.model.validation import DataError, require_sound_structure
-from onmf.samples import Samples
+from onmf.samples import Samples, stacked
 
 if TYPE_CHECKING:
     from onmf.data.registry import Spec
@@ -189,11 +188,6 @@ def numbered(blocks: Iterable[Any], first: int = 0) -> Numbered:
     for block in blocks:
         yield np.arange(first, first + block.shape[0]), block
         first += block.shape[0]
-
-
-def stacked(parts: list[Any]) -> Any:
-    """Join blocks of rows."""
-    return parts[0] if len(parts) == 1 else samples.stacked(parts)
 
 
 def native(X: Any) -> Any:

@@ -107,6 +107,13 @@ def is_stream(X: Any) -> bool:
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
+def as_stream(X: Any) -> Source | None:
+    """Return a source as it is, and an iterator of batches as one; None for data in memory."""
+    if isinstance(X, Source):
+        return X
+    return Batches(X) if is_stream(X) else None
+
+
 def count_rows(batch: Any) -> int:
     """Return the number of rows of a batch that cannot be read, or 0 if it has none."""
     if not (hasattr(batch, "shape") or is_array_like(batch)):

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.checks import require_at_least, require_whole
-from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut, stacked
-from onmf.samples import Samples
+from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut
+from onmf.samples import Samples, stacked
 
 Read = Callable[[int, np.random.Generator | None, OnBad | None, int], Numbered]
 UNLIKE = {"resident", "checked", "edges", "chosen", "opened", "rows_in"}  # facts that are not those of the source

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from onmf._support.arrays import is_dask
 from onmf._support.checks import require_whole
 from onmf.data import Source, SourceError, Spec, open_source
-from onmf.data.base import read_from, stacked
+from onmf.data.base import read_from
 from onmf.data.registry import each_file
-from onmf.samples import weighted
+from onmf.samples import stacked, weighted
 
 BYTES = 2**25  # of a partition of a file at most, by default
 SHARE, FEWEST = 64, 1000  # a file is cut into 64 partitions of 1000 rows or more: shards share them

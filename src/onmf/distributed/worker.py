@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.data import Rows, SourceError
-from onmf.data.base import native, require_matrix, stacked
+from onmf.data.base import native, require_matrix
 from onmf.data.columns import Features
 from onmf.distributed.cluster import Sealed, size_in_bytes
 from onmf.distributed.partitions import Raw
@@ -24,7 +24,7 @@ from onmf.learner.resume import digest
 from onmf.learner.rounds import RoundResult, exchanged, finish_round, learn_shard
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, good_rows, require_valid_entries
-from onmf.samples import Samples, as_samples
+from onmf.samples import Samples, as_samples, stacked
 
 MMAP_THRESHOLD = -3  # glibc's number of the setting
 USUAL = 2**25  # the largest threshold that glibc adapts to

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
-from onmf.data import Batches, Rows, Source
+from onmf.data import Rows, Source
 from onmf.data.columns import choose
-from onmf.data.in_memory import is_stream
+from onmf.data.in_memory import as_stream
 from onmf.data.inputs import is_anndata
 from onmf.data.outputs import Origin
 from onmf.estimators.streaming import require_features
@@ -96,8 +96,8 @@ def write_report(
 
 def as_source(model: NMF, X: Any, name: str) -> Source:
     """Return X as a source of samples that have the model's features."""
-    if isinstance(X, Source) or is_stream(X):
-        source = X if isinstance(X, Source) else Batches(X)
-        require_features(model, source, name)
-        return source
-    return Rows(model._validated(X, reset=False)[0])
+    source = as_stream(X)
+    if source is None:
+        return Rows(model._validated(X, reset=False)[0])
+    require_features(model, source, name)
+    return source

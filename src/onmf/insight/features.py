@@ -6,7 +6,7 @@ A ``model`` here is anything with ``components_`` and, where it has them, ``feat
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,11 +90,14 @@ def divergence_text(model: Any) -> str:
 
 def changed_settings(model: Any) -> dict[str, Any]:
     """Return the settings that differ from their defaults, without callbacks and those that are shown apart."""
-    defaults = type(model)().get_params(deep=False)
+    found = changed(model.get_params(deep=False), type(model)().get_params(deep=False))
+    return {name: value for name, value in found.items() if name not in SHOWN_APART}
+
+
+def changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, as arrays always do."""
     return {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if name not in SHOWN_APART and (np.ndim(value) > 0 or value != defaults[name])
+        name: settings[name] for name in defaults if np.ndim(settings[name]) > 0 or settings[name] != defaults[name]
     }
 
 

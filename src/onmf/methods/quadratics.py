@@ -20,7 +20,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import packed_diagonal
+from onmf.coefficients.problem import packed_diagonal, unpacked
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties, carried, falling, resized
 from onmf.model.sets import DictionarySet
@@ -237,12 +237,10 @@ def recombined(memory: Mapping[str, Array], T: Array) -> dict[str, Array]:
         new["a"] = np.stack([(v * (memory["S"] @ v)).sum(axis=0) for v in (row[:, None] * r for row in T)])
     if "A" in memory:
         new["A"] = memory["A"].copy()
-        upper, K = np.triu_indices(len(T)), len(T)
+        j, k = np.triu_indices(len(T))
         for f in blocks(memory):
             packed = matrices(new, f)
-            full = np.empty((packed.shape[1], K, K), dtype=packed.dtype)
-            full[:, upper[0], upper[1]] = full[:, upper[1], upper[0]] = packed.T
-            packed[...] = (T @ full @ T.T)[:, upper[0], upper[1]].T
+            packed[...] = (T @ unpacked(packed.T, len(T)) @ T.T)[:, j, k].T
     return new
 
 

@@ -25,7 +25,7 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Problem
+from onmf.coefficients.problem import Problem, unpacked
 from onmf.divergences import Divergence
 from onmf.methods import em
 from onmf.methods.base import Growing
@@ -154,10 +154,12 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """Return A, b, D and V in the units that V had before, and the size and entries of the new samples."""
+        from onmf.coefficients.kernels.gram import pack
+
         sums, n, memory = em.evidence_between(before, after), after.samples - before.samples, after.memory
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         A, b, D, squares = (memory[name] for name in AVERAGES)
-        averages: dict[str, Array] = {"A": A / products(unit), "b": b / unit, "D": D / unit}
+        averages: dict[str, Array] = {"A": A / pack(unit[:, None]).T, "b": b / unit, "D": D / unit}
         averages |= {"squares": squares / np.square(unit), "unit": memory["unit"] * unit}
         averages["V"] = after.W * averages["unit"][:, None]
         return Sums(n, after.steps - before.steps, sums | {name: n * each for name, each in averages.items()})
@@ -181,16 +183,3 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         numbers = 1.0, 0.0, self._damping(before.clock)
         W, memory = self._swept(order_of(divergence), before, V, memory, news, numbers)
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
-
-
-def unpacked(A: Array, K: int) -> Array:
-    """Return the symmetric matrices (F, K, K) of packed ones (F, P)."""
-    (j, k), full = np.triu_indices(K), np.empty((len(A), K, K), dtype=A.dtype)
-    full[:, j, k] = full[:, k, j] = A
-    return full
-
-
-def products(unit: Array) -> Array:
-    """Return u_j u_k for j <= k, packed."""
-    j, k = np.triu_indices(len(unit))
-    return unit[j] * unit[k]

@@ -10,9 +10,9 @@ import scipy
 
 from onmf import divergences
 from onmf._support.arrays import Array, Mask, dense
-from onmf.data import Batches, Rows, Source, SourceError
+from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
-from onmf.data.in_memory import is_stream
+from onmf.data.in_memory import as_stream
 from onmf.data.inputs import matrix_of
 from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
 from onmf.model.validation import require_valid_entries
@@ -157,10 +157,8 @@ class _Excerpt:
 
 
 def _source(data: Any) -> Source:
-    if isinstance(data, Source):
-        return data
-    if is_stream(data):
-        return Batches(data)
+    if (source := as_stream(data)) is not None:
+        return source
     X, _ = matrix_of(data)
     X = X if scipy.sparse.issparse(X) else np.asarray(X)
     require_matrix("X", X)

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import xxhash
 
 from onmf._support.arrays import Mask, some_of
-from onmf.data import Batches, Source, SourceError
+from onmf.data import Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
-from onmf.data.in_memory import is_stream
+from onmf.data.in_memory import as_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
 from onmf.model.validation import require_valid_entries
@@ -99,10 +99,8 @@ def _stored(X: Samples, kept: Mask) -> Samples:
 
 def rewinding_source(X: Any) -> Source | None:
     """Return a source or a list of batches as a source that several fits can read; None for data in memory."""
-    if not isinstance(X, Source) and not is_stream(X):
-        return None
-    source = X if isinstance(X, Source) else Batches(X)
-    if not source.rewinds:
+    source = as_stream(X)
+    if source is not None and not source.rewinds:
         raise SourceError(
             "this source can be read only once, but every fit learns from all of it; write it to a file first."
         )
