@@ -113,9 +113,9 @@ def _codecs(facts: Any) -> Iterator[Any]:
             yield from _codec_names(facts.get(key))
         yield from _codecs(facts.get("consolidated_metadata"))
         members = facts.get("metadata")
-        for name in members if isinstance(members, dict) else ():
+        for name, member in members.items() if isinstance(members, dict) else ():
             if not name.endswith(ATTRIBUTES):
-                yield from _codecs(members[name])
+                yield from _codecs(member)
 
 
 def _codec_names(codecs: Any) -> Iterator[Any]:
