@@ -3,10 +3,11 @@
     python -m benchmarks.fuzz_readers --files 10000 [--readers csv,h5ad] [--seed 0]
 
 A file of every kind is cut, doubled, made up, or has some of its bytes changed; tables, texts and stores are also
-damaged where a careful attacker would do it: numbers, sizes and indices. Whatever can be opened is learnt from, with
-``on_error`` raise and skip in turns. What counts as a fault: a process that dies, an error that is not told in one
-sentence, a model that is not finite, more than ten seconds, or memory of more than 1 GiB beyond that at the start.
-Files are tried in child processes, so that one that dies is found and named. Exit status 1 if there is any fault.
+damaged where a careful attacker would do it: numbers, sizes, indices, codecs, and links to pipes and endless devices.
+Whatever can be opened is learnt from, with ``on_error`` raise and skip in turns. What counts as a fault: a process
+that dies, an error that is not told in one sentence, a model that is not finite, more than ten seconds, or memory of
+more than 1 GiB beyond that at the start. Files are tried in child processes, so that one that dies is found and named.
+Exit status 1 if there is any fault.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import json
 import logging
 import multiprocessing
+import os
 import resource
 import shutil
 import signal
@@ -58,6 +60,11 @@ def texts() -> list[str]:
     """Some documents."""
     rng = np.random.default_rng(2)
     return [" ".join(rng.choice(WORDS, 8)) for _ in range(N)]
+
+
+def documents(path: Path) -> None:
+    """One per line."""
+    path.write_text("\n".join(texts()))
 
 
 def parquet(path: Path) -> None:
@@ -203,6 +210,51 @@ def facts_changed(path: Path, rng: np.random.Generator) -> None:
     place.write_text(json.dumps(facts))
 
 
+def led_elsewhere(path: Path, rng: np.random.Generator) -> None:
+    """A folder with a pipe, or a link to an endless device or to another folder, in the place of a file."""
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    place = files[rng.integers(len(files))]
+    place.unlink()
+    target = [None, "/dev/zero", path.parent][rng.integers(3)]
+    os.mkfifo(place) if target is None else place.symlink_to(target)
+
+
+def hdf5_led_elsewhere(path: Path, rng: np.random.Generator) -> None:
+    """An HDF5 file with a link to a pipe, to an endless device or within the file in the place of a part."""
+    import h5py
+
+    pipe = path.with_suffix(".pipe")
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    with h5py.File(path, "r+") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        name, other = (names[place] for place in rng.integers(len(names), size=2))
+        del file[name]
+        file[name] = [
+            h5py.ExternalLink(pipe.name, "/"),
+            h5py.ExternalLink("/dev/zero", "/"),
+            h5py.SoftLink(f"/{other}"),
+        ][rng.integers(3)]
+
+
+def codecs_changed(path: Path, rng: np.random.Generator) -> None:
+    """A Zarr array with another codec."""
+    place = path / "zarr.json"
+    facts = json.loads(place.read_text())
+    name = ["pickle", "numcodecs.pickle", "json2", "numcodecs.astype", "sharding_indexed", ""][rng.integers(6)]
+    facts["codecs"].insert(rng.integers(len(facts["codecs"]) + 1), {"name": name, "configuration": {}})
+    place.write_text(json.dumps(facts))
+
+
+def folder(name: str, write: Write, path: Path) -> None:
+    """Three files of one kind."""
+    path.mkdir()
+    for number in range(3):
+        write(path / name.format(number))
+
+
+HDF5_DAMAGES: list[Damage] = [bytes_changed, stored_numbers_changed, hdf5_led_elsewhere]
 READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with the place of the file; how it is made
     "csv": ("{}.csv", functools.partial(table, ","), [bytes_changed, functools.partial(cells_changed, b",")]),
     "tsv": ("{}.tsv", functools.partial(table, "\t"), [bytes_changed, functools.partial(cells_changed, b"\t")]),
@@ -211,17 +263,17 @@ READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with 
     "parquet": ("{}.parquet", parquet, [bytes_changed]),
     "arrow": ("{}.arrow", arrow, [bytes_changed]),
     "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed]),
-    "hdf5": ("{}.h5", hdf5, [bytes_changed, stored_numbers_changed]),
-    "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), [bytes_changed, stored_numbers_changed]),
-    "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), [bytes_changed, stored_numbers_changed]),
-    "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), [bytes_changed, stored_numbers_changed]),
-    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed]),
+    "hdf5": ("{}.h5", hdf5, HDF5_DAMAGES),
+    "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), HDF5_DAMAGES),
+    "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), HDF5_DAMAGES),
+    "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), HDF5_DAMAGES),
+    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed, codecs_changed, led_elsewhere]),
     "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed]),
     "images, JPEG": ("{}.jpg", functools.partial(picture, "JPEG"), [bytes_changed]),
     "images, TIFF": ("{}.tiff", functools.partial(picture, "TIFF"), [bytes_changed]),
     "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed]),
     "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed]),
-    "text": ("{}.txt?words=8", lambda path: path.write_text("\n".join(texts())) and None, [bytes_changed]),
+    "text": ("{}.txt?words=8", documents, [bytes_changed]),
     "JSON Lines, numbers": (
         "{}.jsonl?features=" + ",".join(f"f{k}" for k in range(F)),
         lambda path: (
@@ -233,6 +285,16 @@ READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with 
         "{}.jsonl?field=text&words=8",
         lambda path: path.write_text("\n".join(json.dumps({"text": text}) for text in texts())) and None,
         [bytes_changed],
+    ),
+    "folder, texts": (
+        "text:{}.d?links=follow",
+        functools.partial(folder, "{}.txt", documents),
+        [bytes_changed, led_elsewhere],
+    ),
+    "folder, Parquet": (
+        "parquet:{}.d",
+        functools.partial(folder, "{}.parquet", parquet),
+        [bytes_changed, led_elsewhere],
     ),
 }
 
@@ -257,7 +319,7 @@ def tried(reader: str, numbers: range, seed: int, folder: Path, pipe: Any) -> No
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 4 * ROOM, used + 4 * ROOM))  # beyond, allocations fail
     text, write, damages = READERS[reader]
-    path = Path(text.partition("?")[0].format(folder / "x"))
+    path = Path(text.partition("?")[0].rpartition(":")[2].format(folder / "x"))
     before = peak()
     for number in numbers:
         rng = np.random.default_rng([seed, number])

@@ -112,10 +112,10 @@ def _codecs(facts: Any) -> Iterator[Any]:
         for key in ("compressor", "filters", "codecs"):
             yield from _codec_names(facts.get(key))
         yield from _codecs(facts.get("consolidated_metadata"))
-        if isinstance(members := facts.get("metadata"), dict):
-            for name, member in members.items():
-                if not name.endswith(ATTRIBUTES):
-                    yield from _codecs(member)
+        members = facts.get("metadata")
+        for name, member in members.items() if isinstance(members, dict) else ():
+            if not name.endswith(ATTRIBUTES):
+                yield from _codecs(member)
 
 
 def _codec_names(codecs: Any) -> Iterator[Any]:
