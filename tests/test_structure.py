@@ -51,7 +51,7 @@ def test_no_class_overrides_a_public_method_that_another_one_of_ours_implements(
 
 
 def test_no_property_takes_a_lock_that_a_forked_child_could_inherit() -> None:
-    """``functools.cached_property`` does in Python 3.11; ``onmf._support.cached_property`` does not."""
+    """``functools.cached_property`` does in Python 3.11; that of ``onmf._support.threads`` does not."""
     sources = Path(onmf.__file__).parent.rglob("*.py")
     assert not [path for path in sources if re.search(r"functools.*cached_property", path.read_text())]
 

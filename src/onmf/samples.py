@@ -8,8 +8,8 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array, row_sums, some_of
-from onmf._support.cached_property import cached_property
 from onmf._support.device_rows import Resident, joined
+from onmf._support.threads import cached_property
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
 

@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 SMALL = 2**15  # multiplications
 
@@ -164,3 +165,26 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+
+
+class cached_property(Generic[Value]):
+    """A property that is computed at its first use, and then an attribute, without a lock.
+
+    That of Python 3.11 has one, which a process that forks may inherit held. Threads that use the property first at the
+    same time may each compute it, and get the same.
+    """
+
+    def __init__(self, function: Callable[[Any], Value]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | Value:
+        if instance is None:
+            return self
+        value = instance.__dict__[self.name] = self.function(instance)
+        return value

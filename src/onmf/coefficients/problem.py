@@ -19,7 +19,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty

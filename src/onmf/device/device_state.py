@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 from onmf.device.transfer import to_device
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties

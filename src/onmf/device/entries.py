@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 
 try:
     import triton

@@ -10,7 +10,7 @@ import scipy
 import torch
 
 from onmf._support.arrays import some_of, times
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 from onmf.device.entries import Entries
 from onmf.divergences import Divergence
 from onmf.model.units import FLOOR, Units

@@ -16,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
 from onmf._support.checks import is_number
 from onmf._support.registry import Registered
+from onmf._support.threads import cached_property
 
 TINY = 1e-30  # stands for a fit of zero, which most domains exclude; in internal units it is as good as zero
 LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300

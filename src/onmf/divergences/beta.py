@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 from onmf.divergences.alpha import KullbackLeibler, deformed_log
 from onmf.divergences.base import Divergence, Domain, Interval, RowMean, Separable, order, row_mean, total
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, is_tensor
-from onmf._support.cached_property import cached_property
+from onmf._support.threads import cached_property
 from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem, slopes
 from onmf.device.tensors import as_array

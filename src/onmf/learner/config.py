@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onmf import divergences, methods
-from onmf._support.cached_property import cached_property
 from onmf._support.checks import require_whole
+from onmf._support.threads import cached_property
 from onmf.device.choose_device import checked_name
 from onmf.divergences import Divergence
 from onmf.learner.algorithm import Reservoir

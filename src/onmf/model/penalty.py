@@ -21,8 +21,8 @@ from typing import Any, Self
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
 from onmf._support.checks import require_at_least
+from onmf._support.threads import cached_property
 from onmf.samples import Samples
 
 HIGHEST = 1e9  # penalty of a user's: squares of higher ones leave the range of single precision

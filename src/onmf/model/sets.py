@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
 from onmf._support.checks import is_number, require_whole
+from onmf._support.threads import cached_property
 from onmf.divergences import Divergence
 from onmf.model.settings import setting
 

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
 from onmf._support.arrays import Array
-from onmf._support.cached_property import cached_property
 from onmf._support.checks import generators, require_seed, require_whole
+from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
